@@ -77,5 +77,5 @@ def test_other_literals() -> None:
 @pytest.mark.parametrize("layer", ["silver", "gold"])
 def test_no_row_passes_through_python(layer: str) -> None:
     for path in (Path(__file__).parents[2] / layer).rglob("*.py"):
-        found = re.search(r"\budf\b|pandas|\.rdd\b|mapIn|applyIn|foreach\(|toLocalIterator", path.read_text())
-        assert found is None, f"{path.name}: {found}"
+        text = re.search(r"\budf\b|pandas|\.rdd\b|mapIn|applyIn|foreach\(|toLocalIterator", path.read_text())
+        assert text is None, f"{path.name}: {text}"

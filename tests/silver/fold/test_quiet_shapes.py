@@ -50,7 +50,7 @@ def test_silver_has_the_shape_of_a_table_that_nobody_writes_to(
         assert world.errors() == {}
         assert world.differences(CHANGES) == {}
         runs = world.control.runs("silver")[:-before]
-        assert {one.mode for one in runs} == {"incremental"}, "no table is taken again"
+        assert {run.mode for run in runs} == {"incremental"}, "no table is taken again"
         assert world.silver.cycle() is None, "nothing is left to be done"
         # The next rows give the same result: silver folds no window into the former shape.
         for name in CHANGES:

@@ -39,18 +39,20 @@ def check(lakes: Lakes, tables: list[RandomTable], seed: int, *, by_spark: bool)
         if by_spark:
             rows = lakes.read(lake, name, ", ".join([table.selected, *more]))
         else:
-            held = lakes.held(lake, name)
-            rows = sorted(((*table.cells(row), *(row[one] for one in more)) for row in held), key=repr)
+            stored = lakes.held(lake, name)
+            rows = sorted(
+                ((*table.cells(row), *(row[column] for column in more)) for row in stored), key=repr
+            )
         return rows
 
     for table in tables:
         name = table.shape.table.silver_name
-        said = f"{name} at {table.lsn}, seed {seed}"
-        assert read(lakes.plain, name) == table.expected(), said
+        label = f"{name} at {table.lsn}, seed {seed}"
+        assert read(lakes.plain, name) == table.expected(), label
         if lakes.silvers[1] is None:
             continue
-        assert read(lakes.kept, name, "_deleted") == table.expected_soft(), said
-        check_past(table, read(lakes.kept, f"{name}__history", "_valid_from_lsn", "_valid_to_lsn"), said)
+        assert read(lakes.kept, name, "_deleted") == table.expected_soft(), label
+        check_past(table, read(lakes.kept, f"{name}__history", "_valid_from_lsn", "_valid_to_lsn"), label)
 
 
 def check_past(table: RandomTable, versions: list[tuple[Any, ...]], said: str) -> None:
@@ -134,9 +136,11 @@ def test_silver_is_the_source_after_every_window(
     cycles(lakes, tables, seed, emptied=2, again=2)
     plans = {str(plan) for run in lakes.controls[0].runs("silver") for plan in [run.details["plan"]]}
     assert plans == {"['load']", "['merge']"}
-    kept = [run.details["plan"] for run in lakes.controls[1].runs("silver") if run.to_lsn is not None]
-    assert ["versions"] in kept, "TRUNCATEs in a window do not part it"
-    assert ["versions", "versions"] in kept, "a snapshot in a window parts it"
+    history_plans = [
+        run.details["plan"] for run in lakes.controls[1].runs("silver") if run.to_lsn is not None
+    ]
+    assert ["versions"] in history_plans, "TRUNCATEs in a window do not part it"
+    assert ["versions", "versions"] in history_plans, "a snapshot in a window parts it"
 
 
 @pytest.mark.spark

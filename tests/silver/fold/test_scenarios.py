@@ -214,7 +214,7 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
         for space, story in enumerate(STORIES.values()):
             for transaction in getattr(story, window):
                 lsn += 10
-                bronze.add(lsn, [placed(space, one) for one in transaction])
+                bronze.add(lsn, [placed(space, text) for text in transaction])
         bronze.commit(lsn)
         lakes.cycle(lsn)
         rows[lsn] = lakes.read(lakes.plain, "stories", COLUMNS)
@@ -224,12 +224,12 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
 @pytest.fixture(scope="module")
 def outcome(told: Told) -> dict[str, dict[int, tuple[str | None, ...]]]:
     """Return the rows at the end by story."""
-    found: dict[str, dict[int, tuple[str | None, ...]]] = {name: {} for name in STORIES}
+    rows_by_lsn: dict[str, dict[int, tuple[str | None, ...]]] = {name: {} for name in STORIES}
     names = list(STORIES)
     for space, key, note, big, lost in told.rows[max(told.rows)]:
-        assert key not in found[names[space]], "two rows of one key"
-        found[names[space]][key] = (note, big) if lost is None else (note, big, lost)
-    return found
+        assert key not in rows_by_lsn[names[space]], "two rows of one key"
+        rows_by_lsn[names[space]][key] = (note, big) if lost is None else (note, big, lost)
+    return rows_by_lsn
 
 
 @pytest.mark.spark
@@ -248,7 +248,7 @@ def test_versions_as_of_each_window_are_its_rows(told: Told) -> None:
 def test_rows_that_are_not_deleted_are_the_rows(told: Told) -> None:
     lakes = told.lakes
     assert lakes.read(lakes.kept, "stories", COLUMNS, "NOT _deleted") == told.rows[max(told.rows)]
-    gone = lakes.read(lakes.kept, "stories", "space, id", "_deleted")
+    deleted = lakes.read(lakes.kept, "stories", "space, id", "_deleted")
     living = lakes.read(lakes.kept, "stories", "space, id", "NOT _deleted")
     was = lakes.read(lakes.kept, "stories__history", "DISTINCT space, id")
-    assert sorted([*gone, *living]) == sorted(was), "each key that ever was, once"
+    assert sorted([*deleted, *living]) == sorted(was), "each key that ever was, once"

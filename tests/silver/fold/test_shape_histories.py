@@ -47,9 +47,13 @@ def play(world: RealSource, seed: int, *, tables: int, rounds: int) -> None:
                 world.play(*transactions)
         world.read()
         world.fold()
-        found = world.differences(played)
-        told = "\n\n".join(f"{name}: {text}\n  " + "\n  ".join(played[name]) for name, text in found.items())
-        assert not found, f"seed {seed}, round {round_}, {len(found)} of {len(played)} tables\n{told}"
+        differences = world.differences(played)
+        report = "\n\n".join(
+            f"{name}: {text}\n  " + "\n  ".join(played[name]) for name, text in differences.items()
+        )
+        assert not differences, (
+            f"seed {seed}, round {round_}, {len(differences)} of {len(played)} tables\n{report}"
+        )
         assert world.errors() == {}
 
 
@@ -57,7 +61,7 @@ def play(world: RealSource, seed: int, *, tables: int, rounds: int) -> None:
     ("seed", "tables", "rounds"),
     [
         (SEED, 8, 1),
-        *(pytest.param(SEED + each, 25, 4, marks=pytest.mark.torture) for each in range(1, 11)),
+        *(pytest.param(SEED + number, 25, 4, marks=pytest.mark.torture) for number in range(1, 11)),
     ],
 )
 def test_any_shapes_in_any_transactions(  # noqa: PLR0917

@@ -101,17 +101,19 @@ def run(spark: SparkSession, server_dsn: str, tmp_path_factory: pytest.TempPathF
 
 @pytest.mark.parametrize("story", EVERY)
 def test_silver_is_the_source(run: Run, story: str) -> None:
-    assert {at: one[story] for at, one in enumerate(run.found) if story in one} == {}
+    assert {at: texts[story] for at, texts in enumerate(run.found) if story in texts} == {}
 
 
 def test_a_copy_is_read_by_its_own_shape_although_the_stream_tells_of_an_earlier_one_later(run: Run) -> None:
-    taken = [one for one in run.world.control.runs("silver", TAKEN_AGAIN) if one.mode == "snapshot"]
-    assert len(taken) == 2
+    snapshots = [
+        run_made for run_made in run.world.control.runs("silver", TAKEN_AGAIN) if run_made.mode == "snapshot"
+    ]
+    assert len(snapshots) == 2
 
 
 def test_no_story_stopped_its_table(run: Run) -> None:
-    found = [{name: text for name, text in one.items() if name != "not_unique"} for one in run.errors]
-    assert found == [{}, {}, {}]
+    errors = [{name: text for name, text in error.items() if name != "not_unique"} for error in run.errors]
+    assert errors == [{}, {}, {}]
 
 
 def test_a_key_that_does_not_identify_rows_stops_the_table_at_its_first_copy(run: Run) -> None:

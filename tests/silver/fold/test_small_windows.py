@@ -56,9 +56,9 @@ class Stage:
 
     def rows(self, shape: Relation) -> dict[int, tuple[str, str]]:
         table = self.lake.sql("silver", shape.table.silver_name)
-        found = rows_of(self.spark, f"SELECT id, note, big FROM {table}")
-        assert len({row["id"] for row in found}) == len(found)
-        return {row["id"]: (row["note"], row["big"]) for row in found}
+        stored = rows_of(self.spark, f"SELECT id, note, big FROM {table}")
+        assert len({row["id"] for row in stored}) == len(stored)
+        return {row["id"]: (row["note"], row["big"]) for row in stored}
 
     def take_away(self, shape: Relation, key: int) -> None:
         table = self.lake.sql("silver", shape.table.silver_name)
@@ -75,9 +75,9 @@ def update(shape: Relation, key: int, note: str, **cells: Any) -> dict[str, Any]
 
 @pytest.fixture(scope="module")
 def stage(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    found = Stage(spark, str(tmp_path_factory.mktemp("small") / "lake"))
-    yield found
-    found.silver.close()
+    built = Stage(spark, str(tmp_path_factory.mktemp("small") / "lake"))
+    yield built
+    built.silver.close()
 
 
 def test_a_row_that_somebody_took_away_is_put_back_by_its_next_update(stage: Stage) -> None:
@@ -142,23 +142,25 @@ def test_what_is_kept_stays_as_it_was_while_bronze_goes_on(
     source = Source(lake)
     with patch("deltasmelt.silver.run.bronze_window._FILES", files):
         later = files_after(bronze, Lsn(10))
-        kept = source.keep(
+        kept_changes = source.keep(
             spark, bronze, later, relations=[robbed.relation_id], low=Lsn(10), end=Lsn(30), one=True
         )
     writer.add(25, [update(robbed, 25, "later")])
     writer.commit(40)
     beside = spark.newSession()
     for session in (spark, beside, beside):
-        found = session.sql(f"SELECT new[0] AS id, new[1] AS note FROM {kept} ORDER BY commit_lsn").collect()
-        assert [tuple(row) for row in found] == [("20", "kept"), ("30", "kept")]
+        rows = session.sql(
+            f"SELECT new[0] AS id, new[1] AS note FROM {kept_changes} ORDER BY commit_lsn"
+        ).collect()
+        assert [tuple(row) for row in rows] == [("20", "kept"), ("30", "kept")]
     source.close()
-    assert not spark.catalog.tableExists(kept)
+    assert not spark.catalog.tableExists(kept_changes)
 
 
 def test_files_of_bronze_say_whose_rows_they_hold(tmp_path: object) -> None:
     lake = Lake(path=f"{tmp_path}/lake")
     writer = BronzeWriter(lake)
-    copied, other = robbed.relation_id, grows.relation_id
+    copied, growing_id = robbed.relation_id, grows.relation_id
     for lsn, rows in (
         (20, [change(robbed, "snapshot", new=[str(key), "copied", "c"]) for key in range(3)]),
         (20, [change(robbed, "snapshot", new=["3", "copied", "c"]), update(grows, 1, "beside")]),
@@ -170,8 +172,10 @@ def test_files_of_bronze_say_whose_rows_they_hold(tmp_path: object) -> None:
     assert files_after(bronze, Lsn(10)).snapshots == {copied: 3}
     assert files_after(bronze, Lsn(10), Lsn(15)).snapshots == {}
     assert files_after(bronze, Lsn(20)).snapshots == {}
-    assert [files_after(bronze, Lsn(10), None, {one}).rows for one in (copied, other)] == [6, 2]
-    assert files_after(bronze, Lsn(10), None, {other}).snapshots == {}
+    assert [
+        files_after(bronze, Lsn(10), None, {relation_id}).rows for relation_id in (copied, growing_id)
+    ] == [6, 2]
+    assert files_after(bronze, Lsn(10), None, {growing_id}).snapshots == {}
 
 
 def test_how_much_is_little() -> None:

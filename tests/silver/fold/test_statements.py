@@ -51,8 +51,8 @@ def window(
     shapes: tuple[ColumnMapping, ...] = (STRAIGHT,),
 ) -> Window:
     at = None if snapshot is None else Lsn(snapshot)
-    both = len(shapes) > 1
-    return Window(CHANGES, 16384, Lsn(100), Lsn(200), ("id",), shapes, facts, both, at, truncated)
+    several = len(shapes) > 1
+    return Window(CHANGES, 16384, Lsn(100), Lsn(200), ("id",), shapes, facts, several, at, truncated)
 
 
 def folded(window: Window, origins: str | None = None) -> Fold:
@@ -60,9 +60,9 @@ def folded(window: Window, origins: str | None = None) -> Fold:
 
 
 def moved() -> str:
-    found = moves(TABLE, window(MOVING), target=BEFORE)
-    assert found is not None
-    return f"{found[0]}\n\n-- each round\n{found[1]('smelt_origins')}"
+    statements = moves(TABLE, window(MOVING), target=BEFORE)
+    assert statements is not None
+    return f"{statements[0]}\n\n-- each round\n{statements[1]('smelt_origins')}"
 
 
 PLAIN = Facts(updates=True, deletes=True)

@@ -281,7 +281,7 @@ TABLES = list(dict.fromkeys(story.table for story in STORIES.values()))
 
 def offset(name: str) -> int:
     """Return the offset of a story's keys; 0 if the table has no other story."""
-    beside = [other for other, story in STORIES.items() if story.table == STORIES[name].table]
+    beside = [name_of_story for name_of_story, story in STORIES.items() if story.table == STORIES[name].table]
     return 100 * beside.index(name)
 
 
@@ -301,7 +301,8 @@ def shapes_of(table: str) -> list[Relation]:
         attnums=[number for _, _, number, _ in later.columns],
     )
     with_values = [
-        replace(column, missing=one[3]) for column, one in zip(shape.columns, later.columns, strict=True)
+        replace(column, missing=later_column[3])
+        for column, later_column in zip(shape.columns, later.columns, strict=True)
     ]
     return [first, replace(shape, columns=tuple(with_values))]
 
@@ -322,12 +323,12 @@ def placed(name: str, values: Tuple | None) -> Tuple | None:
 
 def changes_at(lsn: int) -> list[Change]:
     """Return the changes of all stories in one transaction."""
-    found = []
+    changes = []
     for name, story in STORIES.items():
-        for one in story.commits.get(lsn, []):
-            cells: Change = {key: placed(name, one[key]) for key in ("new", "old") if key in one}
-            found.append(change(shape_at(story.table, lsn), **(one | cells)))
-    return found
+        for part in story.commits.get(lsn, []):
+            cells: Change = {key: placed(name, part[key]) for key in ("new", "old") if key in part}
+            changes.append(change(shape_at(story.table, lsn), **(part | cells)))
+    return changes
 
 
 def snapshot_of(table: str, lsn: int) -> list[Tuple] | None:

@@ -44,12 +44,12 @@ def versions(*versions: Relation, truncates: tuple[int, ...], snapshots: tuple[i
     shapes = versions or (SHAPE,)
     barriers = [Barrier(Lsn(lsn), 3, None) for lsn in truncates]
     barriers += [Barrier(Lsn(lsn), None, None) for lsn in snapshots]
-    found = replace(
+    window_activity = replace(
         activity(update=1, truncate=1), barriers=tuple(sorted(barriers, key=lambda one: one.commit_lsn))
     )
     settings = SilverSettings(deletes="soft")
     table = silver_table(shapes[-1], settings)
-    return plan_versions(Work(table, shapes, "changes", found, Lsn(10), Lsn(10_000), settings))
+    return plan_versions(Work(table, shapes, "changes", window_activity, Lsn(10), Lsn(10_000), settings))
 
 
 def spans(steps: list[Step]) -> list[tuple[str, int, int]]:
@@ -96,9 +96,9 @@ def test_a_snapshot_that_nothing_followed_is_loaded_without_a_shuffle() -> None:
 
 
 def test_a_large_snapshot_is_loaded_apart_from_the_few_changes_after_it() -> None:
-    found = activity(snapshot=60, update=10)
-    counts = {**found.counts, "snapshot": 10**6}
-    assert spans(steps(replace(found, counts=counts))) == [("load", 10, 60), ("merge", 60, 100)]
+    window_activity = activity(snapshot=60, update=10)
+    counts = {**window_activity.counts, "snapshot": 10**6}
+    assert spans(steps(replace(window_activity, counts=counts))) == [("load", 10, 60), ("merge", 60, 100)]
 
 
 def test_a_changed_shape_splits_the_window_before_its_transaction() -> None:
@@ -148,12 +148,12 @@ def test_a_table_that_was_called_otherwise_for_a_while_is_the_same_table() -> No
 def test_a_copy_is_folded_where_the_source_does_not_hold_the_key_to_be_unique() -> None:
     override = relation("t", [("id", INT), ("code", INT)], ["code"], relation_id=7, identity="f")
     assert [step.folded for step in steps(activity(snapshot=60, last=50), override)] == [True]
-    kept = replace(override, key_unique=True)
-    assert [step.folded for step in steps(activity(snapshot=60, last=50), kept)] == [False]
+    unique = replace(override, key_unique=True)
+    assert [step.folded for step in steps(activity(snapshot=60, last=50), unique)] == [False]
     large = activity(snapshot=60, update=1)
     large = replace(large, counts={**large.counts, "snapshot": 10**6})
     assert [step.folded for step in steps(large, override)] == [True, True]
-    assert [step.folded for step in steps(large, kept)] == [False, True]
+    assert [step.folded for step in steps(large, unique)] == [False, True]
 
 
 def test_a_shape_announced_before_the_window_is_the_only_one() -> None:
@@ -196,7 +196,9 @@ def test_rows_are_known_by_the_key_where_the_identity_covers_it() -> None:
 
 def test_updates_without_a_replica_identity_stop_the_table() -> None:
     shape = replace(
-        SHAPE, columns=tuple(replace(one, in_identity=False) for one in SHAPE.columns), replica_identity="n"
+        SHAPE,
+        columns=tuple(replace(column, in_identity=False) for column in SHAPE.columns),
+        replica_identity="n",
     )
     with pytest.raises(TableError) as caught:
         steps(activity(update=1), shape)
@@ -237,14 +239,14 @@ def test_a_truncate_in_the_transaction_that_announces_a_shape_leaves_rows_of_bot
 def test_any_number_of_truncates_is_one_step_of_a_table_of_versions() -> None:
     (step,) = versions(truncates=tuple(range(11, 3_011)))
     assert step.mode == "versions"
-    assert [int(one.commit_lsn) for one in step.window.truncates] == list(range(11, 3_011))
+    assert [int(truncate.commit_lsn) for truncate in step.window.truncates] == list(range(11, 3_011))
     assert not step.window.from_empty
 
 
 def test_a_window_of_truncates_is_parted_by_a_shape_and_by_a_snapshot() -> None:
     wider = relation("t", [("id", INT), ("note", TEXT), ("v", INT)], ["id"], relation_id=7, from_lsn=50)
     parts = versions(SHAPE, wider, truncates=(30, 40, 50, 60, 80, 90), snapshots=(70,))
-    assert [(*span[1:], [int(one.commit_lsn) for one in step.window.truncates], step.optional)
+    assert [(*span[1:], [int(truncate.commit_lsn) for truncate in step.window.truncates], step.optional)
             for step, span in zip(parts, spans(parts), strict=True)] == [
         (10, 49, [30, 40], True),
         (49, 69, [50, 60], True),
@@ -253,22 +255,22 @@ def test_a_window_of_truncates_is_parted_by_a_shape_and_by_a_snapshot() -> None:
 
 
 def test_a_step_that_a_snapshot_follows_is_halved_at_its_truncates_until_none_is_inside() -> None:
-    ahead, done = [versions(truncates=(11, 30, 40, 50, 60), snapshots=(70,))[0]], []
+    ahead, finished = [versions(truncates=(11, 30, 40, 50, 60), snapshots=(70,))[0]], []
     while ahead:
         step = ahead.pop()
-        found = halves(step)
-        ahead += reversed(found)
-        done += [] if found else [step]
-    assert spans(done) == [
+        parts = halves(step)
+        ahead += reversed(parts)
+        finished += [] if parts else [step]
+    assert spans(finished) == [
         ("versions", low, high) for low, high in ((10, 29), (29, 39), (39, 49), (49, 59), (59, 69))
     ]
-    assert [[int(one.commit_lsn) for one in step.window.truncates] for step in done] == [
+    assert [[int(truncate.commit_lsn) for truncate in step.window.truncates] for step in finished] == [
         [11],
         [30],
         [40],
         [50],
         [60],
     ]
-    assert all(step.optional for step in done)
+    assert all(step.optional for step in finished)
     (needed,) = versions(truncates=(11, 30, 40, 50, 60))
     assert halves(needed) == []

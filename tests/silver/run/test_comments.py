@@ -35,23 +35,27 @@ def said(source: RealSource, name: str) -> dict[str, str]:
     """Return Spark's DESCRIBE of a table and its columns; silver's comments without their attnum."""
     rows = source.spark.sql(f"DESCRIBE EXTENDED {source.lake.sql('silver', name)}").collect()
     end = next(at for at, row in enumerate(rows) if row["col_name"].startswith("# "))
-    found = {row["col_name"]: row["comment"] for row in rows[:end] if is_of_source(row["comment"] or "")}
-    found = {column: comment.rpartition("(attribute ")[0].rstrip() for column, comment in found.items()}
+    by_column = {row["col_name"]: row["comment"] for row in rows[:end] if is_of_source(row["comment"] or "")}
+    by_column = {
+        column: comment.rpartition("(attribute ")[0].rstrip() for column, comment in by_column.items()
+    }
     whole = next(row["data_type"] for row in rows[end:] if row["col_name"] == "Comment")
-    return {"": whole, **found}
+    return {"": whole, **by_column}
 
 
 def refused(source: RealSource) -> list[bool]:
     """Return whether statements ran, were due, and ran again, on a table that Spark does not find."""
     elsewhere = Lake(path=f"{source.lake.path}/elsewhere")
-    there = SilverLog(source.lake).read("plain")
-    comments = {one.relation_id: Comments(one.relation_id, "x") for one in read_relations(source.lake)}
+    log = SilverLog(source.lake).read("plain")
+    comments = {
+        relation.relation_id: Comments(relation.relation_id, "x") for relation in read_relations(source.lake)
+    }
     shapes = silver_catalog(commented(read_relations(source.lake), comments), SilverSettings())
     table = shapes[TableName("public", "plain")]
-    one = Descriptions(elsewhere, SilverLog(elsewhere))
-    assert there is not None
-    ran = one.take_over(source.spark, table, there)
-    return [ran, bool(one.due(table, there)), one.take_over(source.spark, table, there)]
+    descriptions = Descriptions(elsewhere, SilverLog(elsewhere))
+    assert log is not None
+    ran = descriptions.take_over(source.spark, table, log)
+    return [ran, bool(descriptions.due(table, log)), descriptions.take_over(source.spark, table, log)]
 
 
 def versions(source: RealSource, *names: str) -> list[int]:
@@ -121,8 +125,8 @@ def follows(source: RealSource, caplog: pytest.LogCaptureFixture) -> None:
     source.play("INSERT INTO orders VALUES (5, 5)", "COMMENT ON COLUMN orders.total IS 'anew'")
     source.read()
     source.fold()
-    kept = {"total__3": "", "hidden": "", "added": "newer"}
-    anew = {"": "Rows of public.orders", "id": "", "total": "anew", **kept}
+    expected = {"total__3": "", "hidden": "", "added": "newer"}
+    anew = {"": "Rows of public.orders", "id": "", "total": "anew", **expected}
     assert said(source, "orders") == anew
     assert source.differences(["orders", "plain"]) == {}
 
@@ -137,8 +141,8 @@ def follows(source: RealSource, caplog: pytest.LogCaptureFixture) -> None:
     assert refused(source) == [True, False, False]
     assert (
         sum(
-            "silver.plain does not get the comments of its source" in one.getMessage()
-            for one in caplog.records
+            "silver.plain does not get the comments of its source" in record.getMessage()
+            for record in caplog.records
         )
         == 1
     )

@@ -45,12 +45,12 @@ def test_a_feed_that_cannot_be_switched_on_rests_apart_from_comments(
     shape = replace(relation("t", [("id", INT)], ["id"], relation_id=1), comments=Comments(1, "all"))
     (table,) = silver_catalog([shape], SilverSettings()).values()
     stored = Stored(3, Lsn(10), (DeltaColumn("id", 1, "INT", comment="attribute 1"),), 1)
-    one = Descriptions(lake, SilverLog(lake))
-    assert one.take_over(cast("SparkSession", session), table, stored)
+    descriptions = Descriptions(lake, SilverLog(lake))
+    assert descriptions.take_over(cast("SparkSession", session), table, stored)
     assert [FEED in statement for statement in session.ran] == [False, True]
-    told = "silver.t has its change feed switched off, and it cannot be switched on: gold builds in full"
-    assert [told in message for message in caplog.messages] == [True]
+    warning = "silver.t has its change feed switched off, and it cannot be switched on: gold builds in full"
+    assert [warning in message for message in caplog.messages] == [True]
     described = replace(stored, description="all")
-    assert not one.due(table, described), "it rests"
-    assert not one.take_over(cast("SparkSession", session), table, described)
-    assert len(one.due(table, stored)) == 1, "a comment is due by itself"
+    assert not descriptions.due(table, described), "it rests"
+    assert not descriptions.take_over(cast("SparkSession", session), table, described)
+    assert len(descriptions.due(table, stored)) == 1, "a comment is due by itself"

@@ -54,9 +54,9 @@ class Stage(KilledStage):
     def write(self) -> None:
         self.lsn += 10
         self.rows = {key: count + 1 for key, count in self.rows.items()}
-        gone = min(self.rows, default=None)
-        if gone is not None:
-            del self.rows[gone]
+        removed = min(self.rows, default=None)
+        if removed is not None:
+            del self.rows[removed]
         fresh = [self.lsn, self.lsn + 1]
         changes: list[dict[str, Any]] = []
         for shape in self.shapes:
@@ -65,8 +65,8 @@ class Stage(KilledStage):
                 for key, count in self.rows.items()
             ]
             changes += [change(shape, "insert", new=[str(key), "0", "a", "b"]) for key in fresh]
-            if gone is not None:
-                changes.append(change(shape, "delete", old=[str(gone), None, None, None], old_is_key=True))
+            if removed is not None:
+                changes.append(change(shape, "delete", old=[str(removed), None, None, None], old_is_key=True))
         self.rows |= dict.fromkeys(fresh, 0)
         self.bronze.add(self.lsn, changes)
         self.bronze.commit(self.lsn)
@@ -115,8 +115,8 @@ def test_a_shape_may_be_half_changed(stage: Stage) -> None:
     cut = stage.silver().cycle()
     assert cut is not None
     rows = [(key, count, "a", "b", None) for key, count in stage.rows.items()]
-    found = stage.read(changed.table.silver_name, "id, count, b, a, more", cut)
-    assert found == sorted([*rows, (999, 0, "was a", "was b", "m")])
+    stored = stage.read(changed.table.silver_name, "id, count, b, a, more", cut)
+    assert stored == sorted([*rows, (999, 0, "was a", "was b", "m")])
 
 
 @pytest.mark.spark
@@ -137,9 +137,9 @@ def test_a_default_may_be_half_given(stage: Stage) -> None:
         stage.end_at(point)
     cut = stage.silver().cycle()
     assert cut is not None
-    known = [(key, 5 if key == touched else count, None, 7, "NaN") for key, count in stage.rows.items()]
-    found = stage.read(changed.table.silver_name, "id, count, n, v, _unrepresentable['n']", cut)
-    assert found == sorted([*known, (998, 0, None, None, None), (999, 0, Decimal("1.50"), 8, None)])
+    expected = [(key, 5 if key == touched else count, None, 7, "NaN") for key, count in stage.rows.items()]
+    rows = stage.read(changed.table.silver_name, "id, count, n, v, _unrepresentable['n']", cut)
+    assert rows == sorted([*expected, (998, 0, None, None, None), (999, 0, Decimal("1.50"), 8, None)])
 
 
 @pytest.mark.spark

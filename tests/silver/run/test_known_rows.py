@@ -49,8 +49,8 @@ def test_a_window_whose_rows_are_not_all_there_is_not_done_until_they_are(
         return Silver(spark, lake, SilverSettings(), control)
 
     def rows(name: str, columns: str = "id, note") -> list[tuple[Any, ...]]:
-        found = rows_of(spark, f"SELECT {columns} FROM {lake.sql('silver', name)} ORDER BY id")
-        return [tuple(row) for row in found]
+        stored = rows_of(spark, f"SELECT {columns} FROM {lake.sql('silver', name)} ORDER BY id")
+        return [tuple(row) for row in stored]
 
     first = begun()
     bronze.relations([TAKEN, UNSENT, WIDE])
@@ -72,9 +72,9 @@ def test_a_window_whose_rows_are_not_all_there_is_not_done_until_they_are(
     first.close()
 
     for _ in range(2):  # a process that starts again must not take the mark for the rows
-        again = begun()
-        cut = again.cycle() or control.latest_cut("silver")
-        again.close()
+        second_start = begun()
+        cut = second_start.cycle() or control.latest_cut("silver")
+        second_start.close()
         assert rows("taken") == [(1, "A"), (2, "B")]
         assert rows("wide", "note, more") == [("after it", "m"), ("B", "n")]
         assert cut is not None

@@ -91,8 +91,8 @@ def test_rows_with_unrepresentable_values_are_counted_or_it_is_said_that_nobody_
         {"name": name, "type": type_, "nullable": True, "metadata": {}} for name, type_ in types.items()
     ]
     if stored_as == "col-7":
-        for number, one in enumerate(fields, 6):
-            one["metadata"] = {"delta.columnMapping.id": number, _PHYSICAL: f"col-{number}"}
+        for number, field in enumerate(fields, 6):
+            field["metadata"] = {"delta.columnMapping.id": number, _PHYSICAL: f"col-{number}"}
     stats = {"numRecords": 5, "nullCount": {} if stored_as is None else {stored_as: 3}}
     actions: list[dict[str, Any]] = [
         {"protocol": {"minReaderVersion": 2, "minWriterVersion": 5}},

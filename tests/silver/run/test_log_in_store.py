@@ -59,9 +59,9 @@ class Shop:
 
     def requests(self) -> int:
         """Return the number of requests since the last call, without the test's own writes."""
-        found = len(self.store.requests())
+        count_before = len(self.store.requests())
         self.store.forget()
-        return found
+        return count_before
 
     def mark(self, name: str) -> int | None:
         stored = self.log.read(name)

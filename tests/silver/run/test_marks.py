@@ -17,8 +17,8 @@ from tests.silver.histories import INT, relation
 
 def test_a_merge_of_known_rows_says_where_its_window_began_beside_its_mark() -> None:
     mark = Mark("deltasmelt.silver", Lsn(20), Lsn(10), known_after=Lsn(10))
-    told = commit_marks.read({"operation": "MERGE", "userMetadata": mark.said})
-    assert (told.marks, told.more) == ({"deltasmelt.silver": 20}, {KNOWN_AFTER: 10})
+    marks = commit_marks.read({"operation": "MERGE", "userMetadata": mark.said})
+    assert (marks.marks, marks.more) == ({"deltasmelt.silver": 20}, {KNOWN_AFTER: 10})
     assert mark.is_new
     assert not replace(mark, lsn=Lsn(10)).is_new
 

@@ -53,7 +53,7 @@ def test_a_lake_of_an_older_version(spark: SparkSession, tmp_path_factory: pytes
     assert rows("priced", "max(total), 0") == [("99", 0)]
     padded = {"coded": ["code", "other"], "coded__history": ["code", "other"], "quiet": ["code"]}
     for name, columns in padded.items():  # as an older version wrote them, unsigned; no cut names them
-        sets = ", ".join(f"{one} = rpad({one}, 5, ' ')" for one in columns)
+        sets = ", ".join(f"{column} = rpad({column}, 5, ' ')" for column in columns)
         spark.sql(f"UPDATE {lake.sql('silver', name)} SET {sets}")
     for name in ("coded", "quiet", "coded__history", "listed"):
         spark.sql(f"ALTER TABLE {lake.sql('silver', name)} UNSET TBLPROPERTIES ('{PADDING_PROPERTY}')")

@@ -128,23 +128,23 @@ class Stage:
         return self.lake.sql("silver", name)
 
     def first(self) -> Cut | None:
-        self.bronze.relations([one.first for one in self.troubles.values()])
-        for one in self.troubles.values():
-            self.bronze.snapshot(one.first, 10, one.rows)
+        self.bronze.relations([trouble.first for trouble in self.troubles.values()])
+        for trouble in self.troubles.values():
+            self.bronze.snapshot(trouble.first, 10, trouble.rows)
         self.bronze.commit(20)
-        found = self.silver.cycle()
+        cut = self.silver.cycle()
         if "by_hand" in self.troubles:
             self.sql(f"ALTER TABLE {self.address('by_hand')} ADD COLUMNS (more STRING)")
         if "guarded" in self.troubles:
             self.sql(f"ALTER TABLE {self.address('guarded')} ADD CONSTRAINT small CHECK (id < 100)")
-        return found
+        return cut
 
     def second(self) -> Cut | None:
-        for one in self.troubles.values():
-            self.bronze.relations(one.then)
-        for lsn in sorted({lsn for one in self.troubles.values() for lsn, _ in one.changes}):
+        for trouble in self.troubles.values():
+            self.bronze.relations(trouble.then)
+        for lsn in sorted({lsn for trouble in self.troubles.values() for lsn, _ in trouble.changes}):
             self.bronze.add(
-                lsn, [row for one in self.troubles.values() for at, row in one.changes if at == lsn]
+                lsn, [row for trouble in self.troubles.values() for at, row in trouble.changes if at == lsn]
             )
         if "key_retyped" in self.troubles:
             self.bronze.snapshot(retyped_then, 45, [["1", "7", "x"], ["2", "8", "y"]])
@@ -152,10 +152,10 @@ class Stage:
         return self.silver.cycle()
 
     def third(self) -> Cut | None:
-        for name, one in self.troubles.items():
-            if one.healed is not None:
+        for name, trouble in self.troubles.items():
+            if trouble.healed is not None:
                 self.bronze.relations([BACK[name]])
-                self.bronze.snapshot(BACK[name], 60, one.healed)
+                self.bronze.snapshot(BACK[name], 60, trouble.healed)
         if "guarded" in self.troubles:
             self.sql(f"ALTER TABLE {self.address('guarded')} DROP CONSTRAINT small")
         self.bronze.commit(70)
@@ -180,24 +180,26 @@ class Outcome:
 
 @pytest.fixture(scope="module")
 def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Outcome:
-    found = Outcome(Stage(spark, str(tmp_path_factory.mktemp("lake")), list(TROUBLES)), [], [])
+    result = Outcome(Stage(spark, str(tmp_path_factory.mktemp("lake")), list(TROUBLES)), [], [])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(backoff, "FIRST_SECONDS", 0.0)
-        for window in (found.stage.first, found.stage.second, found.stage.third):
+        for window in (result.stage.first, result.stage.second, result.stage.third):
             cut = window()
             assert cut is not None
-            found.cuts.append(cut)
-            errors = found.stage.control.open_errors()
-            found.errors.append({one.name.removeprefix("public."): (one.code, one.message) for one in errors})
-    return found
+            result.cuts.append(cut)
+            errors = result.stage.control.open_errors()
+            result.errors.append(
+                {error.name.removeprefix("public."): (error.code, error.message) for error in errors}
+            )
+    return result
 
 
 def test_each_trouble_is_its_tables_own(outcome: Outcome) -> None:
     codes = {name: code for name, (code, _) in outcome.errors[1].items()}
-    assert codes == {name: one.code for name, one in TROUBLES.items() if one.code is not None}
-    gone = {"swap_new"}  # the name is no table's any more
+    assert codes == {name: trouble.code for name, trouble in TROUBLES.items() if trouble.code is not None}
+    renamed = {"swap_new"}  # the name is no table's any more
     assert [set(cut.tables) for cut in outcome.cuts] == [
-        set(TROUBLES), set(TROUBLES) - set(codes) - gone, set(TROUBLES) - gone,
+        set(TROUBLES), set(TROUBLES) - set(codes) - renamed, set(TROUBLES) - renamed,
     ]  # fmt: skip
     assert outcome.rows("calm", "id, note", 1) == [(1, "a"), (2, "b")]
 
@@ -269,24 +271,24 @@ def test_former_columns_are_numbered_and_a_clash_with_a_history_heals(
         return set(cut.tables)
 
     def codes() -> dict[str, str]:
-        return {one.name: one.code for one in control.open_errors()}
+        return {error.name: error.code for error in control.open_errors()}
 
-    both = {"back_and_forth", "back_and_forth__history"}
+    clashing = {"back_and_forth", "back_and_forth__history"}
     bronze.relations([*back_and_forth, orders, rival])
     for shape in (back_and_forth[0], orders, rival):
         bronze.snapshot(shape, 10, [["1", "7"], ["2", "8"]])
-    assert fold(20) == both
+    assert fold(20) == clashing
     assert codes() == dict.fromkeys(("public.orders", "public.orders__history"), "silver-settings-clash")
     uri = delta.location(lake, "bronze", CHANGES)
     commit_marks(delta.open_existing(uri), uri, [Transaction(fingerprint_app(rival.table), NOT_CARRIED)])
     for lsn, shape in zip((30, 50, 70), back_and_forth[1:], strict=True):
         bronze.snapshot(shape, lsn, [["1", str(lsn)]])
-        assert fold(lsn + 10) == both | {"orders", "orders__history"}
+        assert fold(lsn + 10) == clashing | {"orders", "orders__history"}
         assert codes() == {}
     former = ["note__2_string", "note__2_int", "note__2_string_2"]
-    for name in both:
+    for name in clashing:
         columns = spark.table(lake.sql("silver", name)).columns
-        assert [one for one in former if one in columns] == former
+        assert [column for column in former if column in columns] == former
     query = (
         f"SELECT id, note, note__2_string, _deleted FROM {lake.sql('silver', 'back_and_forth')} ORDER BY id"
     )

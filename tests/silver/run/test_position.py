@@ -258,11 +258,11 @@ def drop(folder: Path, column: str) -> None:
     """Write Spark's log entry of ALTER TABLE … DROP COLUMN."""
     log, version = folder / "_delta_log", DeltaTable(folder).version()
     entries = [json.loads(line) for line in (log / f"{0:020}.json").read_text().splitlines()]
-    metadata = next(one["metaData"] for one in entries if "metaData" in one)
+    metadata = next(entry["metaData"] for entry in entries if "metaData" in entry)
     schema = json.loads(metadata["schemaString"])
-    left = [field for field in schema["fields"] if field["name"] != column]
+    remaining = [field for field in schema["fields"] if field["name"] != column]
     info = {"operation": "DROP COLUMNS", "operationParameters": {"columns": json.dumps([column])}}
-    metadata["schemaString"] = json.dumps({**schema, "fields": left})
+    metadata["schemaString"] = json.dumps({**schema, "fields": remaining})
     lines = [json.dumps({"commitInfo": info}), json.dumps({"metaData": metadata})]
     (log / f"{version + 1:020}.json").write_text("\n".join(lines))
 
@@ -270,9 +270,9 @@ def drop(folder: Path, column: str) -> None:
 def test_a_column_that_does_not_come_from_the_source_may_be_dropped_as_a_remedy_says(lake_path: str) -> None:
     place = Place(lake_path)
     shutil.rmtree(place.folder)
-    own = pa.schema([ID, ("mine", pa.int32())])
+    own_schema = pa.schema([ID, ("mine", pa.int32())])
     mark = CommitProperties(app_transactions=[Transaction(SILVER_APP, 10)])
-    write_deltalake(place.folder, own.empty_table(), commit_properties=mark)
+    write_deltalake(place.folder, own_schema.empty_table(), commit_properties=mark)
     place.cut(60, 10)
     drop(place.folder, "mine")
     assert place.held().lsn == Lsn(60)

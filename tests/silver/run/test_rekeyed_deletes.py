@@ -73,17 +73,17 @@ def test_each_new_key_has_one_row(spark: SparkSession, tmp_path_factory: pytest.
     target = lake.sql("silver", "people")
     stored, before = log.read("people"), rows("people")
     assert stored is not None
-    asked: list[str] = []
+    merges: list[str] = []
     table = silver_table(by_email, SilverSettings(deletes="soft"))
 
     def finds(query: str) -> bool:
-        asked.append(query)
+        merges.append(query)
         return bool(rows_of(spark, query))
 
     assert merged(target, table, stored.fields, {}, finds=finds) == [
         f"ALTER TABLE {target} SET TBLPROPERTIES ('{KEY_PROPERTY}' = '2')"
     ]
-    assert len(asked) == 1
+    assert len(merges) == 1
     spark.sql(f"ALTER TABLE {target} UNSET TBLPROPERTIES ('{KEY_PROPERTY}')")
     bronze.add(65, [change(by_email, "insert", new=["9", "e"])])
     bronze.commit(70)

@@ -68,8 +68,8 @@ def test_tables_that_were_removed_or_put_back_catch_up_in_the_same_process(
     assert cut is not None
     assert set(cut.tables) == {"kept", "gone", "back"}
     for name in cut.tables:
-        found = spark.read.format("delta").load(lake.uri("silver", name)).select("id").collect()
-        assert sorted(row["id"] for row in found) == [1, 2, 3, 4, 5], name
+        rows = spark.read.format("delta").load(lake.uri("silver", name)).select("id").collect()
+        assert sorted(row["id"] for row in rows) == [1, 2, 3, 4, 5], name
 
 
 @pytest.mark.spark
@@ -78,7 +78,7 @@ def test_a_table_that_was_dropped_from_a_catalog_catches_up_in_the_same_cycle(
     spark: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The cycle still has its earlier lease, and so reads a table only at the start of a step."""
-    shape, other = SHAPES[1], SHAPES[0]
+    shape, second_shape = SHAPES[1], SHAPES[0]
     with lake_in_catalog(spark, tmp_path / "lake") as lake:
         bronze, control = BronzeWriter(lake), ControlTables(lake)
         silver = Silver(spark, lake, SilverSettings(), control)
@@ -88,12 +88,12 @@ def test_a_table_that_was_dropped_from_a_catalog_catches_up_in_the_same_cycle(
             with writing(lake, "silver"):
                 return silver.cycle()
 
-        bronze.relations([shape, other])
-        for one in (shape, other):
-            bronze.snapshot(one, 10, [["1", "a"]])
+        bronze.relations([shape, second_shape])
+        for each_shape in (shape, second_shape):
+            bronze.snapshot(each_shape, 10, [["1", "a"]])
         cycle(20)
         spark.sql(f"DROP TABLE {CATALOG}.silver.gone")
-        bronze.add(31, [ins(shape, "2", "b"), ins(other, "2", "b")])
+        bronze.add(31, [ins(shape, "2", "b"), ins(second_shape, "2", "b")])
         with caplog.at_level("WARNING", "deltasmelt.silver"):
             cut = cycle(40)
         silver.close()
@@ -101,5 +101,5 @@ def test_a_table_that_was_dropped_from_a_catalog_catches_up_in_the_same_cycle(
         assert cut is not None, "its trouble is its own, and the same cycle carries it"
         assert (cut.commit_lsn, set(cut.tables)) == (Lsn(40), {"gone", "kept"})
         assert control.open_errors() == []
-        found = rows_of(spark, f"SELECT id FROM {CATALOG}.silver.gone")
-        assert sorted(row["id"] for row in found) == [1, 2]
+        rows = rows_of(spark, f"SELECT id FROM {CATALOG}.silver.gone")
+        assert sorted(row["id"] for row in rows) == [1, 2]

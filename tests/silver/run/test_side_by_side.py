@@ -28,20 +28,20 @@ def test_no_table_is_at_work_any_more_when_a_cycle_is_left_early(lake_path: str)
     """An unrecordable error leaves the cycle, like a stop."""
     lake = Lake(path=lake_path)
     silver = Silver(cast("Any", None), lake, SilverSettings(), ControlTables(lake))
-    begun, done = Event(), Event()
+    entered, exited = Event(), Event()
 
     def run(_silver: Silver, work: Work) -> None:
         if work.table.table.name == "fails":
-            begun.wait()
+            entered.wait()
             raise KeyboardInterrupt
-        begun.set()
+        entered.set()
         time.sleep(0.3)
-        done.set()
+        exited.set()
 
     busy = [cast("Work", SimpleNamespace(table=SimpleNamespace(table=TableName("public", name))))
             for name in ("fails", "slow")]  # fmt: skip
     attempt = Attempt(cast("DeltaTable", None), (), None, Lsn(10))
     with patch.object(Silver, "_run", run), pytest.raises(KeyboardInterrupt):
         silver._run_all(busy, attempt)
-    assert done.is_set()
+    assert exited.is_set()
     silver.close()

@@ -124,16 +124,16 @@ def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ou
     bronze, control = BronzeWriter(lake), ControlTables(lake)
     silver = Silver(spark, lake, SilverSettings(), control)
     fresh = FreshTables(spark, lake, SilverSettings(), control)
-    found = Outcome(spark, lake, [], [], [])
+    final_outcome = Outcome(spark, lake, [], [], [])
 
     def fold() -> None:
         head = fresh.look(fresh.names())
         cut = silver.cycle()
         assert cut is not None
         check_ahead(spark, head, cut, lake)  # before its views are those of the next look
-        found.ahead.append(head)
-        found.cuts.append(cut)
-        found.errors.append(control.open_errors())
+        final_outcome.ahead.append(head)
+        final_outcome.cuts.append(cut)
+        final_outcome.errors.append(control.open_errors())
 
     bronze.relations(AT_START)
     for shape in AT_START:
@@ -186,7 +186,7 @@ def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ou
     bronze.add(75, [upd(retyped_after, "2", "9")])
     bronze.commit(80)
     fold()
-    return found
+    return final_outcome
 
 
 @pytest.mark.spark

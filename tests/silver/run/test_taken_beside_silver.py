@@ -41,8 +41,8 @@ class Folding:
         self.silver = Silver(spark, self.lake, SilverSettings(history=["public.items"]), self.control)
 
     def rows(self, table: str) -> list[tuple[object, ...]]:
-        found = rows_of(self.spark, f"SELECT id, note FROM {self.lake.sql('silver', table)}")
-        return sorted(tuple(row) for row in found)
+        stored = rows_of(self.spark, f"SELECT id, note FROM {self.lake.sql('silver', table)}")
+        return sorted(tuple(row) for row in stored)
 
     def cycle_past(self, lsn: Lsn) -> Cut:
         """Run one cycle after bronze has everything up to an LSN; return the newest cut."""
@@ -98,8 +98,8 @@ def test_a_healthy_table_that_is_taken_again_while_silver_folds_on_gets_the_snap
             folding.cycle_past(end())
         finally:
             go_on.set()
-        asked = read_snapshot(folding.lake, ITEMS)
-        wait_for(lambda: read_snapshot(folding.lake, ITEMS) != asked, 40)
+        copy = read_snapshot(folding.lake, ITEMS)
+        wait_for(lambda: read_snapshot(folding.lake, ITEMS) != copy, 40)
         execute(source, "INSERT INTO items VALUES (5, 'after')")
         cut = folding.cycle_past(end())
     assert set(cut.tables) == {"items", "items__history", "others"}

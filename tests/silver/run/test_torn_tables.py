@@ -25,7 +25,9 @@ def test_a_torn_entry_is_its_tables_reason(tmp_path: Path, left: int, of: str) -
     log = PinnedLog(lake)
     tables = {"orders": TableName("public", "orders"), "items": TableName("public", "items")}
     log.pin(tables)
-    ((table, why),) = log.torn(tables).items()
+    ((table, reason),) = log.torn(tables).items()
     assert table == tables["orders"]
-    assert why.startswith(f"{entry}: entry 1 of the table's log, the newest, is torn; start the pipeline: ")
+    assert reason.startswith(
+        f"{entry}: entry 1 of the table's log, the newest, is torn; start the pipeline: "
+    )
     assert log.read("items") is not None

@@ -81,18 +81,18 @@ class Tried:
         return self.sql(f"SELECT {columns} FROM {self.address(name)}")
 
     def clustered_by(self, name: str) -> list[str]:
-        found: list[str] = self.spark.sql(f"DESCRIBE DETAIL {self.address(name)}").collect()[0][
+        columns: list[str] = self.spark.sql(f"DESCRIBE DETAIL {self.address(name)}").collect()[0][
             "clusteringColumns"
         ]
-        return found
+        return columns
 
     def window(self, name: str, lsn: int) -> Cut:
         self.bronze.commit(lsn)
-        kept: list[tuple[int, set[int]]] = []
+        windows: list[tuple[int, set[int]]] = []
         keep = Source.keep
 
         def spied(source: Source, *args: Any, **named: Any) -> str:
-            kept.append((int(named["low"]), set(named["relations"])))
+            windows.append((int(named["low"]), set(named["relations"])))
             return keep(source, *args, **named)
 
         with patch.object(Source, "keep", spied):
@@ -100,7 +100,7 @@ class Tried:
         cut = self.control.latest_cut("silver")
         assert cut is not None
         errors = {error.name.removeprefix("public."): error.code for error in self.control.open_errors()}
-        self.windows[name] = Window(set(cut.tables), errors, kept)
+        self.windows[name] = Window(set(cut.tables), errors, windows)
         return cut
 
 
@@ -126,10 +126,10 @@ def out_of_reach(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
 def tried(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tried]:
     with pytest.MonkeyPatch.context() as monkey:
         monkey.setattr(backoff, "FIRST_SECONDS", 0.0)
-        found = Tried(spark, str(tmp_path_factory.mktemp("tried")))
-        play(found)
-        yield found
-        found.silver.close()
+        built = Tried(spark, str(tmp_path_factory.mktemp("tried")))
+        play(built)
+        yield built
+        built.silver.close()
 
 
 def play(tried: Tried) -> None:

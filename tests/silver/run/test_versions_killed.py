@@ -54,7 +54,7 @@ class Stage(KilledStage):
             self.lsn += 10
             changes: list[dict[str, Any]] = []
             if parted and at:
-                columns = [(one.name, one.type) for one in self.shape.columns]
+                columns = [(column.name, column.type) for column in self.shape.columns]
                 columns.append((f"added_{self.lsn}", TEXT))
                 self.shape = relation("counted", columns, ["id"], relation_id=1, from_lsn=self.lsn)
                 self.bronze.relations([self.shape])
@@ -85,13 +85,13 @@ class Stage(KilledStage):
         assert cut is not None
         assert (cut.commit_lsn, set(cut.tables)) == (self.lsn, NAMES)
         living = [(key, count, f"B{key}", False) for key, count in self.rows.items()]
-        gone = [(key, count, f"B{key}", True) for key, count in self.gone.items()]
-        assert self.read("counted", "id, count, big, _deleted", cut) == sorted([*living, *gone])
+        deleted = [(key, count, f"B{key}", True) for key, count in self.gone.items()]
+        assert self.read("counted", "id, count, big, _deleted", cut) == sorted([*living, *deleted])
         columns = "id, count, big, _valid_from_lsn, coalesce(_valid_to_lsn, 1000000)"
         versions = self.read("counted__history", columns, cut)
         for lsn, rows in self.past.items():
-            found = [one[:3] for one in versions if one[3] <= lsn < one[4]]
-            assert found == sorted((key, count, f"B{key}") for key, count in rows.items()), lsn
+            matching = [version[:3] for version in versions if version[3] <= lsn < version[4]]
+            assert matching == sorted((key, count, f"B{key}") for key, count in rows.items()), lsn
 
 
 @pytest.fixture(scope="module")
@@ -159,12 +159,14 @@ def test_soft_deletes_and_history_are_switched_off_and_on(stage: Stage) -> None:
 @pytest.mark.spark
 def test_history_asked_for_later_begins_with_the_newest_snapshot(stage: Stage) -> None:
     """Bronze still has all later changes: the new history equals the kept history."""
-    again = Path(stage.lake.path or "").parent / "again"
-    again.mkdir()
-    (again / "bronze").symlink_to(Path(stage.lake.path or "") / "bronze")
-    cut = Silver(stage.spark, Lake(path=str(again)), KEPT, ControlTables(Lake(path=str(again)))).cycle()
+    second_folder = Path(stage.lake.path or "").parent / "again"
+    second_folder.mkdir()
+    (second_folder / "bronze").symlink_to(Path(stage.lake.path or "") / "bronze")
+    cut = Silver(
+        stage.spark, Lake(path=str(second_folder)), KEPT, ControlTables(Lake(path=str(second_folder)))
+    ).cycle()
     assert cut is not None
     columns = "id, count, big, _valid_from_lsn, coalesce(_valid_to_lsn, 0), _commit_ts"
-    kept = stage.read("counted__history", columns, stage.control.latest_cut("silver") or cut)
-    stage.lake = Lake(path=str(again))
-    assert stage.read("counted__history", columns, cut) == kept
+    history_rows = stage.read("counted__history", columns, stage.control.latest_cut("silver") or cut)
+    stage.lake = Lake(path=str(second_folder))
+    assert stage.read("counted__history", columns, cut) == history_rows

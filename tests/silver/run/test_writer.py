@@ -44,19 +44,19 @@ def commits(function: ast.AST) -> int:
             continue
         ahead += ast.iter_child_nodes(node)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.args:
-            said = ast.unparse(node.args[0])
-            number += node.func.attr == "writeTo" or (node.func.attr == "sql" and bool(COMMITS.match(said)))
+            text = ast.unparse(node.args[0])
+            number += node.func.attr == "writeTo" or (node.func.attr == "sql" and bool(COMMITS.match(text)))
     return number
 
 
 def test_statements_that_commit_are_run_by_the_writer_alone() -> None:
-    found: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
+    counts: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
     for name, module in modules():
         for node in ast.walk(module):
             if isinstance(node, ast.FunctionDef) and (number := commits(node)):
-                found[name == "silver/run/writer.py"][node.name] += number
-    assert found[True] == WRITER
-    assert found[False] == ELSEWHERE
+                counts[name == "silver/run/writer.py"][node.name] += number
+    assert counts[True] == WRITER
+    assert counts[False] == ELSEWHERE
 
 
 def test_the_lease_is_required_by_the_writer_and_by_what_records_cuts() -> None:

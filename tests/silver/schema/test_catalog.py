@@ -44,21 +44,21 @@ def test_a_renamed_table_counts_under_its_new_name_alone() -> None:
 
 def test_of_a_table_dropped_and_made_again_the_newer_relation_counts() -> None:
     dropped = relation("t", [("id", INT)], ["id"], relation_id=9)
-    made = relation("t", [("id", TEXT)], ["id"], relation_id=7, from_lsn=80)
-    assert silver_catalog([made, dropped], PLAIN)[TableName("public", "t")].relation.relation_id == 7
+    recreated = relation("t", [("id", TEXT)], ["id"], relation_id=7, from_lsn=80)
+    assert silver_catalog([recreated, dropped], PLAIN)[TableName("public", "t")].relation.relation_id == 7
 
 
 def test_a_table_of_which_nothing_is_new_is_not_made_again() -> None:
     """Each cycle needs all tables, and a pipeline may have thousands of tables dropped long ago."""
     settings = SilverSettings()
-    gone = relation("gone", [("id", INT)], ["id"], relation_id=1)
+    dropped = relation("gone", [("id", INT)], ["id"], relation_id=1)
     stays = relation("stays", [("id", INT)], ["id"], relation_id=2)
-    before = silver_catalog([gone, stays], settings)
-    again = silver_catalog([gone, stays], settings)
-    assert all(again[name] is table for name, table in before.items())
+    before = silver_catalog([dropped, stays], settings)
+    second_catalog = silver_catalog([dropped, stays], settings)
+    assert all(second_catalog[name] is table for name, table in before.items())
     later = relation("stays", [("id", INT)], [], relation_id=2, from_lsn=50)
-    after = silver_catalog([gone, stays, later], settings)
-    assert after[gone.table] is before[gone.table]
+    after = silver_catalog([dropped, stays, later], settings)
+    assert after[dropped.table] is before[dropped.table]
     assert after[stays.table].key == ()
     assert silver_catalog([stays], settings)[stays.table].key == stays.key
     assert silver_catalog([stays], SilverSettings(deletes="soft"))[stays.table].soft
@@ -90,14 +90,14 @@ def test_of_two_tables_that_want_one_name_both_are_refused() -> None:
     settings = SilverSettings(history=["public.t"])
     names = ("t", "t__history", "u")
     shapes = [relation(name, [("id", INT)], ["id"], relation_id=at) for at, name in enumerate(names, 1)]
-    t, rival, other = silver_catalog(shapes, settings).values()
-    for table, said in ((t, "its history needs"), (rival, "which is the history of public.t")):
-        with pytest.raises(TableError, match=said) as caught:
-            check_table(table, [t, rival, other], settings)
+    t, rival, third = silver_catalog(shapes, settings).values()
+    for table, message in ((t, "its history needs"), (rival, "which is the history of public.t")):
+        with pytest.raises(TableError, match=message) as caught:
+            check_table(table, [t, rival, third], settings)
         assert caught.value.code == "silver-settings-clash"
-        check_table(table, [table, other], settings)
-    check_table(other, [t, rival, other], settings)
-    check_table(t, [t, rival, other], PLAIN)
+        check_table(table, [table, third], settings)
+    check_table(third, [t, rival, third], settings)
+    check_table(t, [t, rival, third], PLAIN)
 
 
 @pytest.mark.parametrize(

@@ -47,11 +47,11 @@ def stored(shape: SilverTable) -> list[DeltaColumn]:
     types = {"INT": "integer", "STRING": "string"}
     fields = [
         {
-            "name": one.name,
-            "type": types[one.spark_type],
-            "metadata": {"comment": comment_of(one, filled=True)},
+            "name": column.name,
+            "type": types[column.spark_type],
+            "metadata": {"comment": comment_of(column, filled=True)},
         }
-        for one in shape.columns
+        for column in shape.columns
     ]
     return fields_of({"fields": fields})
 
@@ -63,18 +63,18 @@ def alters(*columns: str) -> str:
 @pytest.mark.parametrize("comment", ODD)
 def test_a_column_is_recognised_whatever_its_source_says_of_it(comment: str) -> None:
     shape = table(Comments(7, None, {2: comment}))
-    found = stored(shape)
-    assert [(one.attnum, one.missing) for one in found] == [(1, None), (2, None)]
-    assert comment in found[1].comment
-    assert is_of_source(found[1].comment)
-    assert described("t", shape, found, description_of(shape)) == []
+    fields = stored(shape)
+    assert [(column.attnum, column.missing) for column in fields] == [(1, None), (2, None)]
+    assert comment in fields[1].comment
+    assert is_of_source(fields[1].comment)
+    assert described("t", shape, fields, description_of(shape)) == []
     waiting = replace(shape.columns[1], missing=comment)
     schema: dict[str, Any] = {
         "fields": [
             {"name": "a", "type": "string", "metadata": {"comment": comment_of(waiting, filled=False)}}
         ]
     }
-    assert [(one.attnum, one.missing) for one in fields_of(schema)] == [(2, comment)]
+    assert [(column.attnum, column.missing) for column in fields_of(schema)] == [(2, comment)]
 
 
 def test_texts_put_together_of_our_own_words_are_never_taken_for_them() -> None:
@@ -83,7 +83,9 @@ def test_texts_put_together_of_our_own_words_are_never_taken_for_them() -> None:
     for _ in range(2000):
         comment = "".join(chosen.choices(words, k=chosen.randint(1, 5)))
         shape = table(Comments(7, None, {2: comment}))
-        assert [(one.attnum, one.missing) for one in stored(shape)] == [(1, None), (2, None)], comment
+        assert [(column.attnum, column.missing) for column in stored(shape)] == [(1, None), (2, None)], (
+            comment
+        )
 
 
 def test_all_columns_change_by_one_statement_and_the_table_by_another() -> None:
@@ -94,8 +96,8 @@ def test_all_columns_change_by_one_statement_and_the_table_by_another() -> None:
         "COMMENT ON TABLE t IS 'Orders'",
     ]
     assert described("t", after, stored(after), "Orders") == []
-    one = table(Comments(7, "Orders", {1: "key"}))
-    assert described("t", one, stored(after), "Orders") == [alters("`total` COMMENT 'attribute 2'")]
+    commented = table(Comments(7, "Orders", {1: "key"}))
+    assert described("t", commented, stored(after), "Orders") == [alters("`total` COMMENT 'attribute 2'")]
 
 
 def test_nothing_is_said_of_a_table_at_which_nobody_has_looked() -> None:
@@ -104,12 +106,16 @@ def test_nothing_is_said_of_a_table_at_which_nobody_has_looked() -> None:
 
 
 def test_a_description_goes_with_the_sources_comment_but_not_one_that_somebody_wrote() -> None:
-    gone = table(Comments(7, None, {}, former=frozenset({"Orders", "older"})))
-    assert described("t", gone, stored(gone), "Orders") == ["COMMENT ON TABLE t IS 'Rows of public.t'"]
-    assert described("t", gone, stored(gone), "older") == ["COMMENT ON TABLE t IS 'Rows of public.t'"]
-    assert described("t", gone, stored(gone), "of team A") == []
-    history = history_of(gone)
-    assert described("h", history, stored(gone), "Orders (versions of rows of public.t)") == [
+    uncommented = table(Comments(7, None, {}, former=frozenset({"Orders", "older"})))
+    assert described("t", uncommented, stored(uncommented), "Orders") == [
+        "COMMENT ON TABLE t IS 'Rows of public.t'"
+    ]
+    assert described("t", uncommented, stored(uncommented), "older") == [
+        "COMMENT ON TABLE t IS 'Rows of public.t'"
+    ]
+    assert described("t", uncommented, stored(uncommented), "of team A") == []
+    history = history_of(uncommented)
+    assert described("h", history, stored(uncommented), "Orders (versions of rows of public.t)") == [
         "COMMENT ON TABLE h IS 'Versions of rows of public.t'"
     ]
 
@@ -134,17 +140,17 @@ def test_a_column_of_somebodys_own_is_never_taken_for_the_sources(
     order: int, ours: str | None, theirs: str
 ) -> None:
     shape = table(Comments(7, None, {} if ours is None else {2: ours}))
-    own = DeltaColumn("note", 2, "STRING", None, theirs)
-    found = [*stored(shape), own][::order]
+    own_column = DeltaColumn("note", 2, "STRING", None, theirs)
+    fields = [*stored(shape), own_column][::order]
     for settings in (KEEP, SilverSettings(on_drop_column="drop")):
-        assert steps("t", shape, found, settings, emptied=False) == []
-        assert described("t", shape, found, description_of(shape)) == []
-        gone = replace(shape, columns=shape.columns[:1])
-        dropped = steps("t", gone, found, settings, emptied=False)
-        assert not any("`note`" in one for one in dropped)
+        assert steps("t", shape, fields, settings, emptied=False) == []
+        assert described("t", shape, fields, description_of(shape)) == []
+        narrowed = replace(shape, columns=shape.columns[:1])
+        dropped = steps("t", narrowed, fields, settings, emptied=False)
+        assert not any("`note`" in statement for statement in dropped)
     renamed = table(shape.relation.comments, id=1, amount=2)
     with pytest.raises(TableError, match=r"columns (total and note|note and total) of silver.t both"):
-        steps("t", renamed, found, KEEP, emptied=False)
+        steps("t", renamed, fields, KEEP, emptied=False)
 
 
 def test_a_column_whose_rows_still_get_a_value_keeps_that_until_they_have_it() -> None:
@@ -161,11 +167,11 @@ def test_a_column_whose_rows_still_get_a_value_keeps_that_until_they_have_it() -
 
 
 def test_create_table_has_the_comments_and_is_clustered_apart_where_they_hold_a_long_character() -> None:
-    made = create("t", table(Comments(7, "The 'orders' 😀", {2: "in\ncents"})))
-    assert "`total` STRING COMMENT 'in\\ncents (attribute 2)'" in made[0]
-    assert "\nCOMMENT 'The \\'orders\\' 😀'" in made[0]
-    assert "CLUSTER BY" not in made[0]
-    assert made[1:] == ["ALTER TABLE t CLUSTER BY (`id`)"]
+    statements = create("t", table(Comments(7, "The 'orders' 😀", {2: "in\ncents"})))
+    assert "`total` STRING COMMENT 'in\\ncents (attribute 2)'" in statements[0]
+    assert "\nCOMMENT 'The \\'orders\\' 😀'" in statements[0]
+    assert "CLUSTER BY" not in statements[0]
+    assert statements[1:] == ["ALTER TABLE t CLUSTER BY (`id`)"]
 
 
 def test_a_very_long_comment_is_cut() -> None:

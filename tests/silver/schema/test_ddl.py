@@ -38,23 +38,29 @@ def apply(statement: str, actual: list[DeltaColumn]) -> list[DeltaColumn]:
     by_name = {field.name.lower(): field for field in actual}
     if "CLUSTER BY" in statement or "SET TBLPROPERTIES" in statement:
         return actual
-    if found := re.search(r"RENAME COLUMN `(.+)` TO `(.+)`$", statement):
-        field = by_name[found[1].lower()]
-        assert found[2].lower() not in by_name, statement  # also where it is the column's own
-        return [DeltaColumn(found[2], one.attnum, one.ddl) if one == field else one for one in actual]
-    if found := re.search(r"DROP COLUMN `(.+)`$", statement):
-        return [one for one in actual if one != by_name[found[1].lower()]]
-    if found := re.search(r"ALTER COLUMN `(.+)` TYPE (.+)$", statement):
-        field = by_name[found[1].lower()]
-        assert widens(field.ddl, found[2])
-        return [DeltaColumn(one.name, one.attnum, found[2]) if one == field else one for one in actual]
-    found = re.search(
+    if match := re.search(r"RENAME COLUMN `(.+)` TO `(.+)`$", statement):
+        field = by_name[match[1].lower()]
+        assert match[2].lower() not in by_name, statement  # also where it is the column's own
+        return [
+            DeltaColumn(match[2], column.attnum, column.ddl) if column == field else column
+            for column in actual
+        ]
+    if match := re.search(r"DROP COLUMN `(.+)`$", statement):
+        return [column for column in actual if column != by_name[match[1].lower()]]
+    if match := re.search(r"ALTER COLUMN `(.+)` TYPE (.+)$", statement):
+        field = by_name[match[1].lower()]
+        assert widens(field.ddl, match[2])
+        return [
+            DeltaColumn(column.name, column.attnum, match[2]) if column == field else column
+            for column in actual
+        ]
+    match = re.search(
         r"ADD COLUMNS \(`(.+)` (\S+) COMMENT 'attribute (\d+)' (FIRST|AFTER `(.+)`)\)$", statement
     )
-    assert found is not None, statement
-    assert found[1].lower() not in by_name, statement
-    at = 0 if found[5] is None else [one.name for one in actual].index(found[5]) + 1
-    return [*actual[:at], DeltaColumn(found[1], int(found[3]), found[2]), *actual[at:]]
+    assert match is not None, statement
+    assert match[1].lower() not in by_name, statement
+    at = 0 if match[5] is None else [column.name for column in actual].index(match[5]) + 1
+    return [*actual[:at], DeltaColumn(match[1], int(match[3]), match[2]), *actual[at:]]
 
 
 SHAPES = [
@@ -72,20 +78,20 @@ SHAPES = [
 
 def clustering(shape: SilverTable) -> list[str]:
     """Return the clustering columns of a shape's table, from its CREATE TABLE."""
-    found = re.search(r"CLUSTER BY \((.+)\)", create("t", shape)[0])
-    return [] if found is None else re.findall(r"`(.+?)`", found[1])
+    match = re.search(r"CLUSTER BY \((.+)\)", create("t", shape)[0])
+    return [] if match is None else re.findall(r"`(.+?)`", match[1])
 
 
 def clustered_after(statement: str, clustered: list[str], actual: list[DeltaColumn]) -> list[str]:
     """Return the clustering columns after a statement; Delta drops no clustering column."""
     if "CLUSTER BY" in statement:
         names = re.findall(r"`(.+?)`", statement.partition("CLUSTER BY")[2])
-        assert set(names) <= {one.name for one in actual}, statement
+        assert set(names) <= {column.name for column in actual}, statement
         return names
-    if found := re.search(r"RENAME COLUMN `(.+)` TO `(.+)`$", statement):
-        return [found[2] if name == found[1] else name for name in clustered]
-    if found := re.search(r"DROP COLUMN `(.+)`$", statement):
-        assert found[1] not in clustered, statement
+    if match := re.search(r"RENAME COLUMN `(.+)` TO `(.+)`$", statement):
+        return [match[2] if name == match[1] else name for name in clustered]
+    if match := re.search(r"DROP COLUMN `(.+)`$", statement):
+        assert match[1] not in clustered, statement
     return clustered
 
 
@@ -94,22 +100,22 @@ def clustered_after(statement: str, clustered: list[str], actual: list[DeltaColu
 def test_any_shape_becomes_any_other_and_from_every_point_between(
     before: int, after: int, settings: SilverSettings
 ) -> None:
-    wanted = SHAPES[after]
+    target = SHAPES[after]
     reached = [fields(SHAPES[before])]
     clustered = clustering(SHAPES[before])
     narrowing = before == 4
-    for statement in steps("t", wanted, reached[0], settings, emptied=narrowing):
+    for statement in steps("t", target, reached[0], settings, emptied=narrowing):
         clustered = clustered_after(statement, clustered, reached[-1])
         reached.append(apply(statement, reached[-1]))
     for start in reached:  # killed here, the next cycle starts again
         state = start
         if not narrowing:
-            assert is_due(wanted, state, settings) == bool(steps("t", wanted, state, settings, emptied=False))
-        for statement in steps("t", wanted, state, settings, emptied=narrowing):
+            assert is_due(target, state, settings) == bool(steps("t", target, state, settings, emptied=False))
+        for statement in steps("t", target, state, settings, emptied=narrowing):
             state = apply(statement, state)
-        gone = {name for name, _ in kept(wanted, state)}
-        assert [field for field in state if field.name not in gone] == fields(wanted)
-        assert not gone or settings is KEEP
+        missing = {name for name, _ in kept(target, state)}
+        assert [field for field in state if field.name not in missing] == fields(target)
+        assert not missing or settings is KEEP
 
 
 MAPPED = "ALTER TABLE t SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
@@ -137,8 +143,8 @@ def test_a_former_key_column_is_dropped() -> None:
 
 
 def test_a_former_key_column_gets_another_type() -> None:
-    wanted = table(("id", INT, 1), ("a", INT, 2), ("b", TEXT, 3))
-    statements = all_clustered(wanted, KEEP, emptied=True)
+    target = table(("id", INT, 1), ("a", INT, 2), ("b", TEXT, 3))
+    statements = all_clustered(target, KEEP, emptied=True)
     assert statements[1:3] == ["ALTER TABLE t CLUSTER BY (`id`)", "ALTER TABLE t DROP COLUMN `a`"]
 
 
@@ -148,7 +154,7 @@ def test_a_new_key_column_behind_those_with_statistics() -> None:
     before = [DeltaColumn(name, attnum, "STRING") for name, _, attnum in wide if name not in ("c35", "c3")]
     before.append(DeltaColumn("gone", 50, "STRING"))
     statements = steps("t", silver_table(shape, KEEP), before, DROP, emptied=False)
-    assert [one for one in statements if "ADD" not in one] == [
+    assert [statement for statement in statements if "ADD" not in statement] == [
         MAPPED,
         "ALTER TABLE t CLUSTER BY NONE",
         "ALTER TABLE t DROP COLUMN `gone`",
@@ -158,17 +164,17 @@ def test_a_new_key_column_behind_those_with_statistics() -> None:
 
 
 def test_a_column_that_is_no_source_s_makes_room_where_nothing_of_it_counts() -> None:
-    wanted = table(("id", INT, 1), ("a", TEXT, 2))
+    target = table(("id", INT, 1), ("a", TEXT, 2))
     state = [
         DeltaColumn("id", 1, "INT"),
         DeltaColumn("A", None, "STRING"),
         DeltaColumn("a__former", None, "STRING"),
     ]
     renamed = "ALTER TABLE t RENAME COLUMN `A` TO `a__former_2`".replace("a__former_2", "A__former_2")
-    assert steps("t", wanted, state, KEEP, emptied=True)[:2] == [MAPPED, renamed]
-    assert steps("t", replace(wanted, soft=True), state, KEEP, emptied=False)[4] == renamed
+    assert steps("t", target, state, KEEP, emptied=True)[:2] == [MAPPED, renamed]
+    assert steps("t", replace(target, soft=True), state, KEEP, emptied=False)[4] == renamed
     with pytest.raises(TableError, match="has a column A that does not come from the source"):
-        steps("t", wanted, state, KEEP, emptied=False)
+        steps("t", target, state, KEEP, emptied=False)
 
 
 def test_names_that_differ_only_in_case_stop_the_table_and_end() -> None:
@@ -187,10 +193,10 @@ def test_a_type_that_changes_back_and_forth_leaves_former_columns_of_different_n
         for statement in steps("t", shape(type_), state, KEEP, emptied=True):
             if statement.endswith("COMMENT ''"):
                 name = re.findall(r"`(.+)`", statement)[0]
-                state = [replace(one, attnum=None) if one.name == name else one for one in state]
+                state = [replace(column, attnum=None) if column.name == name else column for column in state]
             else:
                 state = apply(statement, state)
-    former = {one.name for one in state if one.attnum is None}
+    former = {column.name for column in state if column.attnum is None}
     assert former == {
         "_deleted", "a__2_string", "a__2_int", "a__2_string_2", "a__2_int_2", "a__2_string_3"
     }  # fmt: skip
@@ -209,19 +215,19 @@ DEFAULTED = replace(
 
 def filling(statement: str, actual: list[DeltaColumn], filled: dict[str, str]) -> list[DeltaColumn]:
     """Apply statements like Delta, comments included; `filled`: values written to columns, by name."""
-    if found := re.search(r"^UPDATE t SET `(.+?)` = (.+)$", statement, re.DOTALL):
-        filled[found[1]] = found[2]
+    if match := re.search(r"^UPDATE t SET `(.+?)` = (.+)$", statement, re.DOTALL):
+        filled[match[1]] = match[2]
         return actual
-    if found := re.search(r"ALTER COLUMN `(.+)` COMMENT 'attribute \d+'$", statement):
-        return [replace(one, missing=None) if one.name == found[1] else one for one in actual]
-    if found := re.search(
+    if match := re.search(r"ALTER COLUMN `(.+)` COMMENT 'attribute \d+'$", statement):
+        return [replace(column, missing=None) if column.name == match[1] else column for column in actual]
+    if match := re.search(
         r"COMMENT ('attribute \d+; rows before it: (.+)') (?:FIRST|AFTER `.+`)\)$", statement
     ):
-        plain = statement.replace(found[1], re.sub(r"; .*", "'", found[1]))
+        plain = statement.replace(match[1], re.sub(r"; .*", "'", match[1]))
         added = apply(plain, actual)
-        new = next(one for one in added if one not in actual)
-        text = found[2].replace("\\n", "\n").replace("\\'", "'")
-        return [replace(one, missing=text) if one == new else one for one in added]
+        new = next(column for column in added if column not in actual)
+        text = match[2].replace("\\n", "\n").replace("\\'", "'")
+        return [replace(column, missing=text) if column == new else column for column in added]
     return apply(statement, actual)
 
 
@@ -229,21 +235,25 @@ def test_rows_from_before_a_column_get_its_default_wherever_the_process_is_kille
     reached: list[list[DeltaColumn]] = [fields(SHAPES[0])]
     for statement in steps("t", DEFAULTED, reached[0], KEEP, emptied=False):
         reached.append(filling(statement, reached[-1], {}))
-    assert {one.missing for state in reached for one in state} == {None, "NaN", "7; rows before it: \n'"}
+    assert {column.missing for state in reached for column in state} == {
+        None,
+        "NaN",
+        "7; rows before it: \n'",
+    }
     for at, start in enumerate(reached):
         state, filled = start, dict[str, str]()
         for statement in steps("t", DEFAULTED, state, KEEP, emptied=False):
             state = filling(statement, state, filled)
         assert state == fields(DEFAULTED)
-        done = {one.name for one in start if one.attnum in (4, 5) and one.missing is None}
-        assert set(filled) | done == {"n", "it's"}, f"killed after {at} statements"
+        complete = {column.name for column in start if column.attnum in (4, 5) and column.missing is None}
+        assert set(filled) | complete == {"n", "it's"}, f"killed after {at} statements"
         assert steps("t", DEFAULTED, state, KEEP, emptied=False) == []
         for statement in steps("t", DEFAULTED, start, KEEP, emptied=True):
             assert not statement.startswith("UPDATE"), "the table is replaced"
 
 
 def test_a_column_that_was_added_before_its_default_was_known_is_not_overwritten() -> None:
-    plain = [replace(one, missing=None) for one in fields(DEFAULTED)]
+    plain = [replace(field, missing=None) for field in fields(DEFAULTED)]
     assert steps("t", DEFAULTED, plain, KEEP, emptied=False) == []
 
 
@@ -327,9 +337,9 @@ def test_a_table_whose_clustering_column_is_made_anew_is_clustered_by_its_key_un
     attnums = {"id": 1, "owner": 3}
     columns = tuple(replace(column, attnum=attnums[column.name]) for column in shape.columns)
     before = [DeltaColumn("id", 1, "INT"), DeltaColumn("owner", 2, "STRING")]
-    wanted = silver_table(replace(shape, columns=columns), settings)
-    found = steps("t", wanted, before, DROP, emptied=True)
-    clusterings = [said for said in found if " CLUSTER BY " in said]
+    target = silver_table(replace(shape, columns=columns), settings)
+    statements = steps("t", target, before, DROP, emptied=True)
+    clusterings = [statement for statement in statements if " CLUSTER BY " in statement]
     assert clusterings == ["ALTER TABLE t CLUSTER BY (`id`)", "ALTER TABLE t CLUSTER BY (`owner`)"]
 
 
@@ -355,10 +365,10 @@ def test_a_letter_beyond_the_basic_plane_costs_a_statement(odd: str) -> None:
     names = {"path": "id", "key": "id", "column": "a", odd: "\U0001f642"}
     target = f"delta.`/{names['path']}`"
     shape = table((names["key"], INT, 1), (names["column"], TEXT, 2))
-    first, *more = create(target, shape)
+    first, *further = create(target, shape)
     assert "CLUSTER BY" not in first
     assert "TBLPROPERTIES" in first
-    assert more == [f"ALTER TABLE {target} CLUSTER BY (`{names['key']}`)"]
+    assert further == [f"ALTER TABLE {target} CLUSTER BY (`{names['key']}`)"]
     assert len(create("t", SHAPES[0])) == 1
 
 

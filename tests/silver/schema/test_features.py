@@ -28,9 +28,9 @@ def fields(table: SilverTable) -> list[DeltaColumn]:
 
 def asked(statements: list[str]) -> list[str]:
     """Return the features that statements enable; each feature comes before all other statements."""
-    found = [next((name for name in FEATURES if name in statement), "") for statement in statements]
-    named = [name for name in found if name]
-    assert found[: len(named)] == named
+    features = [next((name for name in FEATURES if name in statement), "") for statement in statements]
+    named = [name for name in features if name]
+    assert features[: len(named)] == named
     return named
 
 
@@ -71,9 +71,9 @@ def test_a_column_that_is_kept_needs_nothing() -> None:
 def test_names_decide_whether_a_table_is_made_with_mapped_columns(
     columns: list[tuple[str, PgType]], *, mapped: bool
 ) -> None:
-    made = create("t", shape(columns))[0]
-    assert ("'delta.columnMapping.mode' = 'name'" in made) is mapped
-    assert "idening" not in made
+    statement = create("t", shape(columns))[0]
+    assert ("'delta.columnMapping.mode' = 'name'" in statement) is mapped
+    assert "idening" not in statement
 
 
 def test_another_relation_that_takes_a_column_s_name_asks_for_mapping() -> None:

@@ -74,7 +74,9 @@ def outcome(before: PgType, after: PgType) -> str:
     with pytest.raises(TableError, match=f"from {re.escape(was)} to {re.escape(is_)}") as caught:
         steps("t", table, actual, SilverSettings(), emptied=False)
     assert caught.value.remedy == "resnapshot the table: smelt snapshot FILE public.t"
-    assert [one for one in emptied if "CLUSTER" not in one and "PROPERTIES" not in one] == [
+    assert [
+        statement for statement in emptied if "CLUSTER" not in statement and "PROPERTIES" not in statement
+    ] == [
         "ALTER TABLE t DROP COLUMN `c`",
         f"ALTER TABLE t ADD COLUMNS (`c` {is_} COMMENT 'attribute 2' AFTER `id`)",
     ]
@@ -82,11 +84,11 @@ def outcome(before: PgType, after: PgType) -> str:
 
 
 def test_every_pair_is_the_same_widened_in_place_or_made_anew_by_a_copy(every: list[Kind]) -> None:
-    found: dict[str, set[str]] = {}
+    pairs: dict[str, set[str]] = {}
     for before, after in itertools.permutations(every, 2):
         if outcome(before.type, after.type) == "in place":
-            found.setdefault(reading(before.type).ddl, set()).add(reading(after.type).ddl)
-    assert found == {name: wider for name, wider in IN_PLACE.items() if wider}
+            pairs.setdefault(reading(before.type).ddl, set()).add(reading(after.type).ddl)
+    assert pairs == {name: wider for name, wider in IN_PLACE.items() if wider}
     assert {reading(kind.type).ddl for kind in every if "DECIMAL" in reading(kind.type).ddl[:7]} <= set(
         IN_PLACE
     )
@@ -128,8 +130,8 @@ def test_the_first_timestamp_of_a_table_says_so_before(type_: str) -> None:
     }[type_]
     shape = relation("t", [("id", INT), ("at", new), ("later", new)], ["id"], relation_id=1)
     table = silver_table(shape, SilverSettings())
-    said = "ALTER TABLE t SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
+    statement = "ALTER TABLE t SET TBLPROPERTIES ('delta.feature.timestampNtz' = 'supported')"
     first = steps("t", table, [DeltaColumn("id", 1, "INT")], SilverSettings(), emptied=False)
-    assert first.index(said) == 0
+    assert first.index(statement) == 0
     actual = [DeltaColumn("id", 1, "INT"), DeltaColumn("at", 2, reading(new).ddl)]
-    assert said not in steps("t", table, actual, SilverSettings(), emptied=False)
+    assert statement not in steps("t", table, actual, SilverSettings(), emptied=False)

@@ -440,11 +440,11 @@ def test_spark_holds_what_postgresql_wrote_or_nothing(spark: SparkSession, datab
     types = frame.selectExpr(*(how.value(f"t{position}", 0) for position, how in enumerate(readings))).schema
 
     problems = []
-    for position, (case, text, expected, found) in enumerate(zip(CASES, texts, values, row, strict=True)):
-        wanted = None if expected is LOST else plain(expected)
-        if plain(found) != wanted or (found is None) != (expected is LOST or text is None):
+    for position, (case, text, expected, stored) in enumerate(zip(CASES, texts, values, row, strict=True)):
+        expected_value = None if expected is LOST else plain(expected)
+        if plain(stored) != expected_value or (stored is None) != (expected is LOST or text is None):
             problems.append(
-                f"{case.sql[:80]} ({case.override}): {str(text)[:60]} read as {plain(found)!r:.200}"
+                f"{case.sql[:80]} ({case.override}): {str(text)[:60]} read as {plain(stored)!r:.200}"
             )
         declared = spark.createDataFrame([], f"v {readings[position].ddl}").schema[0].dataType
         if types[position].dataType.simpleString() != declared.simpleString():
@@ -473,8 +473,8 @@ def test_json_is_read_as_a_variant_where_no_digit_is_lost(spark: SparkSession) -
     value = reading(base("jsonb"), "variant").value("text", 0)
     rows = frame.selectExpr("text", f"to_json({value}) AS json").collect()
     assert {row["text"]: row["json"] is not None for row in rows} == JSON
-    same = [row for row in rows if row["json"] is not None and "e" not in row["text"]]
-    assert [row["json"] for row in same] == [row["text"].replace(" ", "") for row in same]
+    unchanged = [row for row in rows if row["json"] is not None and "e" not in row["text"]]
+    assert [row["json"] for row in unchanged] == [row["text"].replace(" ", "") for row in unchanged]
 
 
 def test_an_override_that_spark_does_not_know_names_the_possible_ones() -> None:

@@ -43,8 +43,8 @@ constraint small (id < 100) violated. SQLSTATE: 23001
 
 
 def test_the_innermost_cause_is_told() -> None:
-    said = "[DELTA_VIOLATE_CONSTRAINT] CHECK constraint small (id < 100) violated."
-    assert cause(RuntimeError(DEEP)) == said
+    message = "[DELTA_VIOLATE_CONSTRAINT] CHECK constraint small (id < 100) violated."
+    assert cause(RuntimeError(DEEP)) == message
     assert cause(OSError("disk full\nat x")) == "OSError: disk full"
     assert len(cause(ValueError("x" * 1000))) < 400
     denied = "java.nio.file.AccessDeniedException: s3a://lake/t: 403"
@@ -54,14 +54,14 @@ def test_the_innermost_cause_is_told() -> None:
     assert cause(RuntimeError(f"An error occurred while calling o1.sql.\n{thrown}")) == denied
     error = failure(TABLE, RuntimeError(DEEP))
     assert (error.table, error.code) == (TABLE, "table-failed")
-    assert said in error.message
+    assert message in error.message
 
 
 def test_a_marker_counts_only_where_spark_raised_it() -> None:
     """The message of an unrelated failure may quote the statement, and so contain every marker."""
     quoted = marker("row-missing", "'7'")
-    said = "concat('deltasmelt:row-missing:', '7', ':deltasmelt')"
-    assert said.partition("'7'")[0] in quoted
+    marker_text = "concat('deltasmelt:row-missing:', '7', ':deltasmelt')"
+    assert marker_text.partition("'7'")[0] in quoted
     flat = "deltasmelt:row-missing:7:deltasmelt"
     for message in (f"[CAST_INVALID_INPUT] x SQLSTATE: 22018\n== SQL ==\n{quoted}", f"[INTERNAL] … {flat}"):
         assert definite(TABLE, RuntimeError(message)) is None
@@ -75,8 +75,8 @@ def test_an_error_of_ours_keeps_its_code_and_remedy() -> None:
     assert (error.table, error.message, error.code, error.remedy) == (
         TABLE, "no type", "type-override", "mend it"
     )  # fmt: skip
-    own = TableError(TABLE, "x", code="key-missing")
-    assert failure(TABLE, own) is own
+    table_error_made = TableError(TABLE, "x", code="key-missing")
+    assert failure(TABLE, table_error_made) is table_error_made
     assert {"table-failed", "type-override"} <= CODES
 
 
@@ -133,21 +133,21 @@ def troubles(path: str, spark: Answering) -> tuple[FailedTables, ControlTables]:
     lake = Lake(path)
     BronzeWriter(lake)
     control = ControlTables(lake)
-    met = FailedTables(cast("SparkSession", spark), lake, control)
-    met.begin(open_existing(location(lake, "bronze", CHANGES)))
-    return met, control
+    failed_tables = FailedTables(cast("SparkSession", spark), lake, control)
+    failed_tables.begin(open_existing(location(lake, "bronze", CHANGES)))
+    return failed_tables, control
 
 
 def test_where_spark_answers_nothing_it_is_no_tables_trouble(lake_path: str) -> None:
-    met, control = troubles(lake_path, Answering(ConnectionRefusedError()))
+    failed_tables, control = troubles(lake_path, Answering(ConnectionRefusedError()))
     with pytest.raises(OSError, match="first"):
-        met.pause({TABLE: OSError("first")}, Lsn(1))
+        failed_tables.pause({TABLE: OSError("first")}, Lsn(1))
     assert control.open_errors() == []
-    assert met.tables == frozenset()
+    assert failed_tables.tables == frozenset()
 
 
 def test_where_the_lake_answers_nothing_it_is_no_tables_trouble_and_heals_by_itself(lake_path: str) -> None:
-    met, control = troubles(lake_path, Answering())
+    failed_tables, control = troubles(lake_path, Answering())
 
     def out_of_reach(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
         if door is Effect.OPEN_TABLE and where.endswith("bronze/changes"):
@@ -155,10 +155,10 @@ def test_where_the_lake_answers_nothing_it_is_no_tables_trouble_and_heals_by_its
         return effect()
 
     with guarded(out_of_reach), pytest.raises(TransientError, match="error sending request") as caught:
-        met.pause({TABLE: ValueError("first")}, Lsn(1))
+        failed_tables.pause({TABLE: ValueError("first")}, Lsn(1))
     assert caught.value.code == "lake-unreachable"
     assert control.open_errors() == []
-    met.pause({TABLE: ValueError("first")}, Lsn(1))
+    failed_tables.pause({TABLE: ValueError("first")}, Lsn(1))
     assert [error.code for error in control.open_errors()] == ["table-failed"]
 
 
@@ -166,44 +166,46 @@ def test_where_the_lake_answers_nothing_it_is_no_tables_trouble_and_heals_by_its
 def test_a_log_that_cannot_be_read_stops_its_table_and_the_error_is_closed_afterwards(
     lake_path: str, code: str
 ) -> None:
-    met, control = troubles(lake_path, Answering())
-    with met.isolated(TABLE, Lsn(1), {}):
+    failed_tables, control = troubles(lake_path, Answering())
+    with failed_tables.isolated(TABLE, Lsn(1), {}):
         raise DefiniteError("entry 1 is torn", code=code)
     assert [error.code for error in control.open_errors()] == [code]
-    met.close_healed([TABLE], [])
+    failed_tables.close_healed([TABLE], [])
     assert control.open_errors() == []
 
 
 def test_a_log_that_lacks_a_commit_is_its_tables_own_trouble_and_ends_nobodys_cycle(lake_path: str) -> None:
-    met, control = troubles(lake_path, Answering())
+    failed_tables, control = troubles(lake_path, Answering())
     for error in (put_back("silver.t", "lake", 3), commit_lost("silver.t", "lake", "the window is folded")):
         troubled: dict[TableName, Exception] = {}
-        with met.isolated(TABLE, Lsn(1), troubled):
+        with failed_tables.isolated(TABLE, Lsn(1), troubled):
             raise error
         assert (troubled, control.open_errors()) == ({TABLE: error}, []), "it is tried once more first"
-        met.pause(troubled, Lsn(1))
-        assert [(one.name, one.code) for one in control.open_errors()] == [(str(TABLE), error.code)]
-        met.close_healed([TABLE], [])
+        failed_tables.pause(troubled, Lsn(1))
+        assert [(open_error.name, open_error.code) for open_error in control.open_errors()] == [
+            (str(TABLE), error.code)
+        ]
+        failed_tables.close_healed([TABLE], [])
         assert control.open_errors() == []
 
 
 def test_a_store_that_fails_one_table_alone_ends_cycles_for_a_while_and_not_for_ever(lake_path: str) -> None:
-    met, control = troubles(lake_path, Answering())
-    other = TableName("public", "other")
+    failed_tables, control = troubles(lake_path, Answering())
+    second_table = TableName("public", "other")
     reset = OSError("Generic S3 error: connection reset by peer")
     for _ in range(5):
         with pytest.raises(TransientError, match="connection reset"):
-            met.pause({TABLE: reset}, Lsn(1))
+            failed_tables.pause({TABLE: reset}, Lsn(1))
         assert control.open_errors() == []
     with pytest.raises(TransientError):
-        met.pause({TABLE: reset, other: reset}, Lsn(1))
+        failed_tables.pause({TABLE: reset, second_table: reset}, Lsn(1))
     assert [error.name for error in control.open_errors()] == [str(TABLE)]
-    met.pause({TABLE: reset}, Lsn(1))
-    assert met.skips(TABLE, None, Lsn(1))
-    met.close_healed([TABLE], [])
-    assert (control.open_errors(), met.skips(TABLE, None, Lsn(1))) == ([], False)
+    failed_tables.pause({TABLE: reset}, Lsn(1))
+    assert failed_tables.skips(TABLE, None, Lsn(1))
+    failed_tables.close_healed([TABLE], [])
+    assert (control.open_errors(), failed_tables.skips(TABLE, None, Lsn(1))) == ([], False)
     with pytest.raises(TransientError):
-        met.pause({TABLE: reset}, Lsn(1))
+        failed_tables.pause({TABLE: reset}, Lsn(1))
 
 
 S3A = """An error occurred while calling o77.sql.

@@ -105,12 +105,12 @@ def test_rows_that_others_wrote_and_a_table_put_back_are_noticed_by_a_cycle_that
     for version in (1, 2):  # put back as it was, beside a silver that runs
         Path(uri, "_delta_log", f"{version:020}.json").unlink()
     folded.silver.close()
-    again = Silver(LazySession(folded.starts), folded.lake, SilverSettings(), folded.control)
-    cut = again.cycle()
+    second_silver = Silver(LazySession(folded.starts), folded.lake, SilverSettings(), folded.control)
+    cut = second_silver.cycle()
     assert cut is not None
     assert (cut.commit_lsn, cut.tables, cut.marks) == (Lsn(30), {"orders": 0}, {"orders": 20})
     assert folded.control.open_errors() == []
-    assert again.cycle() is None
+    assert second_silver.cycle() is None
     assert folded.starts.count == 0
 
 
@@ -162,21 +162,21 @@ def test_a_start_that_failed_inside_a_tables_part_is_raised_as_it_is(
 
 
 def test_a_session_is_started_once_by_whoever_comes_first() -> None:
-    begun: list[int] = []
+    numbers: list[int] = []
     session = cast("SparkSession", object())
 
     def start() -> SparkSession:
-        begun.append(1)
+        numbers.append(1)
         time.sleep(0.05)
         return session
 
-    lazy, found = LazySession(start), list[Any]()
+    lazy, all_sessions = LazySession(start), list[Any]()
     lazy.prepare()
-    threads = [threading.Thread(target=lambda: found.append(lazy.get())) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: all_sessions.append(lazy.get())) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [session] * 4
-    assert begun == [1]
+    assert all_sessions == [session] * 4
+    assert numbers == [1]
     assert lazy.started

@@ -29,12 +29,12 @@ OPENS: Final = {"pipelines/demo/show.py": 1}
 def counted(pattern: re.Pattern[str], *, outside: tuple[str, ...]) -> dict[str, int]:
     """How often a pattern is found, by module, outside some folders."""
     rooms = ("bronze", "silver", "gold", "pipelines", "deltasmelt")
-    found = {}
+    counts = {}
     for path in (path for room in rooms for path in (ROOT / room).rglob("*.py")):
         name = str(path.relative_to(ROOT))
         if not name.startswith(outside) and (all_ := pattern.findall(path.read_text(encoding="utf-8"))):
-            found[name] = len(all_)
-    return found
+            counts[name] = len(all_)
+    return counts
 
 
 def test_no_module_outside_the_access_asks_which_kind_a_session_is() -> None:

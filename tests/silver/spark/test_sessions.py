@@ -24,6 +24,6 @@ def test_the_mark_of_the_owners_own_commits_is_not_ours(spark: SparkSession, tmp
         session = access_of(spark).child()
     target = f"delta.`{tmp_path / 't'}`"
     session.sql(f"CREATE TABLE {target} (id INT) USING DELTA")
-    for each in (1, 2):
-        session.sql(f"INSERT INTO {target} VALUES ({each})")
+    for number in (1, 2):
+        session.sql(f"INSERT INTO {target} VALUES ({number})")
     assert rows_of(session, f"SELECT id FROM {target} ORDER BY id") == [(1,), (2,)]

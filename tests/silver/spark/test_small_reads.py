@@ -59,18 +59,18 @@ class Tables:
         frame.createOrReplaceTempView("small_reads")
         by_delta = f"SELECT * FROM {self.lake.sql('silver', name)} VERSION AS OF {version}"
         delta = self.spark.sql(by_delta)
-        assert [(one.name, one.dataType.simpleString()) for one in frame.schema] == [
-            (one.name, one.dataType.simpleString()) for one in delta.schema
+        assert [(field.name, field.dataType.simpleString()) for field in frame.schema] == [
+            (field.name, field.dataType.simpleString()) for field in delta.schema
         ]
-        assert [one.metadata.get("comment") for one in frame.schema] == [
-            one.metadata.get("comment") for one in delta.schema
+        assert [field.metadata.get("comment") for field in frame.schema] == [
+            field.metadata.get("comment") for field in delta.schema
         ]
-        found, wanted = (
+        own_rows, delta_rows = (
             sorted(row[0] for row in rows_of(self.spark, f"SELECT {_AS_JSON} FROM ({query})"))
             for query in ("SELECT * FROM small_reads", by_delta)
         )
-        assert found == wanted
-        return found
+        assert own_rows == delta_rows
+        return own_rows
 
 
 @pytest.mark.spark
@@ -151,13 +151,13 @@ def test_delta_reads_what_files_alone_do_not_tell(spark: SparkSession, lake_path
 
     log = Path(tables.lake.uri("silver", "marked")) / "_delta_log"
     checksum = log / f"{1:020}.crc"
-    said = json.loads(checksum.read_text())
+    text = json.loads(checksum.read_text())
     (log / f".{1:020}.crc.crc").unlink()  # Hadoop's own, of the file as it was
     for wrong in (
-        json.dumps({**said, "numFiles": said["numFiles"] + 1}),
-        json.dumps({**said, "tableSizeBytes": said["tableSizeBytes"] - 1}),
-        json.dumps({**said, "numDeletionVectorsOpt": 1}),
-        json.dumps({name: value for name, value in said.items() if name != "numDeletedRecordsOpt"}),
+        json.dumps({**text, "numFiles": text["numFiles"] + 1}),
+        json.dumps({**text, "tableSizeBytes": text["tableSizeBytes"] - 1}),
+        json.dumps({**text, "numDeletionVectorsOpt": 1}),
+        json.dumps({name: value for name, value in text.items() if name != "numDeletedRecordsOpt"}),
         checksum.read_text()[:100],
     ):
         checksum.write_text(wrong)

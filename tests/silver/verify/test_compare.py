@@ -24,13 +24,13 @@ AT = 50
 
 
 def test_cells_that_differ_are_told_apart_as_they_are_written() -> None:
-    left = '{"a":0.0,"b":1.10,"c":null,"d":[1,null],"e":"1"}'
+    left_text = '{"a":0.0,"b":1.10,"c":null,"d":[1,null],"e":"1"}'
     right = '{"a":-0.0,"b":1.1,"c":null,"d":[null,1],"e":1}'
-    assert different_cells(left, right) == (
+    assert different_cells(left_text, right) == (
         Cell("a", "0.0", "-0.0"), Cell("b", "1.10", "1.1"), Cell("d", "[1, null]", "[null, 1]"),
         Cell("e", '"1"', "1"),
     )  # fmt: skip
-    assert different_cells(left, left) == ()
+    assert different_cells(left_text, left_text) == ()
 
 
 def view(spark: SparkSession, rows: str) -> str:
@@ -41,15 +41,15 @@ def view(spark: SparkSession, rows: str) -> str:
 
 def found(spark: SparkSession, table: SilverTable, source: str, silver: str) -> dict[str, set[str]]:
     """Return the wrong keys by kind."""
-    own = "1L AS _commit_lsn, CAST(NULL AS MAP<STRING, STRING>) AS _unrepresentable"
-    left = view(spark, f"SELECT *, {own} FROM VALUES {source} AS r(id, v)")
+    own_columns = "1L AS _commit_lsn, CAST(NULL AS MAP<STRING, STRING>) AS _unrepresentable"
+    left_view = view(spark, f"SELECT *, {own_columns} FROM VALUES {source} AS r(id, v)")
     names = "id, v, _deleted" if table.soft else "id, v, _valid_from_lsn, _valid_to_lsn"
-    right = view(spark, f"SELECT *, {own} FROM VALUES {silver} AS r({names})")
-    done = compare(spark, table, left, right, AT, most=20)
+    right = view(spark, f"SELECT *, {own_columns} FROM VALUES {silver} AS r({names})")
+    comparison = compare(spark, table, left_view, right, AT, most=20)
     kinds: dict[str, set[str]] = {}
-    for one in done.first:
-        kinds.setdefault(one.kind, set()).add(one.key)
-    assert done.counts == {kind: len(keys) for kind, keys in kinds.items()}
+    for row in comparison.first:
+        kinds.setdefault(row.kind, set()).add(row.key)
+    assert comparison.counts == {kind: len(keys) for kind, keys in kinds.items()}
     return kinds
 
 
