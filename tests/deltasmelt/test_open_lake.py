@@ -56,8 +56,8 @@ def test_the_import_loads_neither_spark_nor_delta_and_the_names_are_there() -> N
         "print([name for name in ('pyspark', 'deltalake', 'pyarrow', 'pydantic') if name in sys.modules]); "
         "print([name for name in dir(deltasmelt) if not getattr(deltasmelt, name, None)])"
     )
-    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
-    assert done.stdout.split("\n") == ["[]", "[]", ""]
+    process = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert process.stdout.split("\n") == ["[]", "[]", ""]
 
 
 def test_tables_and_statements_show_the_newest_cut_or_an_earlier_one(lake: deltasmelt.OpenLake) -> None:

@@ -101,11 +101,11 @@ def test_tables_and_status_are_read_in_the_session_that_is_there_and_it_stays_as
 def test_without_a_session_opening_it_starts_one_which_its_end_stops(tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yml"
     file.write_text(FILE + "spark: {spark.master: 'local[1]', spark.driver.memory: 1g}\n")
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", OPENED, str(file)],
         env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
         capture_output=True, text=True, check=False, timeout=200,
     )  # fmt: skip
-    assert done.stdout.splitlines() == ["nothing has been written there yet", "layer-empty", "None"], (
-        done.stderr
+    assert process.stdout.splitlines() == ["nothing has been written there yet", "layer-empty", "None"], (
+        process.stderr
     )

@@ -36,5 +36,5 @@ def test_no_sentence_of_a_page_is_long(path: Path) -> None:
 def test_a_long_sentence_is_found_wherever_it_stands() -> None:
     words = "word " * 31
     for text in (words, f"* {words}", f"| a | {words} |", f"Short. {words}.", f"# Title\n{words}"):
-        assert max(len(each.split()) for each in sentences(text)) > LONGEST, text
-    assert max(len(each.split()) for each in sentences(f"```sh\n{words}\n```\n\n    {words}\n")) == 0
+        assert max(len(sentence.split()) for sentence in sentences(text)) > LONGEST, text
+    assert max(len(sentence.split()) for sentence in sentences(f"```sh\n{words}\n```\n\n    {words}\n")) == 0

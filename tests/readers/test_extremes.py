@@ -50,6 +50,6 @@ def test_files_are_left_out_by_moments_and_no_row_is_lost(lake: Lake, spark: Spa
     path = lake.uri("silver", "moments")
     expected = plain_rows(pa.table(spark.sql(f"SELECT * FROM {lake.sql('silver', 'moments')}").toArrow()))
     assert len(DeltaTable(path).file_uris()) == len(MOMENTS)
-    just_before = [microseconds(one) - 1 for one in MOMENTS]
+    just_before = [microseconds(moment) - 1 for moment in MOMENTS]
     for reader in (by_datafusion, by_arrow):
         assert compared(reader, path, expected, just_before) == [], reader

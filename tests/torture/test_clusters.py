@@ -81,9 +81,9 @@ def fingerprint_here(pipeline: Path, table: str, cells: str) -> list[str]:
     query = f"SELECT CAST(count(*) AS STRING) AS n, CAST(sum({number}) AS STRING) AS h FROM silver.{table}"
     with Command("sql", pipeline, query, "--output", "json", folder=pipeline.parent) as asked:
         assert asked.wait() == 0, asked.text()
-        found = re.search(r"\{.*\}", asked.text())
-        assert found, asked.text()
-        return list(json.loads(found[0]).values())
+        output = re.search(r"\{.*\}", asked.text())
+        assert output, asked.text()
+        return list(json.loads(output[0]).values())
 
 
 @pytest.fixture(params=["local-cluster", "standalone"])

@@ -142,12 +142,12 @@ def test_a_line_that_stands_still_in_the_middle_of_a_message_is_given_up_and_mad
         wait_for(lambda: "connection-lost" in errors_ever(lake_path))
         wait_for(lambda: connections(running) == 2, 40)
         wait_for(lambda: changes(running) == 4)
-        [said] = [
+        [value] = [
             row["message"]
             for row in DeltaTable(f"{lake_path}/control/errors").to_pyarrow_table().to_pylist()
             if row["code"] == "connection-lost"
         ]
-        assert said.startswith("nothing has arrived over the replication connection")
+        assert value.startswith("nothing has arrived over the replication connection")
     assert_healed(source, lake_path, "connection-lost")
 
 

@@ -60,9 +60,9 @@ def changes(source: SourceSettings, rng: random.Random) -> None:
 
 
 def equal(folder: Path, file: Path) -> None:
-    said = smelt(folder, "verify", file)
-    assert "silver.orders: equal to PostgreSQL" in said
-    assert "gold.customer: equal to a full rebuild" in said
+    process = smelt(folder, "verify", file)
+    assert "silver.orders: equal to PostgreSQL" in process
+    assert "gold.customer: equal to a full rebuild" in process
 
 
 def test_a_pipeline_is_killed_again_and_again(database: str, tmp_path: Path) -> None:
@@ -120,12 +120,12 @@ def test_a_log_of_ten_thousand_entries_is_read_whole(tmp_path: Path) -> None:
         for version in range(1, ENTRIES):
             entry = {"txn": {"appId": f"app {version % 7}", "version": version, "lastUpdated": 0}}
             (log / f"{version:020}.json").write_text(json.dumps(entry) + "\n")
-        begun = time.monotonic()
+        start = time.monotonic()
         table = delta.open_existing(root)
         assert table.version() == ENTRIES - 1
         found = {name: transaction_version(table, f"app {name}") for name in range(7)}
         assert found == {name: max(range(name, ENTRIES, 7)) for name in range(7)}
-        assert time.monotonic() - begun < 600
+        assert time.monotonic() - start < 600
 
 
 def test_the_reader_fills_a_lake_in_azure_s_store(
@@ -156,12 +156,10 @@ def test_the_reader_fills_a_lake_in_azure_s_store(
                 os.kill(pid, signal.SIGKILL)
         changes(source, rng)
         smelt(tmp_path, "bronze", file, "--until-caught-up")
-        said = json.loads(smelt(tmp_path, "status", file, "--output", "json"))
-        assert {one["name"] for one in said["tables"]} == {"public.customers", "public.orders"}
-        found = (
-            DeltaTable(f"{root}/bronze/changes").to_pyarrow_table(columns=["op", "table_name"]).to_pylist()
-        )
-        loaded = sum(one["op"] == "snapshot" and one["table_name"] == "orders" for one in found)
-        deleted = sum(one["op"] == "delete" for one in found)
+        parsed = json.loads(smelt(tmp_path, "status", file, "--output", "json"))
+        assert {one["name"] for one in parsed["tables"]} == {"public.customers", "public.orders"}
+        rows = DeltaTable(f"{root}/bronze/changes").to_pyarrow_table(columns=["op", "table_name"]).to_pylist()
+        loaded = sum(one["op"] == "snapshot" and one["table_name"] == "orders" for one in rows)
+        deleted = sum(one["op"] == "delete" for one in rows)
         assert loaded == 3000
         assert 3000 + 2 - deleted == fetch(source, "SELECT count(*) FROM orders")

@@ -146,7 +146,7 @@ def test_a_table_that_lost_its_key_for_a_while_is_taken_again_while_the_reader_r
         wait_for(lambda: snapshots(lake_path, "items") == 1 == snapshots(lake_path, "others"))
         control = ControlTables(Lake(lake_path))
         execute(source, "ALTER TABLE items REPLICA IDENTITY NOTHING")
-        wait_for(lambda: "public.items" in {each.name for each in control.open_errors()})
+        wait_for(lambda: "public.items" in {error.name for error in control.open_errors()})
         execute(source, "INSERT INTO items VALUES (3, 'left out')")
         execute(source, "ALTER TABLE items REPLICA IDENTITY DEFAULT", "INSERT INTO items VALUES (4, 'early')")
         wait_for(lambda: running.error is not None or snapshots(lake_path, "items") == 2)
@@ -179,7 +179,7 @@ def test_select_revoked_is_said_of_that_table_alone_and_its_changes_go_on(
             execute(source, f"REVOKE SELECT ON items FROM {role}", "INSERT INTO items VALUES (7, 'streamed')")
             wait_for(
                 lambda: (
-                    [(each.name, each.code) for each in control.open_errors()]
+                    [(error.name, error.code) for error in control.open_errors()]
                     == [("public.items", "table-privilege")]
                 )
             )

@@ -65,7 +65,7 @@ def test_a_password_that_is_changed_and_changed_back_is_waited_for(
     control = ControlTables(Lake(lake_path))
     with Running(as_smelt(own_server), lake_path) as running:
         execute(admin, "ALTER ROLE smelt PASSWORD 'second'", "INSERT INTO items VALUES (1, 'before')", END)
-        wait_for(lambda: "password-rejected" in {each.code for each in control.open_errors()})
+        wait_for(lambda: "password-rejected" in {error.code for error in control.open_errors()})
         execute(admin, "INSERT INTO items VALUES (2, 'meanwhile')")
 
         def waits() -> bool:
@@ -109,11 +109,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     mount = shutil.which("mount")
     if mount is None or os.geteuid() != 0:
         pytest.skip("only root may mount")
-    made = subprocess.run(
+    process = subprocess.run(
         [mount, "-t", "tmpfs", "-o", "size=24m", "tmpfs", str(folder)], check=False, capture_output=True
     )
-    if made.returncode != 0:
-        pytest.skip(f"a tmpfs may not be mounted here: {made.stderr.decode().strip()}")
+    if process.returncode != 0:
+        pytest.skip(f"a tmpfs may not be mounted here: {process.stderr.decode().strip()}")
     yield folder
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 

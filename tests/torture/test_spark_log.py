@@ -33,5 +33,5 @@ def test_it_is_at_most_twice_its_size_and_for_its_account_alone(tmp_path: Path) 
     subprocess.run([sys.executable, "-c", FAILS_OFTEN, str(log)], cwd=ROOT, check=True, timeout=200)
     files = {path.name: path.stat() for path in tmp_path.glob("*.log*")}
     assert set(files) == {"spark-1.log", "spark-1.log.1"}
-    assert all(found.st_size < 30_000 for found in files.values())
-    assert all(found.st_mode & 0o777 == 0o600 for found in files.values())
+    assert all(file.st_size < 30_000 for file in files.values())
+    assert all(file.st_mode & 0o777 == 0o600 for file in files.values())

@@ -71,7 +71,8 @@ def test_a_table_is_described_as_pgoutput_announces_it(dsn: str) -> None:
     """)  # fmt: skip
     relation = tables(dsn)["public.orders"].relation
     described = [
-        (each.name, each.attnum, each.type_text, each.not_null, each.in_identity) for each in relation.columns
+        (column.name, column.attnum, column.type_text, column.not_null, column.in_identity)
+        for column in relation.columns
     ]
     assert described == [
         ("id", 2, "bigint", True, True),
@@ -102,7 +103,9 @@ def test_composed_types_are_resolved_to_the_bottom(dsn: str) -> None:
                         neg numeric(3,-2),
                         r span, mr int8multirange, v int2vector, ov oidvector, b box[]);
     """)  # fmt: skip
-    trees = {each.name: each.type for each in tables(dsn, tables=["public.t"])["public.t"].relation.columns}
+    trees = {
+        column.name: column.type for column in tables(dsn, tables=["public.t"])["public.t"].relation.columns
+    }
     assert trees["m"].labels == ("sad", "ok", "happy")
     assert (trees["m"].kind, trees["m"].schema) == ("enum", "public")
     amounts = trees["a"]
@@ -139,7 +142,7 @@ def test_types_of_other_schemas_and_extensions_carry_their_schema(database18: st
         CREATE TYPE ext.nothing AS ();
         CREATE TABLE t (id int PRIMARY KEY, n ext.nothing, e ext.vector(3), names name[], c "char", j json[]);
     """)  # fmt: skip
-    trees = {each.name: each.type for each in tables(database18)["public.t"].relation.columns}
+    trees = {column.name: column.type for column in tables(database18)["public.t"].relation.columns}
     assert (trees["n"].schema, trees["n"].fields) == ("ext", ())
     assert (trees["e"].kind, trees["e"].schema, trees["e"].name, trees["e"].typmod) == (
         "base",
@@ -204,10 +207,15 @@ def test_what_has_no_rows_of_its_own_in_the_log_is_skipped_with_a_word(dsn: str)
     settings = source(dsn)
     exact = source(dsn, tables=["public.p1"])
     with connect(settings) as connection:
-        skipped = {each.table.name: each.reason for each in skipped_relations(connection, settings)}
+        skipped = {
+            skipped_relation.table.name: skipped_relation.reason
+            for skipped_relation in skipped_relations(connection, settings)
+        }
         assert sorted(skipped) == ["m", "u", "v"]
         assert "unlogged" in skipped["u"]
-        assert [each.table.name for each in skipped_relations(connection, exact)] == ["p1"]
+        assert [skipped_relation.table.name for skipped_relation in skipped_relations(connection, exact)] == [
+            "p1"
+        ]
         assert select_tables(connection, exact) == []
 
 

@@ -89,5 +89,5 @@ def test_a_partition_that_begins_to_log_less_stops_its_table_until_it_is_mended(
             wait_for(lambda: codes() == {"public.open": "partition-identity"}, 60)
             assert is_left_out(changes(), OPEN)
             assert not is_left_out(changes(), GUARDED)
-    identities = {(one.table.name, one.replica_identity) for one in read_relations(lake)}
+    identities = {(relation.table.name, relation.replica_identity) for relation in read_relations(lake)}
     assert identities == {("open", "f"), ("guarded", "k")}

@@ -56,7 +56,9 @@ def test_check_names_the_partitions_and_its_grants_are_enough(
     assert "USAGE on schema shut and SELECT on 2 of 3 partitions (public.m2b, shut.m2a)" in found.message
     read_all(weak, lake_path)
     control = ControlTables(Lake(lake_path))
-    assert [(each.name, each.code) for each in control.open_errors()] == [("public.m", "partition-privilege")]
+    assert [(error.name, error.code) for error in control.open_errors()] == [
+        ("public.m", "partition-privilege")
+    ]
     execute(admin, "INSERT INTO m VALUES (2)", str(found.remedy).partition(": ")[2])
     assert errors(weak) == []
     read_all(weak, lake_path)

@@ -223,7 +223,7 @@ def test_a_default_whose_label_is_gone_from_the_catalog_stops_its_table_and_no_o
     assert [row["new"] for row in bronze_rows(lake_path) if row["table_name"] == "good" and row["new"]] == [
         ["1"]
     ]
-    found = control.open_errors()
-    assert [(error.name, error.code) for error in found] == [("public.bad", "table-unreadable")]
-    assert found[0].message.startswith("the server cannot print what its catalog says of the table: ")
-    assert "invalid internal value for enum" in found[0].message
+    errors = control.open_errors()
+    assert [(error.name, error.code) for error in errors] == [("public.bad", "table-unreadable")]
+    assert errors[0].message.startswith("the server cannot print what its catalog says of the table: ")
+    assert "invalid internal value for enum" in errors[0].message

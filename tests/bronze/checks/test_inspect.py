@@ -314,7 +314,7 @@ def test_a_start_that_cannot_succeed_stops_before_it_makes_anything(
             with pytest.raises(DefiniteError) as caught:
                 make_reader(settings, f"{lake_path}{number}").run()
             with psycopg.connect(server.dsn()) as connection:
-                made = connection.execute(
+                row = connection.execute(
                     "SELECT (SELECT count(*) FROM pg_publication), "
                     "(SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'smelt')"
                 ).fetchone()
@@ -322,7 +322,7 @@ def test_a_start_that_cannot_succeed_stops_before_it_makes_anything(
             "error", caught.value.message, caught.value.remedy,
         )  # fmt: skip
         assert caught.value.code == code
-        assert made == (0, 0)
+        assert row == (0, 0)
 
 
 def test_what_endangers_a_start_is_a_line_in_its_log(

@@ -38,7 +38,7 @@ def test_a_sound_store_is_found_sound_and_keeps_nothing(place: str, store: Objec
     store.forget()
     assert probe_store(place) == []
     assert not objects.any_below(place)
-    refused = [each for each in store.requests("PUT") if each.status == 412]
+    refused = [request for request in store.requests("PUT") if request.status == 412]
     assert len(refused) == 2, "a second create, and a put over other content"
 
 

@@ -55,14 +55,14 @@ def differences(source: SourceSettings, lake_path: str) -> dict[str, str]:
         tables = select_tables(connection, source)
     position = position_of(bronze)
     assert position is not None
-    versions = [one for one in versions if one.from_lsn <= position.frontier]
+    versions = [version for version in versions if version.from_lsn <= position.frontier]
     wrong = {}
     for table in tables:
         name = str(table.table)
         if is_open(bronze, table.table):
             wrong[name] = f"it waits for a copy: {table.problem}"
             continue
-        newest = [one for one in versions if one.relation_id == table.relation.relation_id][-1]
+        newest = [version for version in versions if version.relation_id == table.relation.relation_id][-1]
         if not same_shape(newest, table.relation):
             wrong[name] = f"its shape is {newest}, not {table.relation}"
             continue
@@ -113,7 +113,9 @@ def test_a_shape_is_where_silver_takes_it_over_seconds_after_it_changed(
     def names() -> list[str]:
         position = position_of(delta.open_existing(f"{lake_path}/bronze/changes"))
         assert position is not None
-        versions = [one for one in read_relations(Lake(lake_path)) if one.from_lsn <= position.frontier]
+        versions = [
+            relation for relation in read_relations(Lake(lake_path)) if relation.from_lsn <= position.frontier
+        ]
         return [column.name for column in versions[-1].columns]
 
     with Running(source, lake_path) as running:
@@ -230,10 +232,10 @@ def play_histories(source: SourceSettings, lake_path: str, seed: int, *, tables:
         told = "\n\n".join(f"{name}: {wrong[name]}\n  " + "\n  ".join(played[name]) for name in sorted(wrong))
         assert not wrong, f"seed {seed}, round {round_}, {len(wrong)} of {tables} tables\n{told}"
     names = {history.name for history in histories}
-    versions = [one for one in read_relations(Lake(lake_path)) if one.table.name in names]
+    versions = [relation for relation in read_relations(Lake(lake_path)) if relation.table.name in names]
     execute(source, *(f"UPDATE {name} SET code = code" for name in names))
     read_all(source, lake_path)
-    found = [one for one in read_relations(Lake(lake_path)) if one.table.name in names]
+    found = [relation for relation in read_relations(Lake(lake_path)) if relation.table.name in names]
     assert found == versions, "the stream announces the shapes that looks recorded"
 
 

@@ -102,11 +102,11 @@ class Story:
             TABLE,
             "d",
             tuple(
-                AnnouncedColumn(one.name, one.type.oid, one.type.typmod, one.in_identity)
-                for one in catalog.columns
+                AnnouncedColumn(column.name, column.type.oid, column.type.typmod, column.in_identity)
+                for column in catalog.columns
             ),
         )
-        attnums = tuple(one.attnum for one in catalog.columns if one.attnum is not None)
+        attnums = tuple(column.attnum for column in catalog.columns if column.attnum is not None)
         self._log.append(Change(Lsn(self._lsn + 5), announced, attnums))
         self._lsn += 10
 

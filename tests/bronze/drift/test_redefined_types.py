@@ -152,7 +152,7 @@ def test_what_changed_its_meaning_is_taken_again_and_nothing_else(
     assert_bronze_equals_source(source, lake_path, *tables)
     again = {name for name, number in copies(lake_path).items() if number > 1}
     assert again == set(STORIES)
-    newest = {one.table: one for one in read_relations(Lake(lake_path))}
+    newest = {relation.table: relation for relation in read_relations(Lake(lake_path))}
     assert newest[TableName("public", "added")].column("v").type.labels == ("a", "e", "d", "b", "c")
     read_all(source, lake_path)
     assert sum(copies(lake_path).values()) == len(tables) + len(STORIES), "once, and not again"

@@ -71,9 +71,9 @@ def test_cuts_at_which_gold_stands_or_may_stand_are_not_thinned(lake_path: str) 
     assert control.thin_cuts(NOW, gold=True, positions=[Lsn(11), Lsn(99)]) == 2 + 4
     assert lsns(control, "gold") == [15]
     assert lsns(control, "silver") == [11, 15, 16, 17, 18, 19]
-    again = control.latest_cut("silver", at=Lsn(15), known_by=NOW - timedelta(hours=2, seconds=-5))
-    assert again is not None, "what gold read is there beside what was recorded again"
-    assert again.tables == {"a": 5}
+    cut = control.latest_cut("silver", at=Lsn(15), known_by=NOW - timedelta(hours=2, seconds=-5))
+    assert cut is not None, "what gold read is there beside what was recorded again"
+    assert cut.tables == {"a": 5}
     assert control.thin_cuts(NOW, gold=False, positions=[]) == 4
     assert lsns(control, "silver") == [15, 19], "the moment of gold's cut, and the newest"
 

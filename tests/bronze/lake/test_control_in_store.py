@@ -81,8 +81,8 @@ def test_rows_that_were_not_read_back_are_changed_compacted_and_closed(
     for name in ("a", "b"):
         control.open_error(OpenError("table", name, "table-failed", "because"))
     control.close_errors("table", "b")
-    assert [one.name for one in control.open_errors()] == ["a"]
-    assert [one.name for one in ControlTables(Lake(place)).open_errors()] == ["a"]
+    assert [error.name for error in control.open_errors()] == ["a"]
+    assert [error.name for error in ControlTables(Lake(place)).open_errors()] == ["a"]
     for lsn in range(1, 16):
         control.record_cut(cut(lsn))
     assert lsns(control) == lsns(ControlTables(Lake(place))) == list(range(1, 16))
@@ -100,7 +100,7 @@ def test_the_log_is_listed_again_after_a_while(
     ControlTables(Lake(place)).record_cut(cut(3))
     store.forget()
     assert lsns(control) == [1, 2, 3]
-    assert any("list-type" in one.query for one in store.requests())
+    assert any("list-type" in request.query for request in store.requests())
     control.record_cut(cut(4))
     assert lsns(ControlTables(Lake(place))) == [1, 2, 3, 4]
 
@@ -127,7 +127,7 @@ def test_no_error_says_a_key_of_a_store(store: ObjectStore, place: str) -> None:
     in_store(f"{place}/other", {**store.options(), "aws_secret_access_key": key})
     control = ControlTables(Lake(place))
     control.open_error(OpenError("table", "a", "table-failed", f"denied: {key}"))
-    said = [one.message for one in ControlTables(Lake(place)).open_errors()]
+    said = [error.message for error in ControlTables(Lake(place)).open_errors()]
     assert len(said) == 1
     assert key not in said[0]
     assert said[0].startswith("denied: ")

@@ -118,12 +118,12 @@ def test_what_is_restated_with_the_words_that_it_has_is_not_written_again(lake_p
     said = f"no key in {list(range(80, 95))}"
     errors = [OpenError("table", f"public.{name}", "code", said) for name in "ab"]
     control.restate_errors([*errors, replace(errors[0], message="another problem of the table")])
-    made = DeltaTable(f"{lake_path}/control/errors").version()
+    table = DeltaTable(f"{lake_path}/control/errors").version()
     control.restate_errors([*errors, replace(errors[0], message="another problem of the table")])
     control.restate_error(errors[1])
-    assert DeltaTable(f"{lake_path}/control/errors").version() == made
+    assert DeltaTable(f"{lake_path}/control/errors").version() == table
     control.restate_errors([replace(error, message="other words") for error in errors])
-    assert DeltaTable(f"{lake_path}/control/errors").version() == made + 2, "closed, and recorded"
+    assert DeltaTable(f"{lake_path}/control/errors").version() == table + 2, "closed, and recorded"
     assert [error.message for error in control.open_errors()] == ["other words"] * 2
 
 
@@ -133,7 +133,7 @@ def test_closing_one_code_leaves_the_other_errors_of_the_table_open(lake_path: s
         control.open_error(OpenError("table", "public.t", code, "message"))
     control.close_errors("table", "public.t", "one")
     control.close_errors("table", "public.t", "never-opened")
-    assert [each.code for each in control.open_errors()] == ["two"]
+    assert [error.code for error in control.open_errors()] == ["two"]
 
 
 def test_runs_are_returned_newest_first_with_everything_they_said(lake_path: str) -> None:
@@ -298,8 +298,8 @@ def test_cuts_that_an_earlier_release_recorded_are_read_and_added_to(lake_path: 
     later = {"mark_lsn", "built_from", "table_id"}
     former = pa.schema([field for field in CUTS_SCHEMA if field.name not in later])
     row = {"commit_lsn": 10, "layer": "silver", "table_name": "a", "delta_version": 1, "recorded_at": NOON}
-    made = delta.open_or_create(f"{lake_path}/control/cuts", former, description="")
-    delta.append(made, pa.Table.from_pylist([row], schema=former))
+    table = delta.open_or_create(f"{lake_path}/control/cuts", former, description="")
+    delta.append(table, pa.Table.from_pylist([row], schema=former))
     for lsn in (20, 30):
         control = ControlTables(Lake(lake_path))
         control.record_cut(Cut("silver", Lsn(lsn), None, {"a": 2}, marks={"a": Lsn(lsn)}))

@@ -70,7 +70,7 @@ def test_a_look_that_finds_nothing_new_takes_one_request(store: ObjectStore, pla
     found = position.read(), relations.read()
     store.forget()
     assert (position.read(), relations.read()) == found
-    assert [(one.method, one.status) for one in store.requests()] == [("GET", 404)] * 2
+    assert [(request.method, request.status) for request in store.requests()] == [("GET", 404)] * 2
 
 
 def test_a_look_that_finds_a_commit_reads_its_marks_once(store: ObjectStore, place: str) -> None:

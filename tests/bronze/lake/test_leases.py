@@ -81,9 +81,9 @@ def test_one_that_is_alive_is_told_and_one_that_was_killed_is_waited_for(
 
 def test_one_that_was_given_back_is_free_at_once(root: str) -> None:
     for _ in range(3):
-        begun = time.monotonic()
+        start = time.monotonic()
         with leased(root, "silver", command="smelt run", wait=False) as lease:
-            assert time.monotonic() - begun < 1
+            assert time.monotonic() - start < 1
             lease.check()
 
 
@@ -183,10 +183,10 @@ def test_an_answer_that_is_lost_while_it_is_taken_costs_nothing(
         with leased(root, "silver", command="smelt run", wait=False):
             pass
     store.set_faults(Faults(lose="silver"))
-    begun = time.monotonic()
+    start = time.monotonic()
     with leased(root, "silver", command="smelt run", wait=wait) as lease:
         lease.check()
-    assert time.monotonic() - begun < PACE.seconds / 2
+    assert time.monotonic() - start < PACE.seconds / 2
 
 
 def test_what_was_renewed_without_an_answer_is_given_back(root: str, store: ObjectStore) -> None:
@@ -194,9 +194,9 @@ def test_what_was_renewed_without_an_answer_is_given_back(root: str, store: Obje
         before = lease.put
         lease.renew()
         lease.put = before  # as after a renewal that came about, and whose answer was lost
-    begun = time.monotonic()
+    start = time.monotonic()
     with leased(root, "silver", command="smelt run", wait=False):
-        assert time.monotonic() - begun < PACE.seconds / 2
+        assert time.monotonic() - start < PACE.seconds / 2
     assert store
 
 
@@ -207,12 +207,12 @@ def test_what_a_killed_process_left_is_waited_for_once_for_all_its_stages(
     for name in names:
         with hold(root, store, name) as holder:
             holder.kill()
-    begun = time.monotonic()
+    start = time.monotonic()
     watch(root, names)
     for name in names:
         with leased(root, name, command="smelt run", wait=False):
             pass
-    assert time.monotonic() - begun < 1.7 * (PACE.seconds + PACE.grace)
+    assert time.monotonic() - start < 1.7 * (PACE.seconds + PACE.grace)
 
 
 def test_what_another_process_left_long_after_our_own_is_not_taken_for_alive(

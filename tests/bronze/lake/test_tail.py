@@ -126,7 +126,7 @@ def test_every_version_of_a_table_in_a_store_is_as_a_handle_shows_it(store: Obje
         store.forget()
         before = tail.version
         assert advance(tail, place)
-        assert [one.status for one in store.requests()] == [200] * (tail.version - before) + [404]
+        assert [request.status for request in store.requests()] == [200] * (tail.version - before) + [404]
         seen = tail_of(newest())
         assert (tail.version, tail.files) == (seen.version, seen.files)
         assert tail.marks["silver"] == newest().transaction_version("silver")
@@ -134,7 +134,7 @@ def test_every_version_of_a_table_in_a_store_is_as_a_handle_shows_it(store: Obje
     write("append", 11, lsn=6)
     store.forget()
     assert advance(tail, place, lambda tail: tail.marks["silver"] >= 5)
-    assert [one.status for one in store.requests()] == [200]
+    assert [request.status for request in store.requests()] == [200]
     store.set_faults(Faults(gone=True))
     with pytest.raises(OSError, match="NoSuchBucket"):
         advance(tail, place)

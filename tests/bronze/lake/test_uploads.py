@@ -47,7 +47,7 @@ def test_a_small_file_is_put_by_one_request(store: ObjectStore, table: str) -> N
     writer.write(second)
     assert store.requests() == []
     (part,) = writer.finish()
-    assert [one.method for one in store.requests()] == ["PUT"]
+    assert [request.method for request in store.requests()] == ["PUT"]
     assert read(table, part.path) == pa.concat_tables([first, second])
 
 
@@ -56,7 +56,7 @@ def test_a_file_that_outgrows_the_memory_is_sent_in_parts(store: ObjectStore, ta
     for group in groups:
         writer.write(group)
     (part,) = writer.finish()
-    sent = [one.method for one in store.requests() if "upload" in one.query]
+    sent = [request.method for request in store.requests() if "upload" in request.query]
     assert (sent[0], sorted(sent[1:-1]), sent[-1]) == ("POST", ["PUT", "PUT"], "POST")
     assert part.size > HELD_BYTES
     assert read(table, part.path) == pa.concat_tables(groups)

@@ -269,7 +269,9 @@ def test_no_messages_give_no_rows() -> None:
 
 def test_memoryviews_are_read_like_bytes() -> None:
     messages = transaction(wire.plain_relation(1, "a", ["id"]), wire.insert(1, ["1"]))
-    assert rows(decoder().feed([memoryview(one) for one in messages])) == rows(decoder().feed(messages))
+    assert rows(decoder().feed([memoryview(message) for message in messages])) == rows(
+        decoder().feed(messages)
+    )
 
 
 @pytest.mark.parametrize("recording", RECORDINGS)

@@ -226,7 +226,7 @@ def test_a_relation_is_kept_under_a_name_that_it_has_inside_of_a_transaction_alo
         messages += [wire.plain_relation(other, "away", ["id"]), wire.insert(other, ["1"])]
     decoded = decoder.feed([*messages, wire.commit(100)])
     assert decoded.changes["table_name"].to_pylist() == ["t"]
-    assert [one.table for one in decoded.relations] == [TABLE]
+    assert [relation.table for relation in decoded.relations] == [TABLE]
 
 
 def test_a_table_that_is_renamed_has_its_new_name() -> None:
@@ -326,10 +326,10 @@ def test_built_in_types_are_what_a_server_says_of_them(server_dsn: str) -> None:
         for oid, name, array in known:
             assert (builtin_type(oid).name, builtin_type(array).name) == (name, f"_{name}")
             for typmod in modified.get(oid, [-1]):
-                said = connection.execute(
+                row = connection.execute(
                     "SELECT format_type(%s, %s), format_type(%s, %s)", [oid, typmod, array, typmod]
                 ).fetchone()
-                assert said == (
+                assert row == (
                     format_type(builtin_type(oid, typmod)),
                     format_type(builtin_type(array, typmod)),
                 )

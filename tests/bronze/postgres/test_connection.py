@@ -147,16 +147,14 @@ def test_options_of_the_user_stay_but_do_not_beat_ours(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with connect(source(f"{database} options='-c work_mem=12MB -c TimeZone=Asia/Tokyo'")) as connection:
-        shown = connection.execute(
-            "SELECT current_setting('work_mem'), current_setting('TimeZone')"
-        ).fetchone()
-        assert shown == ("12MB", "UTC")
+        row = connection.execute("SELECT current_setting('work_mem'), current_setting('TimeZone')").fetchone()
+        assert row == ("12MB", "UTC")
     monkeypatch.setenv("PGOPTIONS", "-c work_mem=13MB -c DateStyle=German")
     with connect(source(database)) as connection:
-        shown = connection.execute(
+        row = connection.execute(
             "SELECT current_setting('work_mem'), current_setting('DateStyle')"
         ).fetchone()
-        assert shown == ("13MB", "ISO, MDY")
+        assert row == ("13MB", "ISO, MDY")
 
 
 def test_identity_names_cluster_timeline_version_and_database(database: str, database18: str) -> None:
@@ -328,14 +326,14 @@ def test_no_free_walsender(guarded: EmbeddedServer) -> None:
     settings = source(guarded.dsn())
     walsenders = [pq.PGconn.connect(replication_conninfo(settings).encode()) for _ in range(3)]
     try:
-        failed = [each for each in walsenders if each.status != pq.ConnStatus.OK]
+        failed = [walsender for walsender in walsenders if walsender.status != pq.ConnStatus.OK]
         assert len(failed) == 1
         error = translate(psycopg.OperationalError(failed[0].get_error_message()), settings)
         assert isinstance(error, DefiniteError)
         assert error.code == "slots-exhausted"
     finally:
-        for each in walsenders:
-            each.finish()
+        for walsender in walsenders:
+            walsender.finish()
 
 
 def test_a_server_older_than_supported(database: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,10 +193,10 @@ def test_a_password_file_that_others_can_read_is_passed_over_and_the_remedy_says
 def test_a_unix_socket(server: EmbeddedServer, admin: SourceSettings, lake_path: str) -> None:
     settings = way(admin, host=str(server.folder), port=server.port)
     with connect(settings) as connection:
-        seen = connection.execute(
+        row = connection.execute(
             "SELECT client_port FROM pg_stat_activity WHERE pid = pg_backend_pid()"
         ).fetchone()
-        assert seen == (-1,), "PostgreSQL's own mark of a socket"
+        assert row == (-1,), "PostgreSQL's own mark of a socket"
     assert address_of(settings) == f"{server.folder}:{server.port}/{database_of(admin)} as smelt"
     assert_carries(settings, admin, lake_path)
 

@@ -50,7 +50,7 @@ def assert_whole(lake_path: str) -> None:
     joined = set(table.vacuum(0, dry_run=True, enforce_retention_duration=False))
     there = {path.name for path in Path(lake_path, "bronze/changes").glob("*.parquet")}
     assert named <= there <= named | joined
-    assert {len(each.columns) for each in read_relations(Lake(lake_path))} == {1, 2}
+    assert {len(relation.columns) for relation in read_relations(Lake(lake_path))} == {1, 2}
     assert ControlTables(Lake(lake_path)).open_errors() == []
 
 

@@ -126,9 +126,9 @@ def test_a_message_that_may_not_be_written_leaves_no_version_behind(source: Sour
         denied = source.model_copy(update={"dsn": role})
         with connect(denied) as connection:
             found = [
-                one
-                for one in server_findings(read_server(connection), 160000, None)
-                if one.subject == "role no_message"
+                server_finding
+                for server_finding in server_findings(read_server(connection), 160000, None)
+                if server_finding.subject == "role no_message"
             ]
         with pytest.raises(SmeltError, match="pg_logical_emit_message"):
             record(denied, ShapeLog([], appended.extend), relations(source))

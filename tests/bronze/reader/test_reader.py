@@ -114,7 +114,7 @@ def test_every_shape_is_recorded_before_its_rows_and_only_when_it_changed(
     read_all(source, lake_path)
     execute(source, "INSERT INTO items VALUES (2, 'two', NULL)")
     read_all(source, lake_path)
-    assert [[column.name for column in each.columns] for each in read_relations(Lake(lake_path))] == [
+    assert [[column.name for column in relation.columns] for relation in read_relations(Lake(lake_path))] == [
         ["id", "name", "note"]
     ]
     execute(
@@ -281,7 +281,7 @@ def test_a_table_without_a_key_is_left_out_and_recorded_and_heals_when_it_has_on
     execute(source, ITEMS, "CREATE TABLE keyless (n int)", "INSERT INTO items VALUES (1, 'one', NULL)")
     read_all(source, lake_path)
     control = ControlTables(Lake(lake_path))
-    assert [(each.name, each.code) for each in control.open_errors()] == [
+    assert [(error.name, error.code) for error in control.open_errors()] == [
         ("public.keyless", "table-without-key")
     ]
     execute(source, "INSERT INTO keyless VALUES (1)", "UPDATE keyless SET n = 2")
@@ -297,7 +297,7 @@ def test_the_error_of_a_table_ends_with_the_table(source: SourceSettings, lake_p
     execute(source, ITEMS, "CREATE TABLE keyless (n int)")
     read_all(source, lake_path)
     control = ControlTables(Lake(lake_path))
-    assert [each.code for each in control.open_errors()] == ["table-without-key"]
+    assert [error.code for error in control.open_errors()] == ["table-without-key"]
     execute(source, "DROP TABLE keyless")
     read_all(source, lake_path)
     assert control.open_errors() == []
@@ -368,7 +368,7 @@ def test_a_slot_that_was_dropped_is_a_definite_error_and_no_new_one_is_made(
         read_all(source, lake_path)
     assert caught.value.code == "slot-lost"
     assert fetch(source, "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s", source.slot) == 0
-    assert [each.code for each in ControlTables(Lake(lake_path)).open_errors()] == ["slot-lost"]
+    assert [error.code for error in ControlTables(Lake(lake_path)).open_errors()] == ["slot-lost"]
 
 
 @pytest.mark.parametrize("how", ["recreated", "advanced"])

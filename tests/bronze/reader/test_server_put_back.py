@@ -217,7 +217,7 @@ def write_what_the_copy_undoes(pipelines: Pipelines) -> None:
     execute(looked.source, "ALTER TABLE items DROP COLUMN note")
     with pytest.raises(_DiedError):
         make_reader(looked.source, looked.lake, reached=dies_at("stream-starting")).run()
-    newest = [one for one in read_relations(Lake(looked.lake)) if one.table == ITEMS][-1]
+    newest = [relation for relation in read_relations(Lake(looked.lake)) if relation.table == ITEMS][-1]
     assert newest.from_lsn > position_of(looked.lake).frontier, "the stream has not come to the shape"
 
 

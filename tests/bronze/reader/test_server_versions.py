@@ -91,7 +91,9 @@ def test_shapes_that_change_within_transactions(other_database: str, lake_path: 
     histories = [ShapeHistory(f"t{number}", random.Random(chance.random())) for number in range(8)]
     for number in range(3):
         played = {name: windows[number] for name, windows in told.items()}
-        played |= {one.name: one.transactions() if number else one.begin() for one in histories}
+        played |= {
+            history.name: history.transactions() if number else history.begin() for history in histories
+        }
         with Running(source, lake_path) as running:
             for transactions in played.values():
                 execute(source, *transactions)

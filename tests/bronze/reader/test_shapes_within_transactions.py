@@ -57,7 +57,7 @@ def assert_folds(source: SourceSettings, lake_path: str, played: dict[str, list[
         wanted = sorted(source_rows(source, table.table), key=repr)
         if found != wanted:
             both = [
-                [one for one in rows if one not in others]
+                [row for row in rows if row not in others]
                 for rows, others in ((found, wanted), (wanted, found))
             ]
             wrong.append(f"{told}\n{both}")

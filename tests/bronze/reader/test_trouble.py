@@ -49,8 +49,8 @@ def transient(code: str) -> TransientError:
 
 def rows_of(lake_path: str) -> list[dict[str, Any]]:
     """Return all rows of `control.errors`, open and closed."""
-    found: list[dict[str, Any]] = ControlTables(Lake(lake_path))._errors.rows().to_pylist()
-    return found
+    rows: list[dict[str, Any]] = ControlTables(Lake(lake_path))._errors.rows().to_pylist()
+    return rows
 
 
 def codes(lake_path: str) -> list[str]:
@@ -263,7 +263,7 @@ def test_what_a_line_that_ended_had_met_closes_with_the_stream(lake_path: str) -
     assert errors.strays(ControlTables(Lake(lake_path)).open_errors()) == []
     copies.ended()
     strays = errors.strays(ControlTables(Lake(lake_path)).open_errors())
-    assert [one.code for one in strays] == ["connection-lost"]
+    assert [stray.code for stray in strays] == ["connection-lost"]
 
 
 def test_an_error_that_two_lines_met_is_one_row_until_both_work(lake_path: str) -> None:

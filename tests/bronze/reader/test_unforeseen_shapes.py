@@ -175,7 +175,7 @@ def test_a_busy_table_comes_back(
         finally:
             ended.set()
             busy.join()
-    assert sum("are left out from" in said for said in caplog.messages) == 1
+    assert sum("are left out from" in message for message in caplog.messages) == 1
     assert running.error is None
     read_all(source, lake_path)
     assert control.open_errors() == []

@@ -111,7 +111,7 @@ def test_copies_wait_for_a_free_slot_while_the_stream_goes_on(source: SourceSett
     control = ControlTables(Lake(lake_path))
     with Running(source, lake_path) as running:
         progress = running.reader.progress
-        wait_for(lambda: [each.code for each in control.open_errors()] == ["slots-exhausted"])
+        wait_for(lambda: [error.code for error in control.open_errors()] == ["slots-exhausted"])
         assert "max_replication_slots" in str(control.open_errors()[0].remedy)
         execute(source, "INSERT INTO a VALUES (2)")
         wait_for(lambda: progress.read()["changes"] == 1)
@@ -201,7 +201,7 @@ def test_a_reader_that_has_streamed_waits_for_a_walsender(source: SourceSettings
                 others.append(ReplicationConnection(source, application_name="other"))
             except SmeltError:
                 time.sleep(0.01)
-        wait_for(lambda: "senders-exhausted" in {each.code for each in control.open_errors()})
+        wait_for(lambda: "senders-exhausted" in {error.code for error in control.open_errors()})
         assert running.error is None
         execute(source, "INSERT INTO a VALUES (3)")
         for other in others:

@@ -518,7 +518,9 @@ def test_a_slot_in_danger_while_a_table_is_copied_is_said_before_it_is_lost(
             go_on.wait(60)
 
     def said(text: str) -> int:
-        return sum("slot smelt_danger" in one.message and text in one.message for one in caplog.records)
+        return sum(
+            "slot smelt_danger" in record.message and text in record.message for record in caplog.records
+        )
 
     write = "SELECT pg_logical_emit_message(false, 'noise', repeat('x', 1000000)) FROM generate_series(1, {})"
     with Running(source, lake_path, reached=hold) as running:

@@ -206,7 +206,7 @@ def test_a_table_that_cannot_join_the_publication_yet_is_recorded_and_the_others
         with Running(source, lake_path) as running:
             wait_for(lambda: running.error is not None or read_snapshot(Lake(lake_path), B) is not None)
             wait_for(lambda: running.error is not None or control.open_errors() != [])
-            assert [(each.name, each.code) for each in control.open_errors()] == [
+            assert [(error.name, error.code) for error in control.open_errors()] == [
                 ("public.a", "table-locked")
             ]
             execute(source, "INSERT INTO c VALUES (2)")

@@ -469,15 +469,15 @@ def test_the_very_server_is_named_without_what_the_environment_said(
 
 
 def test_packages_that_executors_lack_or_have_in_another_version_are_named() -> None:
-    told = json.loads(_look(("deltasmelt", "psycopg", "pyarrow", "deltalake", "no_such_package"))())
+    parsed = json.loads(_look(("deltasmelt", "psycopg", "pyarrow", "deltalake", "no_such_package"))())
     with pytest.raises(DefiniteError, match="no_such_package: ModuleNotFoundError") as caught:
-        _require_packages(told)
+        _require_packages(parsed)
     assert caught.value.code == "executors-unfit"
-    del told["failed"]["no_such_package"]
-    _require_packages(told)
-    told["found"]["pyarrow"] = "1.0"
+    del parsed["failed"]["no_such_package"]
+    _require_packages(parsed)
+    parsed["found"]["pyarrow"] = "1.0"
     with pytest.raises(DefiniteError, match=r"has pyarrow 1.0, the reader \d"):
-        _require_packages(told)
+        _require_packages(parsed)
 
 
 def test_jobs_hold_more_ranges_where_there_are_very_many() -> None:

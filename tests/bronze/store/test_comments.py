@@ -113,7 +113,9 @@ def test_comments_that_cannot_be_kept_stop_no_reader_and_are_kept_later(
     caplog.clear()
     for _ in range(2):
         sink.tables.record_comments({T: Comments(1, "all orders")})
-    assert [one.levelname for one in caplog.records if "cannot be kept" in one.message] == ["WARNING"]
+    assert [record.levelname for record in caplog.records if "cannot be kept" in record.message] == [
+        "WARNING"
+    ]
     away.rename(entry)
     sink.tables.record_comments({T: Comments(1, "all orders")})
     assert CommentsWatch(Lake(lake_path)).read(changes(lake_path)) == {1: Comments(1, "all orders")}

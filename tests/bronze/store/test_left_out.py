@@ -30,8 +30,8 @@ def sink(lake_path: str) -> DeltaSink:
 
 
 def version(lake_path: str) -> int:
-    found: int = open_existing(f"{lake_path}/bronze/changes").version()
-    return found
+    table: int = open_existing(f"{lake_path}/bronze/changes").version()
+    return table
 
 
 def opened(lake_path: str, table: TableName = T) -> bool:

@@ -72,7 +72,7 @@ def test_another_process_may_ask_while_the_stream_commits(lake_path: str) -> Non
         sink.write(rows(lsn, 1))
         sink.commit(at(lsn))
     assert [other.returncode for other in others] == [0, 0]
-    assert contents(lake_path) == [(each, 0) for each in range(1, lsn + 1)]
+    assert contents(lake_path) == [(number, 0) for number in range(1, lsn + 1)]
     assert sink.tables.requests([T]) == {T: 209}
     assert sink.tables.needing_copy([T])
     position = sink.position

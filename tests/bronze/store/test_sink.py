@@ -386,7 +386,7 @@ def test_shapes_of_one_transaction_are_all_kept_in_their_order(lake_path: str) -
     assert log.before(third) == [first, second]
     assert log.before(first) == []
     ShapeLog(sink.relations(), sink.add_relations).record([replace(second, replica_identity="f")])
-    assert [one.replica_identity for one in sink.relations()] == ["d", "f", "d"]
+    assert [relation.replica_identity for relation in sink.relations()] == ["d", "f", "d"]
 
 
 def test_the_shape_of_a_copy_holds_where_the_stream_announces_another_before_it(lake_path: str) -> None:
@@ -397,7 +397,11 @@ def test_the_shape_of_a_copy_holds_where_the_stream_announces_another_before_it(
     log.record([shape(100, "id")], ahead=True)
     log.record([shape(70, "id", "tmp")])
     log.record([shape(120, "id")])
-    assert [(one.from_lsn, len(one.columns)) for one in sink.relations()] == [(50, 1), (70, 2), (100, 1)]
+    assert [(relation.from_lsn, len(relation.columns)) for relation in sink.relations()] == [
+        (50, 1),
+        (70, 2),
+        (100, 1),
+    ]
 
 
 def test_a_shape_whose_append_failed_is_appended_when_it_is_announced_again() -> None:

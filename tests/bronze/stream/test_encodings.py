@@ -82,7 +82,7 @@ def test_a_text_without_counterpart_stops_its_table_alone_and_heals(
     )
     control = ControlTables(Lake(lake_path))
     read_all(source, lake_path)
-    assert [(each.name, each.code) for each in control.open_errors()] == [
+    assert [(error.name, error.code) for error in control.open_errors()] == [
         ("public.worse", "character-not-convertible")
     ]
     assert_bronze_equals_source(source, lake_path, "public.good", "public.bad")
@@ -96,7 +96,7 @@ def test_a_text_without_counterpart_stops_its_table_alone_and_heals(
     )
     read_all(source, lake_path)
     assert_bronze_equals_source(source, lake_path, "public.good")
-    assert {(each.name, each.code) for each in control.open_errors()} == {
+    assert {(error.name, error.code) for error in control.open_errors()} == {
         ("public.bad", "character-not-convertible")
     }
     assert "smelt explain-error character-not-convertible" in str(control.open_errors()[0].remedy)
@@ -186,7 +186,10 @@ def test_a_name_without_counterpart_stops_its_table_alone_and_heals(
 ) -> None:
     def execute(*statements: str) -> None:
         """Execute statements, with ``%I`` replaced by the name."""
-        run(source, *(f"DO $$ BEGIN EXECUTE format('{one}', {{bad}}); END $$" for one in statements))
+        run(
+            source,
+            *(f"DO $$ BEGIN EXECUTE format('{statement}', {{bad}}); END $$" for statement in statements),
+        )
 
     run(
         source,

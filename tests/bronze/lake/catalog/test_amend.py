@@ -26,7 +26,9 @@ def merged(rows: list[dict[str, Any]], changes: pa.Table) -> list[dict[str, Any]
     """Return a table's rows after the MERGE; fail if two source rows match one row, as the MERGE does."""
     found = []
     for row in rows:
-        hits = [one for one in changes.to_pylist() if (one["o0"], one["o1"]) == (row["name"], row["at"])]
+        hits = [
+            value for value in changes.to_pylist() if (value["o0"], value["o1"]) == (row["name"], row["at"])
+        ]
         assert len(hits) < 2
         if not hits:
             found.append(row)

@@ -86,14 +86,14 @@ def test_a_lease_is_taken_told_lost_and_given_back(lake: Lake) -> None:
             lease.check()
         with pytest.raises(DefiniteError, match="no longer belongs to this process"):
             still_holding(lake, ["silver"])
-    begun = time.monotonic()
+    start = time.monotonic()
     with leased(root, "silver", command="smelt run", wait=False) as lease:
-        assert time.monotonic() - begun > 3, "it may be alive"
+        assert time.monotonic() - start > 3, "it may be alive"
         lease.check()
-    begun = time.monotonic()
+    start = time.monotonic()
     with leased(root, writing_of("silver"), command="smelt run", wait=True):
         still_writing(lake, "silver")
-    assert time.monotonic() - begun < 60, "else it would have waited for two minutes and more"
+    assert time.monotonic() - start < 60, "else it would have waited for two minutes and more"
 
 
 def test_a_table_of_others_is_left_as_it_is(spark: SparkSession, lake: Lake) -> None:

@@ -146,7 +146,7 @@ def test_what_others_append_while_rows_are_changed_stays(lake: Lake) -> None:
 
     ours._errors.update = late  # type: ignore[method-assign, assignment]
     ours.close_errors("table", "public.a")
-    assert [one.name for one in ControlTables(lake).open_errors()] == ["public.b"]
+    assert [error.name for error in ControlTables(lake).open_errors()] == ["public.b"]
     assert ours.expire_cuts(now + timedelta(days=1), gold=False) == 1
     assert [cut.commit_lsn for cut in ControlTables(lake).cuts("silver")] == [Lsn(6)]
 
