@@ -17,13 +17,13 @@ def test_pauses_double_up_to_the_longest_and_begin_anew_after_a_success() -> Non
 
 @pytest.mark.parametrize(("failures", "calls"), [(0, 1), (2, 3), (9, 3)])
 def test_a_call_is_tried_so_many_times_and_its_last_error_is_raised(failures: int, calls: int) -> None:
-    made: list[int] = []
+    numbers: list[int] = []
 
     @tried_again(KeyError, attempts=3, first=0.0, longest=0.0)
     def call(*, result: str) -> str:
-        made.append(len(made))
-        if len(made) <= failures:
-            raise KeyError(len(made))
+        numbers.append(len(numbers))
+        if len(numbers) <= failures:
+            raise KeyError(len(numbers))
         return result
 
     if failures < calls:
@@ -31,17 +31,17 @@ def test_a_call_is_tried_so_many_times_and_its_last_error_is_raised(failures: in
     else:
         with pytest.raises(KeyError, match="3"):
             call(result="done")
-    assert len(made) == calls
+    assert len(numbers) == calls
 
 
 def test_another_error_is_raised_at_once() -> None:
-    made: list[int] = []
+    calls: list[int] = []
 
     @tried_again(KeyError, attempts=3, first=0.0, longest=0.0)
     def call() -> None:
-        made.append(1)
+        calls.append(1)
         raise ValueError("another")
 
     with pytest.raises(ValueError, match="another"):
         call()
-    assert made == [1]
+    assert calls == [1]

@@ -19,8 +19,8 @@ def test_a_plain_name_is_said_plainly() -> None:
 
 @given(PARTS, PARTS, PARTS, PARTS)
 def test_two_tables_are_never_said_alike(schema: str, name: str, other_schema: str, other_name: str) -> None:
-    one, other = TableName(schema, name), TableName(other_schema, other_name)
-    assert (str(one) == str(other)) == (one == other)
+    first, second = TableName(schema, name), TableName(other_schema, other_name)
+    assert (str(first) == str(second)) == (first == second)
 
 
 @pytest.mark.parametrize(

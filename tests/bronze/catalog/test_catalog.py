@@ -183,9 +183,9 @@ def test_partitions_belong_to_their_root_and_children_of_inheritance_to_themselv
         CREATE TABLE child (PRIMARY KEY (id)) INHERITS (parent);
         ANALYZE events;
     """)  # fmt: skip
-    found = tables(dsn)
-    assert list(found) == ["public.child", "public.events", "public.parent"]
-    events = found["public.events"]
+    selected = tables(dsn)
+    assert list(selected) == ["public.child", "public.events", "public.parent"]
+    events = selected["public.events"]
     assert events.kind == "p"
     assert events.partitions == (TableName("public", "events_2024_1"), TableName("public", "events_2025"))
     assert events.problem is None
@@ -228,12 +228,12 @@ def test_a_table_without_a_key_is_a_problem_whose_remedy_names_an_index_that_wou
         CREATE TABLE partial (a int NOT NULL);
         CREATE UNIQUE INDEX partial_index ON partial (a) WHERE a > 0;
     """)  # fmt: skip
-    found = tables(dsn)
-    for table in found.values():
+    selected = tables(dsn)
+    for table in selected.values():
         assert problems(table) == ["table-without-key"]
         assert table.relation.key == ()
         assert str(table.table) in str(table.problem)
-    remedies = {name: str(table.problems[0].remedy) for name, table in found.items()}
+    remedies = {name: str(table.problems[0].remedy) for name, table in selected.items()}
     assert (
         'ALTER TABLE "public"."has_index" REPLICA IDENTITY USING INDEX "would_do";'
         in remedies["public.has_index"]
@@ -312,12 +312,12 @@ def test_a_key_override_wins_over_the_primary_key_where_old_rows_carry_it(dsn: s
         CREATE TABLE two (a int, b int, c int, PRIMARY KEY (a, b));
     """)  # fmt: skip
     keys = {"public.events": ["tenant", "code"], '"public"."bare"': ["a"], "public.two": ["b"]}
-    found = tables(dsn, keys=keys)
-    assert [table.problem for table in found.values()] == [None] * 3
-    assert found["public.events"].relation.key == ("tenant", "code")
-    assert found["public.bare"].relation.key == ("a",)
-    assert found["public.two"].relation.key == ("b",)
-    assert all(column.in_identity for column in found["public.events"].relation.columns)
+    selected = tables(dsn, keys=keys)
+    assert [table.problem for table in selected.values()] == [None] * 3
+    assert selected["public.events"].relation.key == ("tenant", "code")
+    assert selected["public.bare"].relation.key == ("a",)
+    assert selected["public.two"].relation.key == ("b",)
+    assert all(column.in_identity for column in selected["public.events"].relation.columns)
 
 
 def test_a_key_override_must_name_columns_that_exist(dsn: str) -> None:
@@ -340,11 +340,11 @@ def test_a_primary_key_that_old_rows_do_not_carry_gives_way_to_the_identity_inde
         CREATE UNIQUE INDEX u_code ON u (code, id);
         ALTER TABLE u REPLICA IDENTITY USING INDEX u_code;
     """)  # fmt: skip
-    found = tables(dsn)
-    assert found["public.t"].relation.key == ("code", "part")
-    assert [column.in_identity for column in found["public.t"].relation.columns] == [False, True, True]
-    assert found["public.u"].relation.key == ("id",)
-    assert [table.problem for table in found.values()] == [None, None]
+    selected = tables(dsn)
+    assert selected["public.t"].relation.key == ("code", "part")
+    assert [column.in_identity for column in selected["public.t"].relation.columns] == [False, True, True]
+    assert selected["public.u"].relation.key == ("id",)
+    assert [table.problem for table in selected.values()] == [None, None]
 
 
 def test_the_identity_of_each_partition_counts_not_that_of_the_root(dsn: str) -> None:
@@ -360,13 +360,14 @@ def test_the_identity_of_each_partition_counts_not_that_of_the_root(dsn: str) ->
         CREATE TABLE keyless1 PARTITION OF keyless FOR VALUES IN (1);
         ALTER TABLE keyless REPLICA IDENTITY FULL;
     """)  # fmt: skip
-    found = tables(dsn, keys={"public.keyless": ["a"]})
-    assert found["public.ok"].problem is None
-    assert problems(found["public.bad"]) == ["replica-identity-nothing"]
-    assert "public.bad2" in found["public.bad"].problems[0].message
-    assert problems(found["public.keyless"]) == ["replica-identity-missing"]
+    selected = tables(dsn, keys={"public.keyless": ["a"]})
+    assert selected["public.ok"].problem is None
+    assert problems(selected["public.bad"]) == ["replica-identity-nothing"]
+    assert "public.bad2" in selected["public.bad"].problems[0].message
+    assert problems(selected["public.keyless"]) == ["replica-identity-missing"]
     assert (
-        found["public.keyless"].problems[0].remedy == 'ALTER TABLE "public"."keyless1" REPLICA IDENTITY FULL;'
+        selected["public.keyless"].problems[0].remedy
+        == 'ALTER TABLE "public"."keyless1" REPLICA IDENTITY FULL;'
     )
 
 
@@ -391,20 +392,23 @@ def test_a_root_with_full_identity_needs_it_of_its_leaves_only_where_no_index_gu
         CREATE TABLE deferred1 PARTITION OF deferred FOR VALUES IN (1);
         ALTER TABLE deferred REPLICA IDENTITY FULL;
     """)  # fmt: skip
-    found = tables(dsn, keys={"public.open": ["a"]})
-    guarded = found["public.guarded"]
+    selected = tables(dsn, keys={"public.open": ["a"]})
+    guarded = selected["public.guarded"]
     assert guarded.problem is None
     assert guarded.relation.replica_identity == BY_KEY
     assert [column.in_identity for column in guarded.relation.columns] == [True, True, False]
-    assert problems(found["public.open"]) == ["partition-identity"]
-    problem = found["public.open"].problems[0]
+    assert problems(selected["public.open"]) == ["partition-identity"]
+    problem = selected["public.open"].problems[0]
     assert "public.open2, public.open3 are not" in problem.message
-    assert problems(found["public.deferred"]) == ["replica-identity-missing"]
-    for table in (found["public.open"], found["public.deferred"]):
+    assert problems(selected["public.deferred"]) == ["replica-identity-missing"]
+    for table in (selected["public.open"], selected["public.deferred"]):
         run(dsn, str(table.problems[0].remedy).partition(" or ")[0])
-    found = tables(dsn, keys={"public.open": ["a"]})
-    assert [found[f"public.{name}"].problem for name in ("open", "deferred")] == [None, None]
-    assert [found[f"public.{name}"].relation.replica_identity for name in ("open", "deferred")] == ["f", "f"]
+    selected = tables(dsn, keys={"public.open": ["a"]})
+    assert [selected[f"public.{name}"].problem for name in ("open", "deferred")] == [None, None]
+    assert [selected[f"public.{name}"].relation.replica_identity for name in ("open", "deferred")] == [
+        "f",
+        "f",
+    ]
     run(dsn, "CREATE TABLE open4 PARTITION OF open FOR VALUES IN (4)")
     run(dsn, "ALTER TABLE open4 ADD PRIMARY KEY (a)")
     assert problems(tables(dsn, keys={"public.open": ["a"]})["public.open"]) == ["partition-identity"]
@@ -424,10 +428,10 @@ def test_columns_that_differ_only_in_case_or_are_ours_are_problems(dsn: str) -> 
         CREATE TABLE ours (id int PRIMARY KEY, "_Commit_LSN" text);
         CREATE TABLE deltas (id int PRIMARY KEY, _change_type text);
     """)  # fmt: skip
-    found = tables(dsn)
-    assert problems(found["public.cases"]) == ["columns-differ-only-in-case"]
-    assert problems(found["public.ours"]) == ["column-name-reserved"]
-    assert problems(found["public.deltas"]) == ["column-name-reserved"]
+    selected = tables(dsn)
+    assert problems(selected["public.cases"]) == ["columns-differ-only-in-case"]
+    assert problems(selected["public.ours"]) == ["column-name-reserved"]
+    assert problems(selected["public.deltas"]) == ["column-name-reserved"]
 
 
 def test_tables_that_want_one_silver_name_are_all_problems(dsn: str) -> None:
@@ -437,10 +441,10 @@ def test_tables_that_want_one_silver_name_are_all_problems(dsn: str) -> None:
         CREATE TABLE public.a__b (id int PRIMARY KEY);
         CREATE TABLE public."A__b" (id int PRIMARY KEY);
     """)  # fmt: skip
-    found = tables(dsn, tables=["*.*"])
-    assert problems(found["a.b"]) == problems(found["public.a__b"]) == ["silver-name-clash"]
-    assert "public.a__b" in found["a.b"].problems[0].message
-    assert found["public.A__b"].problem is None
+    selected = tables(dsn, tables=["*.*"])
+    assert problems(selected["a.b"]) == problems(selected["public.a__b"]) == ["silver-name-clash"]
+    assert "public.a__b" in selected["a.b"].problems[0].message
+    assert selected["public.A__b"].problem is None
     assert tables(dsn, tables=["*.*"], exclude=["a.*"])["public.a__b"].problem is None
 
 
@@ -450,11 +454,11 @@ def test_missing_privileges_are_problems_with_the_grant(dsn: str, role: tuple[st
         dsn,
         "CREATE SCHEMA shut; CREATE TABLE shut.t (id int PRIMARY KEY); CREATE TABLE t (id int PRIMARY KEY)",
     )
-    found = tables(theirs, tables=["*.*"], manage=False)
-    assert problems(found["public.t"]) == ["table-privilege"]
-    assert problems(found["shut.t"]) == ["schema-privilege", "table-privilege"]
-    assert not found["public.t"].owned
-    for table in found.values():
+    selected = tables(theirs, tables=["*.*"], manage=False)
+    assert problems(selected["public.t"]) == ["table-privilege"]
+    assert problems(selected["shut.t"]) == ["schema-privilege", "table-privilege"]
+    assert not selected["public.t"].owned
+    for table in selected.values():
         for problem in table.problems:
             grant = str(problem.remedy).partition(": ")[2]
             assert f'TO "{name}"' in grant
@@ -473,9 +477,9 @@ def test_a_table_that_may_not_be_published_stops_alone(dsn: str, role: tuple[str
     """)  # fmt: skip
 
     def unpublished(**values: object) -> list[str]:
-        found = tables(theirs, **values)
-        assert {code for table in found.values() for code in problems(table)} <= {"table-not-published"}
-        return [each for each, table in found.items() if table.problem is not None]
+        selected = tables(theirs, **values)
+        assert {code for table in selected.values() for code in problems(table)} <= {"table-not-published"}
+        return [table_name for table_name, table in selected.items() if table.problem is not None]
 
     assert unpublished() == ["public.a", "public.b"]
     assert (
@@ -522,10 +526,10 @@ def test_a_column_list_of_the_publication_holds(dsn: str) -> None:
         CREATE TABLE without_key (id int PRIMARY KEY, kept text);
         CREATE PUBLICATION smelt_pub FOR TABLE t (id, kept), without_key (kept) WITH (publish = 'insert');
     """)  # fmt: skip
-    found = tables(dsn)
-    assert [column.name for column in found["public.t"].relation.columns] == ["id", "kept"]
-    assert found["public.t"].problem is None
-    assert problems(found["public.without_key"]) == ["publication-column-list"]
+    selected = tables(dsn)
+    assert [column.name for column in selected["public.t"].relation.columns] == ["id", "kept"]
+    assert selected["public.t"].problem is None
+    assert problems(selected["public.without_key"]) == ["publication-column-list"]
 
 
 def test_a_publication_that_keeps_a_table_without_identity_is_named_with_what_helps(
@@ -537,32 +541,32 @@ def test_a_publication_that_keeps_a_table_without_identity_is_named_with_what_he
         CREATE TABLE p (a int) PARTITION BY LIST (a);
         CREATE TABLE p1 PARTITION OF p DEFAULT;
         GRANT SELECT ON t, p, p1 TO """ + role[0])  # fmt: skip
-    made = f"COMMENT ON PUBLICATION smelt_pub IS '{MADE}: slot s of lake l'"
+    comment = f"COMMENT ON PUBLICATION smelt_pub IS '{MADE}: slot s of lake l'"
     cases = (
         ("FOR ALL TABLES", dsn, True, "a publication of all tables gives no single table up"),
         ("FOR TABLES IN SCHEMA public", dsn, True, "of schema public as a whole gives no single table up"),
         ("FOR TABLE t, p", dsn, False, "source.manage is false"),
         ("FOR TABLE t, p", role[1], True, f"role {role[0]} does not own the publication"),
         ("FOR TABLE t, p", dsn, True, "deltasmelt did not make the publication, so others may read it"),
-        (f"FOR TABLE t, p; {made}", dsn, True, "until the reader has taken it out"),
+        (f"FOR TABLE t, p; {comment}", dsn, True, "until the reader has taken it out"),
         ("FOR TABLE t, p WITH (publish = 'insert')", dsn, True, "it is left out of the publication"),
     )
-    for target, login, manage, why in cases:
+    for target, login, manage, reason in cases:
         run(dsn, "ALTER TABLE t REPLICA IDENTITY DEFAULT; ALTER TABLE p1 REPLICA IDENTITY DEFAULT")
         run(dsn, f"DROP PUBLICATION IF EXISTS smelt_pub; CREATE PUBLICATION smelt_pub {target}")
-        found = tables(login, manage=manage)
+        selected = tables(login, manage=manage)
         for name in ("t", "p"):
-            problem = found[f"public.{name}"].problem
+            problem = selected[f"public.{name}"].problem
             assert problem is not None
             assert problem.code == "table-without-key"
-            assert why in problem.message
+            assert reason in problem.message
             cure = str(problem.remedy).partition("at once: ")[2].partition(" then: ")[0]
             run(dsn, cure)
-            assert bool(cure) == why.startswith(("a publication", "of schema", "source", "role", "delta"))
+            assert bool(cure) == reason.startswith(("a publication", "of schema", "source", "role", "delta"))
             if cure:
                 run(dsn, f"UPDATE {name} SET a = 1; DELETE FROM {name}")
     run(dsn, "DROP PUBLICATION smelt_pub; CREATE PUBLICATION smelt_pub FOR TABLE t WITH (publish = 'insert')")
-    run(dsn, made)
+    run(dsn, comment)
     assert tables(dsn)["public.t"].blocked, "the reader is about to set the operations"
     assert not tables(dsn, manage=False)["public.t"].blocked
 
@@ -589,12 +593,12 @@ def test_generated_columns_are_left_out_unless_the_publication_carries_them(data
         database18,
         "CREATE PUBLICATION smelt_pub FOR TABLE t, listed (id, s) WITH (publish_generated_columns = none)",
     )
-    found = tables(database18)
-    assert [column.name for column in found["public.t"].relation.columns] == ["id"]
-    assert [column.name for column in found["public.listed"].relation.columns] == ["id", "s"]
+    selected = tables(database18)
+    assert [column.name for column in selected["public.t"].relation.columns] == ["id"]
+    assert [column.name for column in selected["public.listed"].relation.columns] == ["id", "s"]
     run(database18, "ALTER PUBLICATION smelt_pub SET (publish_generated_columns = stored)")
-    found = tables(database18)
-    assert [column.name for column in found["public.t"].relation.columns] == ["id", "s"]
+    selected = tables(database18)
+    assert [column.name for column in selected["public.t"].relation.columns] == ["id", "s"]
 
 
 def test_one_relation_is_described_as_all_are(dsn: str) -> None:
@@ -624,10 +628,10 @@ def test_a_locked_table_does_not_hold_the_catalog_up(dsn: str) -> None:
     run(dsn, "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 5000); ANALYZE t")
     with psycopg.connect(dsn) as holder:
         holder.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
-        found = tables(dsn)["public.t"]
+        locked = tables(dsn)["public.t"]
         holder.rollback()
-    assert (found.rows_estimate, found.problem) == (5000, None)
-    assert found.pages > 10
+    assert (locked.rows_estimate, locked.problem) == (5000, None)
+    assert locked.pages > 10
 
 
 def test_types_that_vanish_under_a_look_are_a_change_beside_it(dsn: str) -> None:
@@ -696,21 +700,21 @@ def test_a_default_that_cannot_be_printed_is_the_error_of_its_table_alone(dsn: s
         WHERE prrelid IN ('t6'::regclass, 'p'::regclass);
     """)  # fmt: skip
     run(dsn, f"COMMENT ON PUBLICATION smelt_pub IS '{MADE}: slot s of lake l'")
-    found = tables(dsn)
-    assert len(found) == 8
-    damaged = {name: table for name, table in found.items() if "table-unreadable" in problems(table)}
+    selected = tables(dsn)
+    assert len(selected) == 8
+    damaged = {name: table for name, table in selected.items() if "table-unreadable" in problems(table)}
     assert {name: table.problems[0].message[-7:] for name, table in damaged.items()} == {
         "public.p": " 22P03)", "public.t2": " 22P03)", "public.t3": " 58P01)", "public.t5": " 22P03)",
         "public.t6": " 22P03)",
     }  # fmt: skip
-    assert problems(found["public.t0"]) == ["publication-row-filter"]
-    assert problems(found["public.t6"]) == ["table-unreadable", "publication-row-filter"]
-    assert problems(found["public.t5"]) == ["table-unreadable", "table-without-key"]
-    assert [name for name, table in found.items() if table.blocked] == ["public.t5"]
-    assert found["public.p"].partitions == (TableName("public", "p1"),)
+    assert problems(selected["public.t0"]) == ["publication-row-filter"]
+    assert problems(selected["public.t6"]) == ["table-unreadable", "publication-row-filter"]
+    assert problems(selected["public.t5"]) == ["table-unreadable", "table-without-key"]
+    assert [name for name, table in selected.items() if table.blocked] == ["public.t5"]
+    assert selected["public.p"].partitions == (TableName("public", "p1"),)
     with connect(source(dsn)) as connection, pytest.raises(DamagedError, match="58P01"):
-        describe_relation(connection, found["public.t3"].relation.relation_id, {})
-    assert [column.name for column in found["public.t1"].relation.columns] == ["id", "m"]
+        describe_relation(connection, selected["public.t3"].relation.relation_id, {})
+    assert [column.name for column in selected["public.t1"].relation.columns] == ["id", "m"]
     run(dsn, "ALTER TABLE t2 DROP m; ALTER TABLE t3 DROP v; ALTER TABLE t5 DROP s, ADD PRIMARY KEY (id)")
     run(dsn, "DROP PUBLICATION smelt_pub")
     assert not [table for table in tables(dsn).values() if table.problem]

@@ -36,10 +36,10 @@ def test_a_look_sees_the_comments_of_tables_and_of_the_columns_that_are_publishe
     )
     with connect(source) as connection:
         plain = select_tables(connection, source)
-        tables = {one.table.name: one for one in select_tables(connection, source, storage=True)}
-    assert {one.comments for one in plain} == {None}
-    oids = {name: one.relation.relation_id for name, one in tables.items()}
-    assert {name: one.comments for name, one in tables.items()} == {
+        tables = {table.table.name: table for table in select_tables(connection, source, storage=True)}
+    assert {table.comments for table in plain} == {None}
+    oids = {name: table.relation.relation_id for name, table in tables.items()}
+    assert {name: table.comments for name, table in tables.items()} == {
         "t": Comments(oids["t"], "it's 😀\n", {3: "kept"}),
         "parted": Comments(oids["parted"], "of the root"),
         "silent": Comments(oids["silent"], f"{'ä' * (LONGEST - 1)}…"),
@@ -59,8 +59,10 @@ def test_a_comment_that_the_server_refuses_to_give_out_refuses_no_look(
         with connect(source) as connection:
             for _ in range(2):
                 tables = select_tables(connection, source, storage=True)
-                assert [(one.table.name, one.comments) for one in tables] == [("t", None)]
+                assert [(table.table.name, table.comments) for table in tables] == [("t", None)]
                 assert tables[0].storage is not None
-        assert [one.levelname for one in caplog.records if "are left out" in one.message] == ["WARNING"]
+        assert [record.levelname for record in caplog.records if "are left out" in record.message] == [
+            "WARNING"
+        ]
     finally:
         drop_database(server_dsn, dsn)

@@ -44,22 +44,22 @@ def role(database: str) -> Iterator[str]:
 
 def errors(source: SourceSettings) -> list[Finding]:
     with connect(source) as connection:
-        return [each for each in inspect(connection, source) if each.level == "error"]
+        return [finding for finding in inspect(connection, source) if finding.level == "error"]
 
 
 def test_check_names_the_partitions_and_its_grants_are_enough(
     database: str, role: str, lake_path: str
 ) -> None:
     admin, weak = source_of(database), source_of(database, user=role)
-    [found] = errors(weak)
-    assert (found.code, found.subject) == ("partition-privilege", "public.m")
-    assert "USAGE on schema shut and SELECT on 2 of 3 partitions (public.m2b, shut.m2a)" in found.message
+    [finding] = errors(weak)
+    assert (finding.code, finding.subject) == ("partition-privilege", "public.m")
+    assert "USAGE on schema shut and SELECT on 2 of 3 partitions (public.m2b, shut.m2a)" in finding.message
     read_all(weak, lake_path)
     control = ControlTables(Lake(lake_path))
     assert [(error.name, error.code) for error in control.open_errors()] == [
         ("public.m", "partition-privilege")
     ]
-    execute(admin, "INSERT INTO m VALUES (2)", str(found.remedy).partition(": ")[2])
+    execute(admin, "INSERT INTO m VALUES (2)", str(finding.remedy).partition(": ")[2])
     assert errors(weak) == []
     read_all(weak, lake_path)
     assert control.open_errors() == []

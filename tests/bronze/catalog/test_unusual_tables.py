@@ -68,8 +68,8 @@ def test_a_key_of_generated_columns_that_are_not_published_is_an_error_of_its_ta
         *(f"INSERT INTO {name} (b) VALUES (1), (2)" for name in ("by_primary_key", "by_index", "by_another")),
         "INSERT INTO plain VALUES (1)",
     )
-    found = problems(source)
-    assert {name: code for name, (code, _) in found.items()} == {
+    reported = problems(source)
+    assert {name: code for name, (code, _) in reported.items()} == {
         "by_primary_key": "key-generated",
         "by_index": "key-generated",
         "by_both": "key-generated",
@@ -87,8 +87,8 @@ def test_a_key_of_generated_columns_that_are_not_published_is_an_error_of_its_ta
     )
     read_all(source, lake_path)
     assert_bronze_equals_source(source, lake_path, "public.plain", "public.by_another")
-    told = {error.name: error.code for error in ControlTables(Lake(lake_path)).open_errors()}
-    assert told["public.by_primary_key"] == told["public.by_index"] == "key-generated"
+    codes = {error.name: error.code for error in ControlTables(Lake(lake_path)).open_errors()}
+    assert codes["public.by_primary_key"] == codes["public.by_index"] == "key-generated"
 
 
 def test_a_key_that_becomes_generated_while_the_table_is_read_stops_that_table_alone(
@@ -122,14 +122,16 @@ def test_an_identity_with_generated_columns_does_not_stop_the_application(
         *(f"ALTER TABLE {name} REPLICA IDENTITY FULL" for name in ("stored", "virtual", "parts", "parts_1")),
         *(f"INSERT INTO {name} (b) VALUES (1), (2)" for name in ("stored", "virtual", "parts")),
     )
-    found = problems(source18)
-    assert {name: code for name, (code, _) in found.items()} == dict.fromkeys(found, "identity-generated")
-    assert "publish_generated_columns" in str(found["stored"][1])
-    assert "publish_generated_columns" not in str(found["virtual"][1])
+    reported = problems(source18)
+    assert {name: code for name, (code, _) in reported.items()} == dict.fromkeys(
+        reported, "identity-generated"
+    )
+    assert "publish_generated_columns" in str(reported["stored"][1])
+    assert "publish_generated_columns" not in str(reported["virtual"][1])
     read_all(source18, lake_path)
     for name in ("stored", "virtual", "parts"):
         execute(source18, f"UPDATE {name} SET b = 5 WHERE b = 1", f"DELETE FROM {name} WHERE b = 2")
-    cures = [str(found[name][1]).rpartition(" or ")[2] for name in ("stored", "virtual", "parts")]
+    cures = [str(reported[name][1]).rpartition(" or ")[2] for name in ("stored", "virtual", "parts")]
     execute(source18, *cures)
     read_all(source18, lake_path)
     for name in ("stored", "virtual", "parts"):
@@ -139,8 +141,8 @@ def test_an_identity_with_generated_columns_does_not_stop_the_application(
     assert ControlTables(Lake(lake_path)).open_errors() == []
     execute(source18, "ALTER TABLE stored REPLICA IDENTITY FULL")
     with connect(source18) as connection:
-        told = {finding.code: finding for finding in inspect(connection, source18)}
-    assert told["publication-blocks-updates"].subject == "public.stored"
+        by_code = {finding.code: finding for finding in inspect(connection, source18)}
+    assert by_code["publication-blocks-updates"].subject == "public.stored"
 
 
 def test_a_key_of_generated_columns_that_are_published_is_a_key(
@@ -209,16 +211,18 @@ def test_a_default_whose_label_is_gone_from_the_catalog_stops_its_table_and_no_o
         "INSERT INTO bad VALUES (2, 'calm')",
         "INSERT INTO good VALUES (1)",
     )
-    met = unreadable(
+    table_error = unreadable(
         TableName("public", "bad"), "its changes cannot be read", DamagedError("as the server says")
     )
-    assert met.message == (
+    assert table_error.message == (
         "its changes cannot be read: the server cannot print what its catalog says of the table: "
         "as the server says"
     )
-    assert "a label of its enum was deleted by hand" in str(met.remedy)
+    assert "a label of its enum was deleted by hand" in str(table_error.remedy)
     control = ControlTables(Lake(lake_path))
-    control.record_errors([OpenError("table", "public.bad", met.code, met.message, met.remedy)])
+    control.record_errors(
+        [OpenError("table", "public.bad", table_error.code, table_error.message, table_error.remedy)]
+    )
     read_all(source, lake_path)
     assert [row["new"] for row in bronze_rows(lake_path) if row["table_name"] == "good" and row["new"]] == [
         ["1"]

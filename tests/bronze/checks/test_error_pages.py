@@ -24,7 +24,7 @@ _NO_CODES: Final = {"code", "x"}
 
 def codes_in(module: Path) -> set[str]:
     """Return the texts that are passed as `code=…`, or assigned to a name with "code"."""
-    found: set[str] = set()
+    code_set: set[str] = set()
     for node in ast.walk(ast.parse(module.read_text(encoding="utf-8"))):
         values: list[ast.expr] = []
         if isinstance(node, ast.Call):
@@ -32,13 +32,15 @@ def codes_in(module: Path) -> set[str]:
         elif isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None:
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             values = [node.value] if any(map(_of_codes, targets)) else []
-        found |= {
-            each.value
+        code_set |= {
+            child.value
             for value in values
-            for each in ast.walk(value)
-            if isinstance(each, ast.Constant) and isinstance(each.value, str) and _SLUG.fullmatch(each.value)
+            for child in ast.walk(value)
+            if isinstance(child, ast.Constant)
+            and isinstance(child.value, str)
+            and _SLUG.fullmatch(child.value)
         }
-    return found - _NO_CODES
+    return code_set - _NO_CODES
 
 
 def _of_codes(target: ast.expr) -> bool:
@@ -46,9 +48,9 @@ def _of_codes(target: ast.expr) -> bool:
 
 
 def test_every_code_has_a_page() -> None:
-    found = RULES.union(*map(codes_in, MODULES))
-    assert {"slot-lost", "as-of", "spark-missing", "numeric-digits", "stream-ended", "sql"} <= found
-    assert sorted(found - set(codes())) == []
+    code_set = RULES.union(*map(codes_in, MODULES))
+    assert {"slot-lost", "as-of", "spark-missing", "numeric-digits", "stream-ended", "sql"} <= code_set
+    assert sorted(code_set - set(codes())) == []
 
 
 def test_every_page_has_a_code() -> None:

@@ -49,7 +49,7 @@ def codes(found: list[Finding], level: str | None = None) -> list[str]:
 
 
 def one(found: list[Finding], code: str) -> Finding:
-    [finding] = [each for each in found if each.code == code]
+    [finding] = [finding_seen for finding_seen in found if finding_seen.code == code]
     return finding
 
 
@@ -100,11 +100,11 @@ def test_an_inspection_changes_nothing(dsn: str) -> None:
 
 def test_what_keeps_a_table_out_is_an_error_with_its_cure(dsn: str) -> None:
     run(dsn, "CREATE TABLE bare (a int); CREATE TABLE fine (id int PRIMARY KEY)")
-    found = findings(source(dsn))
-    bare = one(found, "table-without-key")
+    reported = findings(source(dsn))
+    bare = one(reported, "table-without-key")
     assert (bare.level, bare.subject) == ("error", "public.bare")
     assert "ADD PRIMARY KEY" in str(bare.remedy)
-    assert "bare" not in one(found, "publication-to-do").message
+    assert "bare" not in one(reported, "publication-to-do").message
 
 
 def test_a_published_table_without_identity_is_told_to_block_updates(dsn: str) -> None:
@@ -127,29 +127,33 @@ def test_a_weak_role_is_told_every_privilege_and_the_cures_cure(dsn: str, role: 
         "CREATE SCHEMA shut; CREATE TABLE shut.t (id int PRIMARY KEY); CREATE TABLE t (id int PRIMARY KEY)",
     )
     settings = source(theirs, tables=["public.*", "shut.*"])
-    found = findings(settings)
-    assert codes(found, "error") == [
+    reported = findings(settings)
+    assert codes(reported, "error") == [
         "replication-privilege", "table-privilege", "schema-privilege", "table-privilege",
         "publication-privilege",
     ]  # fmt: skip
-    lacks = one(found, "publication-privilege").message
+    lacks = one(reported, "publication-privilege").message
     assert "CREATE on the database" in lacks
     assert "ownership of 2 of its tables (public.t, shut.t)" in lacks
-    for finding in found:
+    for finding in reported:
         if finding.level == "error":
             run(dsn, str(finding.remedy).partition(": ")[2])
     healed = findings(settings)
     assert codes(healed, "error") == []
-    assert f'"{name}"' in str(one(found, "replication-privilege").remedy)
+    assert f'"{name}"' in str(one(reported, "replication-privilege").remedy)
 
 
 def test_without_manage_what_is_missing_is_an_error_that_holds_the_sql(dsn: str) -> None:
     run(dsn, "CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)")
     settings = source(dsn, manage=False)
     for _ in range(2):
-        found = findings(settings)
-        assert set(codes(found, "error")) <= {"publication-missing", "publication-incomplete", "slot-missing"}
-        for finding in found:
+        reported = findings(settings)
+        assert set(codes(reported, "error")) <= {
+            "publication-missing",
+            "publication-incomplete",
+            "slot-missing",
+        }
+        for finding in reported:
             if finding.level == "error":
                 sql = str(finding.remedy)
                 run(dsn, sql.partition(": ")[2] if ": " in sql else sql)
@@ -159,13 +163,13 @@ def test_without_manage_what_is_missing_is_an_error_that_holds_the_sql(dsn: str)
 
 def test_patterns_and_keys_without_a_match_name_the_nearest_table(dsn: str) -> None:
     run(dsn, "CREATE TABLE orders (id int PRIMARY KEY); CREATE VIEW v AS SELECT 1 AS one")
-    found = findings(
+    reported = findings(
         source(dsn, tables=["public.o*", "public.oders", "public.v"], keys={"public.order": ["id"]})
     )
-    assert "did you mean public.orders?" in str(one(found, "pattern-matches-nothing").remedy)
-    assert one(found, "pattern-matches-nothing").level == "warning"
-    assert "did you mean public.orders?" in str(one(found, "key-table-unknown").remedy)
-    assert one(found, "relation-skipped").subject == "public.v"
+    assert "did you mean public.orders?" in str(one(reported, "pattern-matches-nothing").remedy)
+    assert one(reported, "pattern-matches-nothing").level == "warning"
+    assert "did you mean public.orders?" in str(one(reported, "key-table-unknown").remedy)
+    assert one(reported, "relation-skipped").subject == "public.v"
     nothing = findings(source(dsn, tables=["shop.*"]))
     assert one(nothing, "pattern-matches-nothing").level == "error"
     assert (
@@ -184,16 +188,16 @@ def test_doubtful_keys_and_types_are_told(dsn: str) -> None:
         CREATE TABLE typed (id int PRIMARY KEY, m money, p point[],
                              c regclass, t regtype[]);
     """)  # fmt: skip
-    found = findings(source(dsn, keys={"public.doubtful": ["a", "b"]}))
-    assert 'ALTER COLUMN "a" SET NOT NULL' in str(one(found, "key-nullable").remedy)
-    assert codes(found, "error") == ["key-nullable"]
+    reported = findings(source(dsn, keys={"public.doubtful": ["a", "b"]}))
+    assert 'ALTER COLUMN "a" SET NOT NULL' in str(one(reported, "key-nullable").remedy)
+    assert codes(reported, "error") == ["key-nullable"]
     run(dsn, "ALTER TABLE doubtful ALTER a SET NOT NULL")
-    found = findings(source(dsn, keys={"public.doubtful": ["a", "b"]}))
-    assert one(found, "key-not-unique").subject == "public.doubtful"
-    assert one(found, "key-is-identity-index").subject == "public.by_index"
-    assert "m (money), p (point[])" in one(found, "type-as-text").message
-    assert "c (regclass), t (regtype[])" in one(found, "type-names-objects").message
-    assert codes(found, "error") == []
+    reported = findings(source(dsn, keys={"public.doubtful": ["a", "b"]}))
+    assert one(reported, "key-not-unique").subject == "public.doubtful"
+    assert one(reported, "key-is-identity-index").subject == "public.by_index"
+    assert "m (money), p (point[])" in one(reported, "type-as-text").message
+    assert "c (regclass), t (regtype[])" in one(reported, "type-names-objects").message
+    assert codes(reported, "error") == []
 
 
 def test_the_slot_is_told_whatever_its_state(dsn: str) -> None:
@@ -212,10 +216,14 @@ def test_a_server_that_is_not_set_up_for_replication() -> None:
     }  # fmt: skip
     with EmbeddedServer(settings=limits) as server:
         run(server.dsn(), "CREATE TABLE a (id int PRIMARY KEY)")
-        found = findings(source(server.dsn()))
-        assert codes(found, "error") == ["wal-level"]
-        assert codes(found, "warning") == ["wal-sender-timeout-short", "slots-exhausted", "senders-exhausted"]
-        assert "100 MB" in one(found, "wal-keep-limited").message
+        reported = findings(source(server.dsn()))
+        assert codes(reported, "error") == ["wal-level"]
+        assert codes(reported, "warning") == [
+            "wal-sender-timeout-short",
+            "slots-exhausted",
+            "senders-exhausted",
+        ]
+        assert "100 MB" in one(reported, "wal-keep-limited").message
         run(server.dsn(), "SELECT pg_create_physical_replication_slot('taken')")
         assert one(findings(source(server.dsn())), "slots-exhausted").level == "error"
 
@@ -262,8 +270,10 @@ def pooler(server: EmbeddedServer) -> socket.socket:
 def test_a_pooler_that_admits_no_walsender_is_found_by_trying() -> None:
     with EmbeddedServer() as server, pooler(server) as listener:
         port = listener.getsockname()[1]
-        found = findings(source(f"host=127.0.0.1 port={port} user=postgres dbname=postgres sslmode=disable"))
-    finding = one(found, "connection-lost")
+        reported = findings(
+            source(f"host=127.0.0.1 port={port} user=postgres dbname=postgres sslmode=disable")
+        )
+    finding = one(reported, "connection-lost")
     assert (finding.level, finding.subject) == ("error", "replication connection")
     assert "pooler" in str(finding.remedy)
 
@@ -274,10 +284,10 @@ def test_a_standby_is_refused(lake_path: str) -> None:
         (server.data / "standby.signal").touch()
         server.start()
         settings = source(server.dsn())
-        found = findings(settings)
+        reported = findings(settings)
         with pytest.raises(DefiniteError) as caught:
             make_reader(settings, lake_path).run()
-    assert one(found, "server-in-recovery").level == "error"
+    assert one(reported, "server-in-recovery").level == "error"
     assert caught.value.code == "server-in-recovery"
 
 
@@ -286,8 +296,11 @@ def test_the_version_is_told_and_one_that_is_newer_than_any_tried_is_a_warning(
 ) -> None:
     with psycopg.connect(dsn) as connection:
         major = connection.info.server_version // 10000
-    told = one(findings(source(dsn)), "server-version")
-    assert (told.level, told.message.startswith(f"PostgreSQL {major}.")) == ("info", True)
+    version_finding = one(findings(source(dsn)), "server-version")
+    assert (version_finding.level, version_finding.message.startswith(f"PostgreSQL {major}.")) == (
+        "info",
+        True,
+    )
     monkeypatch.setattr("deltasmelt.bronze.checks.server.NEWEST_VERSION", 130000)
     assert one(findings(source(dsn)), "server-newer").level == "warning"
 
@@ -310,7 +323,7 @@ def test_a_start_that_cannot_succeed_stops_before_it_makes_anything(
             if spoil:
                 run(server.dsn(), spoil)
             settings = source(server.dsn())
-            found = one(findings(settings), code)
+            reported = one(findings(settings), code)
             with pytest.raises(DefiniteError) as caught:
                 make_reader(settings, f"{lake_path}{number}").run()
             with psycopg.connect(server.dsn()) as connection:
@@ -318,7 +331,7 @@ def test_a_start_that_cannot_succeed_stops_before_it_makes_anything(
                     "SELECT (SELECT count(*) FROM pg_publication), "
                     "(SELECT count(*) FROM pg_replication_slots WHERE slot_name = 'smelt')"
                 ).fetchone()
-        assert (found.level, found.message, found.remedy) == (
+        assert (reported.level, reported.message, reported.remedy) == (
             "error", caught.value.message, caught.value.remedy,
         )  # fmt: skip
         assert caught.value.code == code
@@ -359,13 +372,13 @@ def test_a_managed_service_is_known_by_its_role_and_its_cures_are_the_services_o
     name, logical, parameters = SERVICES[marker]
     run(bare_server.dsn(), f"CREATE ROLE {marker}; CREATE ROLE theirs LOGIN")
     try:
-        found = findings(source(bare_server.dsn(user="theirs")))
-        assert name in one(found, "server-version").message
-        assert logical in str(one(found, "wal-level").remedy)
-        keep = str(one(found, "wal-keep-unlimited").remedy)
+        reported = findings(source(bare_server.dsn(user="theirs")))
+        assert name in one(reported, "server-version").message
+        assert logical in str(one(reported, "wal-level").remedy)
+        keep = str(one(reported, "wal-keep-unlimited").remedy)
         assert parameters in keep
-        assert not any("ALTER SYSTEM" in str(each.remedy) for each in found)
-        grant = str(one(found, "replication-privilege").remedy)
+        assert not any("ALTER SYSTEM" in str(finding.remedy) for finding in reported)
+        grant = str(one(reported, "replication-privilege").remedy)
         rds = marker == "rds_superuser"
         assert ('GRANT "rds_replication" TO "theirs";' in grant) == rds
         assert ('ALTER ROLE "theirs" REPLICATION;' in grant) == (not rds)
@@ -399,24 +412,24 @@ def test_a_publication_that_carries_less_is_told_with_the_sql_that_works(dsn: st
             WITH (publish = 'insert');
     """)  # fmt: skip
     settings = source(dsn, manage=False)
-    found = findings(settings)
-    lacking = one(found, "publication-incomplete")
+    reported = findings(settings)
+    incomplete = one(reported, "publication-incomplete")
     assert "publish = 'insert, update, delete, truncate', publish_via_partition_root = true" in str(
-        lacking.remedy
+        incomplete.remedy
     )
-    assert one(found, "publication-partition-root").subject == "public.p"
-    assert one(found, "publication-columns").subject == "public.wide"
-    assert "leaves out x;" in one(found, "publication-columns").message
-    assert "WHERE (id > 5)" in one(found, "publication-row-filter").message
-    run(dsn, str(lacking.remedy).partition(": ")[2])
-    run(dsn, str(one(found, "publication-row-filter").remedy).partition(" (without")[0])
+    assert one(reported, "publication-partition-root").subject == "public.p"
+    assert one(reported, "publication-columns").subject == "public.wide"
+    assert "leaves out x;" in one(reported, "publication-columns").message
+    assert "WHERE (id > 5)" in one(reported, "publication-row-filter").message
+    run(dsn, str(incomplete.remedy).partition(": ")[2])
+    run(dsn, str(one(reported, "publication-row-filter").remedy).partition(" (without")[0])
     assert set(codes(findings(settings), "error")) == {"slot-missing"}
     run(dsn, "ALTER PUBLICATION smelt_pub SET (publish_via_partition_root = false)")
-    found = findings(settings)
-    assert set(codes(found, "error")) == {
+    reported = findings(settings)
+    assert set(codes(reported, "error")) == {
         "slot-missing", "publication-partition-root", "publication-incomplete",
     }  # fmt: skip
-    run(dsn, str(one(found, "publication-partition-root").remedy).partition(": ")[2])
+    run(dsn, str(one(reported, "publication-partition-root").remedy).partition(": ")[2])
     assert set(codes(findings(settings), "error")) == {"slot-missing"}
     run(dsn, "ALTER PUBLICATION smelt_pub SET (publish_via_partition_root = false); DROP TABLE p")
     assert set(codes(findings(settings), "error")) == {"slot-missing"}, "only partitions need it"
@@ -436,8 +449,8 @@ def test_row_level_security_and_replica_identity_are_told_with_the_cures(
         CREATE PUBLICATION smelt_pub FOR TABLE guarded WITH (publish_via_partition_root = true);
     """)  # fmt: skip
     settings = source(theirs, manage=False)
-    found = findings(settings)
-    security, identity = one(found, "row-level-security"), one(found, "replica-identity-nothing")
+    reported = findings(settings)
+    security, identity = one(reported, "row-level-security"), one(reported, "replica-identity-nothing")
     assert (security.subject, identity.subject) == ("public.guarded", "public.nothing")
     assert f'ALTER ROLE "{name}" BYPASSRLS;' in str(security.remedy)
     assert "REPLICA IDENTITY" in str(identity.remedy)
@@ -447,12 +460,12 @@ def test_row_level_security_and_replica_identity_are_told_with_the_cures(
 
 
 def test_the_state_of_the_slot_is_told(dsn: str) -> None:
-    other = make_conninfo(dsn, dbname="postgres")
+    second_dsn = make_conninfo(dsn, dbname="postgres")
     name = f"slot_{conninfo_to_dict(dsn)['dbname']}"
-    run(other, f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
+    run(second_dsn, f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
     settings = source(dsn, slot=name)
     assert one(findings(settings), "slot-other-database").level == "error"
-    run(other, f"SELECT pg_drop_replication_slot('{name}')")
+    run(second_dsn, f"SELECT pg_drop_replication_slot('{name}')")
     with connect(settings) as connection:
         ensure_publication(connection, settings, [])
         ensure_slot(connection, settings)
@@ -477,15 +490,15 @@ def test_what_many_tables_have_in_common_is_told_once_and_cured_at_once(
         run(dsn, f"CREATE TABLE t{number} (id int PRIMARY KEY); CREATE VIEW v{number} AS SELECT 1 AS one")
         run(dsn, f"CREATE TABLE shut.t{number} (id int PRIMARY KEY)")
     settings = source(theirs, tables=["public.*", "shut.*"], manage=False)
-    found = findings(settings)
-    assert sorted(codes(found, "error")) == [
+    reported = findings(settings)
+    assert sorted(codes(reported, "error")) == [
         "schema-privilege", "slot-missing", "table-privilege", "table-privilege",
     ]  # fmt: skip
-    assert "it has 12 of the selected tables" in one(found, "schema-privilege").message
-    skipped = one(found, "relation-skipped")
+    assert "it has 12 of the selected tables" in one(reported, "schema-privilege").message
+    skipped = one(reported, "relation-skipped")
     assert "12 relations are not replicated, public.v0, public.v1, public.v10" in skipped.message
     assert "public.v9" not in skipped.message
-    for finding in found:
+    for finding in reported:
         if finding.code.endswith("-privilege"):
             run(dsn, str(finding.remedy).partition(": ")[2])
     assert codes(findings(settings), "error") == ["slot-missing"]
@@ -505,18 +518,20 @@ def test_rows_of_children_outside_the_patterns_are_a_warning(dsn: str) -> None:
         CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10);
         """,
     )
-    found = [each for each in findings(source(dsn)) if each.code == "inherited-rows"]
-    assert {each.subject: each.level for each in found} == {
+    reported = [finding for finding in findings(source(dsn)) if finding.code == "inherited-rows"]
+    assert {finding.subject: finding.level for finding in reported} == {
         "public.people": "info",
         "public.readings": "warning",
     }
-    warning = next(each for each in found if each.level == "warning")
+    warning = next(finding for finding in reported if finding.level == "warning")
     assert "leave out chunks._1, chunks._1_1, and silver lacks their rows" in warning.message
     assert "add chunks._1, chunks._1_1 to source.tables" in str(warning.remedy)
     run(dsn, "".join(f"CREATE TABLE chunks._2_{n} (PRIMARY KEY (id)) INHERITS (readings);" for n in range(5)))
     warning = next(
-        each for each in findings(source(dsn)) if each.level == "warning" and "inherited" in each.code
+        finding
+        for finding in findings(source(dsn))
+        if finding.level == "warning" and "inherited" in finding.code
     )
     assert "add chunks._* to source.tables" in str(warning.remedy)
     every = findings(source(dsn, tables=["public.*", "chunks._*"]))
-    assert {each.level for each in every if each.code == "inherited-rows"} == {"info"}
+    assert {finding.level for finding in every if finding.code == "inherited-rows"} == {"info"}

@@ -44,9 +44,9 @@ def test_a_sound_store_is_found_sound_and_keeps_nothing(place: str, store: Objec
 
 def test_a_bucket_that_is_not_there(store: ObjectStore) -> None:
     root = in_store("s3://nobodys/lake", store.options())
-    found = one(probe_store(root))
-    assert (found.code, found.subject) == ("lake-bucket", "s3://nobodys/lake")
-    assert "NoSuchBucket: The specified bucket does not exist" in found.message
+    finding = one(probe_store(root))
+    assert (finding.code, finding.subject) == ("lake-bucket", "s3://nobodys/lake")
+    assert "NoSuchBucket: The specified bucket does not exist" in finding.message
     with pytest.raises(DefiniteError) as raised:
         require_own_lake(Lake(root), "shop")
     assert raised.value.code == "lake-bucket"
@@ -72,10 +72,10 @@ def test_a_running_pipeline_tries_again_for_its_bucket_may_come_back(store: Obje
 )
 def test_a_store_that_refuses(place: str, store: ObjectStore, methods: str, doing: str) -> None:
     store.set_faults(Faults(denied=methods))
-    found = one(probe_store(place))
-    assert found.code == "lake-credentials"
-    assert f"cannot be {doing}: " in found.message
-    assert "AccessDenied" in found.message
+    finding = one(probe_store(place))
+    assert finding.code == "lake-credentials"
+    assert f"cannot be {doing}: " in finding.message
+    assert "AccessDenied" in finding.message
     if methods == "GET":
         with pytest.raises(DefiniteError) as raised:
             require_own_lake(Lake(place), "shop")
@@ -83,12 +83,12 @@ def test_a_store_that_refuses(place: str, store: ObjectStore, methods: str, doin
 
 
 def test_credentials_that_are_not_found() -> None:
-    said = (
+    message = (
         "Generic S3 error: Error performing PUT http://169.254.169.254/latest/api/token in 2.1s, after 3 "
         "retries, max_retries: 3, retry_timeout: 10s  - HTTP error: error sending request\n\nDebug source:\nG"
     )
     with pytest.raises(DefiniteError) as raised, lake_opened("s3://lake/x"):
-        raise OSError(said)
+        raise OSError(message)
     assert raised.value.code == "lake-credentials"
     assert "no credentials for the store were found" in raised.value.message
     assert "Debug source" not in raised.value.message
@@ -113,13 +113,13 @@ def test_what_stores_say(said: str, code: str) -> None:
 
 
 def test_what_a_library_says_in_colours_and_a_store_in_xml_becomes_a_line() -> None:
-    said = (
+    message = (
         "Kernel error -> Generic S3 error\n   \x1b[31m↳\x1b[0m Error performing list request\n"
         "  \x1b[31m↳\x1b[0m <?xml version='1.0'?>\n<Error><Code>SignatureDoesNotMatch</Code>"
         "<Message>The signature differs</Message><AWSAccessKeyId>AKIA</AWSAccessKeyId></Error>\n"
     )
     with pytest.raises(TransientError) as raised, lake_failures("s3://lake/x"):
-        raise OSError(said)
+        raise OSError(message)
     assert raised.value.message == (
         "the lake cannot be written: Kernel error -> Generic S3 error: Error performing list request: "
         "SignatureDoesNotMatch: The signature differs"
@@ -143,18 +143,18 @@ def test_a_local_lake_that_cannot_be_opened_is_tried_again() -> None:
 )
 def test_a_store_without_conditional_puts(place: str, store: ObjectStore, faults: Faults, why: str) -> None:
     store.set_faults(faults)
-    found = one(probe_store(place))
-    assert found.code == "lake-conditional-put"
-    assert why in found.message
+    finding = one(probe_store(place))
+    assert finding.code == "lake-conditional-put"
+    assert why in finding.message
     store.set_faults()
     assert not objects.any_below(place)
 
 
 def test_a_store_that_does_not_answer(store: ObjectStore) -> None:
     root = in_store("s3://lake/away", {**store.options(), "aws_endpoint_url": NOWHERE})
-    found = one(probe_store(root))
-    assert found.code == "lake-unreachable"
-    assert NOWHERE in found.message
+    finding = one(probe_store(root))
+    assert finding.code == "lake-unreachable"
+    assert NOWHERE in finding.message
     with pytest.raises(TransientError) as raised:
         require_own_lake(Lake(root), "shop")
     assert raised.value.code == "lake-unreachable"

@@ -34,9 +34,9 @@ _ID = "0f1e2d3c-0000-4000-8000-123456789abc"
 
 @pytest.fixture
 def source(database: str) -> SourceSettings:
-    found = source_of(database)
-    execute(found, ITEMS, "INSERT INTO items VALUES (1)")
-    return found
+    settings = source_of(database)
+    execute(settings, ITEMS, "INSERT INTO items VALUES (1)")
+    return settings
 
 
 def lake_id(lake_path: str) -> str:
@@ -125,10 +125,14 @@ def test_a_mark_beyond_the_servers_log_costs_one_snapshot_and_is_moved_back(
 
 def test_a_request_that_came_meanwhile_is_left(lake_path: str) -> None:
     open_sink(lake_path)
-    uri, items, other = f"{lake_path}/bronze/changes", TableName("public", "items"), TableName("a", "b")
-    request_snapshots(uri, [items, other], Lsn(500))
-    seen = {items: Lsn(500), other: Lsn(500)}
-    request_snapshots(uri, [other], Lsn(510))
-    assert move_back(uri, seen, Lsn(100)) == [items]
+    uri, items, second_table = (
+        f"{lake_path}/bronze/changes",
+        TableName("public", "items"),
+        TableName("a", "b"),
+    )
+    request_snapshots(uri, [items, second_table], Lsn(500))
+    positions = {items: Lsn(500), second_table: Lsn(500)}
+    request_snapshots(uri, [second_table], Lsn(510))
+    assert move_back(uri, positions, Lsn(100)) == [items]
     changes = delta.open_existing(uri)
-    assert (resnapshot_of(changes, items), resnapshot_of(changes, other)) == (100, 510)
+    assert (resnapshot_of(changes, items), resnapshot_of(changes, second_table)) == (100, 510)

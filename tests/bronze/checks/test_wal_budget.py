@@ -49,7 +49,7 @@ def test_a_limit_that_is_passed_is_used_up_and_one_that_there_is_not_never_is() 
 def found(source: SourceSettings) -> Finding:
     with connect(source) as connection:
         all_of_them = inspect(connection, source)
-    return next(each for each in all_of_them if each.code in {"wal-held", "slot-at-risk"})
+    return next(finding for finding in all_of_them if finding.code in {"wal-held", "slot-at-risk"})
 
 
 @pytest.mark.postgres
@@ -104,4 +104,4 @@ def test_a_standby_that_has_the_slot_has_no_budget(own_server: EmbeddedServer) -
         slot = read_slot(connection, source.slot)
         assert slot is not None
         assert read_budget(connection, slot) is None
-        assert "server-in-recovery" in {each.code for each in inspect(connection, source)}
+        assert "server-in-recovery" in {finding.code for finding in inspect(connection, source)}

@@ -46,13 +46,13 @@ def test_it_goes_with_every_copy_and_counts_in_a_comparison() -> None:
         copy.deepcopy(hasty),
         pickle.loads(pickle.dumps(hasty)),  # noqa: S301 - our own
     )
-    assert {each.timing for each in copies} == {HASTY}
+    assert {settings.timing for settings in copies} == {HASTY}
 
 
 def test_each_time_is_told_what_it_is_for_in_the_order_of_the_fields() -> None:
-    told = [line.strip().partition(":")[0] for line in str(Timing.__doc__).splitlines()]
+    documented = [line.strip().partition(":")[0] for line in str(Timing.__doc__).splitlines()]
     names = [field.name for field in fields(Timing)]
-    assert [name for name in told if name in names] == names
+    assert [name for name in documented if name in names] == names
 
 
 def test_who_waits_for_another_waits_longer_than_the_other_takes() -> None:

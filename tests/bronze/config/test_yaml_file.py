@@ -195,9 +195,9 @@ def test_an_empty_file_and_a_list_are_no_mapping() -> None:
 
 def test_a_value_from_the_environment_never_appears_in_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PW", "x-very-secret")
-    said = complaint("title: a\nchecked: ${PW}\ninner:\n  mode: ${PW}\n  port: ${PW}", expand_env=True)
-    assert "very-secret" not in said
-    assert "starts with x: '${PW}'" in said
+    message = complaint("title: a\nchecked: ${PW}\ninner:\n  mode: ${PW}\n  port: ${PW}", expand_env=True)
+    assert "very-secret" not in message
+    assert "starts with x: '${PW}'" in message
 
 
 def test_a_secret_of_a_wrong_type_is_not_shown() -> None:
@@ -217,6 +217,6 @@ def test_a_missing_file_and_a_file_that_is_not_text_are_named(tmp_path: Path) ->
 
 
 def test_more_problems_than_a_person_reads_are_counted() -> None:
-    said = complaint("title: a\n" + "\n".join(f"k{i}: 1" for i in range(13)))
-    assert len(said.splitlines()) == 11
-    assert said.endswith("… and 3 more")
+    message = complaint("title: a\n" + "\n".join(f"k{i}: 1" for i in range(13)))
+    assert len(message.splitlines()) == 11
+    assert message.endswith("… and 3 more")

@@ -44,7 +44,7 @@ def source(database: str) -> SourceSettings:
 
 def stories() -> tuple[str, list[list[str]]]:
     schema, *steps = STORIES.read_text().split("--- step\n")
-    return schema, [[one for one in step.split("\n\n") if one.strip()] for step in steps]
+    return schema, [[statement for statement in step.split("\n\n") if statement.strip()] for step in steps]
 
 
 def differences(source: SourceSettings, lake_path: str) -> dict[str, str]:
@@ -66,10 +66,10 @@ def differences(source: SourceSettings, lake_path: str) -> dict[str, str]:
         if not same_shape(newest, table.relation):
             wrong[name] = f"its shape is {newest}, not {table.relation}"
             continue
-        found = sorted(Fold(table.relation, versions, changes).rows(), key=repr)
-        wanted = sorted(source_rows(source, table.table), key=repr)
-        if found != wanted:
-            wrong[name] = f"bronze {_short(found)}\nsource {_short(wanted)}"
+        folded = sorted(Fold(table.relation, versions, changes).rows(), key=repr)
+        expected = sorted(source_rows(source, table.table), key=repr)
+        if folded != expected:
+            wrong[name] = f"bronze {_short(folded)}\nsource {_short(expected)}"
     return wrong
 
 
@@ -185,17 +185,17 @@ def test_rows_in_doubt_are_in_bronze_with_the_gap_that_they_are(
     read_all(source, lake_path)
     # Nobody knows any more which column was called v when the row was written.
     execute(source, "ALTER TABLE t ADD v int", "INSERT INTO t VALUES (1, 8)", "ALTER TABLE t DROP v")
-    told: list[bool] = []
+    verdicts: list[bool] = []
 
     def look(point: str) -> None:
         ops = [row["op"] for row in bronze_rows(lake_path)] if point == "committed" else []
         if "insert" in ops:
             bronze = delta.open_existing(f"{lake_path}/bronze/changes")
-            told.append(is_open(bronze, TableName("public", "t")) or ops.count("snapshot_end") == 2)
+            verdicts.append(is_open(bronze, TableName("public", "t")) or ops.count("snapshot_end") == 2)
 
     read_all(source, lake_path, reached=look)
-    assert told
-    assert all(told)
+    assert verdicts
+    assert all(verdicts)
     assert_values_are_in_their_columns(source, lake_path)
 
 
@@ -229,14 +229,16 @@ def play_histories(source: SourceSettings, lake_path: str, seed: int, *, tables:
                 execute(source, *transactions)
         read_all(source, lake_path)
         wrong = differences(source, lake_path)
-        told = "\n\n".join(f"{name}: {wrong[name]}\n  " + "\n  ".join(played[name]) for name in sorted(wrong))
-        assert not wrong, f"seed {seed}, round {round_}, {len(wrong)} of {tables} tables\n{told}"
+        report = "\n\n".join(
+            f"{name}: {wrong[name]}\n  " + "\n  ".join(played[name]) for name in sorted(wrong)
+        )
+        assert not wrong, f"seed {seed}, round {round_}, {len(wrong)} of {tables} tables\n{report}"
     names = {history.name for history in histories}
     versions = [relation for relation in read_relations(Lake(lake_path)) if relation.table.name in names]
     execute(source, *(f"UPDATE {name} SET code = code" for name in names))
     read_all(source, lake_path)
-    found = [relation for relation in read_relations(Lake(lake_path)) if relation.table.name in names]
-    assert found == versions, "the stream announces the shapes that looks recorded"
+    recorded = [relation for relation in read_relations(Lake(lake_path)) if relation.table.name in names]
+    assert recorded == versions, "the stream announces the shapes that looks recorded"
 
 
 @pytest.mark.timeout(3000)

@@ -90,8 +90,8 @@ def test_the_stream_begins_anew_before_a_table_that_joined_is_copied(
             execute(source, "CREATE TABLE b (id int PRIMARY KEY)")
             older.execute("BEGIN")
             older.execute("INSERT INTO b VALUES (1)")
-            told = f"copying public.b waits for open transactions: pid {older.info.backend_pid} ("
-            wait_for(lambda: told in str(running.reader.progress.read()["copies_wait"]))
+            wait_message = f"copying public.b waits for open transactions: pid {older.info.backend_pid} ("
+            wait_for(lambda: wait_message in str(running.reader.progress.read()["copies_wait"]))
             execute(source, "INSERT INTO b VALUES (2)", "INSERT INTO a VALUES (2)")
             wait_for(lambda: any(row["new"] == ["2"] for row in bronze_rows(lake_path)))
             assert points.count("snapshot-exported") == 1

@@ -115,11 +115,13 @@ class Story:
     def read(self, most: int) -> None:
         """Read part of the log, or the whole log; the reader knows when the log's end is reached."""
         for change in self._log[self._read : self._read + most]:
-            known = max((one for one in self._recorded if one.from_lsn < change.lsn), key=_place)
-            if self._known.from_lsn > known.from_lsn:
-                known = self._known
+            newest = max(
+                (recorded for recorded in self._recorded if recorded.from_lsn < change.lsn), key=_place
+            )
+            if self._known.from_lsn > newest.from_lsn:
+                newest = self._known
             version = relation_version(
-                change.announced, change.lsn, catalog=self._catalog(), known=known, types={}
+                change.announced, change.lsn, catalog=self._catalog(), known=newest, types={}
             )
             self._known = version
             self._meant.append((change, tuple(column.attnum for column in version.columns)))
@@ -155,8 +157,8 @@ class Story:
             for change, meant in self._meant
             if change.lsn > self._taken
             and any(
-                one != other and not self._columns.keys().isdisjoint({one, other})
-                for one, other in zip(meant, change.attnums, strict=True)
+                meant_number != number and not self._columns.keys().isdisjoint({meant_number, number})
+                for meant_number, number in zip(meant, change.attnums, strict=True)
             )
         ]
 
@@ -177,7 +179,9 @@ class Story:
         return Storage(OID, dict(self._columns), {OID: Part("t", self._file)}, self._attnums)
 
     def _catalog(self) -> Relation:
-        types = {attnum: PgType.from_json(one.type) for attnum, one in self._columns.items() if one.type}
+        types = {
+            attnum: PgType.from_json(column.type) for attnum, column in self._columns.items() if column.type
+        }
         columns = tuple(
             Column(self._columns[attnum].name, attnum, type_, format_type(type_), attnum == 1, attnum == 1)
             for attnum, type_ in sorted(types.items())

@@ -102,7 +102,7 @@ def made(source: SourceSettings, suffix: str) -> list[str]:
     """Create the table of each story; return their names."""
     for name, (types, column, value, _) in (STORIES | HARMLESS).items():
         t = f"{name}{suffix}"
-        execute(source, *(one.format(t=t) for one in types))
+        execute(source, *(type_text.format(t=t) for type_text in types))
         execute(source, f"CREATE TABLE {t} (id int PRIMARY KEY, v {column.format(t=t)})")
         execute(source, f"INSERT INTO {t} SELECT i, {value.format()} FROM generate_series(1, 3) i")
     return [f"public.{name}{suffix}" for name in STORIES | HARMLESS]
@@ -110,7 +110,9 @@ def made(source: SourceSettings, suffix: str) -> list[str]:
 
 def redefined(source: SourceSettings, suffix: str, names: Collection[str]) -> None:
     for name in sorted(names):
-        execute(source, *(one.format(t=f"{name}{suffix}") for one in (STORIES | HARMLESS)[name][3]))
+        execute(
+            source, *(statement.format(t=f"{name}{suffix}") for statement in (STORIES | HARMLESS)[name][3])
+        )
 
 
 def copies(lake_path: str) -> dict[str, int]:
@@ -136,9 +138,11 @@ def test_a_type_that_was_recorded_without_numbers_is_compared_by_names(
     same: bool,  # noqa: FBT001
 ) -> None:
     kind = "enum" if "labels" in before else "composite"
-    one, other = (PgType.from_dict({"kind": kind, "name": "t", "oid": 9, **plain}) for plain in (before, now))
-    assert same_text(one, other) is same
-    assert [PgType.from_json(type_.to_json()) for type_ in (one, other)] == [one, other]
+    recorded, current = (
+        PgType.from_dict({"kind": kind, "name": "t", "oid": 9, **plain}) for plain in (before, now)
+    )
+    assert same_text(recorded, current) is same
+    assert [PgType.from_json(type_.to_json()) for type_ in (recorded, current)] == [recorded, current]
 
 
 def test_what_changed_its_meaning_is_taken_again_and_nothing_else(
@@ -150,8 +154,8 @@ def test_what_changed_its_meaning_is_taken_again_and_nothing_else(
     redefined(source, "", STORIES.keys() | HARMLESS.keys())
     read_all(source, lake_path)
     assert_bronze_equals_source(source, lake_path, *tables)
-    again = {name for name, number in copies(lake_path).items() if number > 1}
-    assert again == set(STORIES)
+    copied_again = {name for name, number in copies(lake_path).items() if number > 1}
+    assert copied_again == set(STORIES)
     newest = {relation.table: relation for relation in read_relations(Lake(lake_path))}
     assert newest[TableName("public", "added")].column("v").type.labels == ("a", "e", "d", "b", "c")
     read_all(source, lake_path)

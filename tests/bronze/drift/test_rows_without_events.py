@@ -226,7 +226,7 @@ class Played:
     def differences(self) -> dict[str, str]:
         """Return the differences between bronze and the source, by case."""
         with connect(self._source) as connection:
-            return {name: found for name in CASES if (found := self._differs(name, connection))}
+            return {name: difference for name in CASES if (difference := self._differs(name, connection))}
 
     def _differs(self, name: str, connection: psycopg.Connection[Any]) -> str | None:
         if is_open(self._bronze, TableName(name, "t")):
@@ -255,8 +255,8 @@ def test_bronze_is_the_source_and_nothing_is_copied_without_need(
         played = Played(dsn, lake_path, beside=how == "beside a reader")
         assert played.differences() == {}
         if not played.beside:
-            wanted = {name: case.copies for name, case in CASES.items()}
-            assert {name: played.copies[name] for name in CASES} == wanted
+            expected = {name: case.copies for name, case in CASES.items()}
+            assert {name: played.copies[name] for name in CASES} == expected
     finally:
         drop_database(server, dsn)
 

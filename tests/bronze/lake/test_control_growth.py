@@ -40,8 +40,8 @@ def test_cuts_grow_rarer_with_their_age(lake_path: str) -> None:
     for lsn, ago in ages.items():
         record(control, "silver", lsn, ago, a=lsn, b=1)
     assert control.thin_cuts(NOW, gold=False) == 3 * 2, "rows of two tables"
-    kept = [30, 40, 60, 70, 80, 90, 100, 110]
-    assert lsns(control, "silver") == kept
+    remaining = [30, 40, 60, 70, 80, 90, 100, 110]
+    assert lsns(control, "silver") == remaining
     assert control.thin_cuts(NOW, gold=False) == 0
     assert control.thin_cuts(NOW + timedelta(minutes=2), gold=False) == 2
     assert lsns(control, "silver") == [30, 40, 60, 70, 90, 100, 110]
@@ -103,8 +103,8 @@ def test_runs_expire_but_the_newest_of_each_table_and_for_a_while_those_that_wer
     control.record_runs([runs[name] for name in list(runs)[:3]])
     control.record_runs([runs[name] for name in list(runs)[3:]])
     assert control.expire_runs(NOW, before) == 4
-    left = ("busy", "busy, full", "dropped, full", "idle", "document")
-    assert control.runs() == [runs[name] for name in left], "no cut names a table that was dropped"
+    remaining = ("busy", "busy, full", "dropped, full", "idle", "document")
+    assert control.runs() == [runs[name] for name in remaining], "no cut names a table that was dropped"
     assert control.expire_runs(NOW, NOW) == 2, "a table a day leaves nothing"
     assert control.runs(limit=1) == [runs["busy"]]
     assert control.expire_runs(NOW, NOW) == 0
@@ -145,6 +145,6 @@ def test_a_day_of_dense_cuts_as_an_earlier_release_leaves_them_comes_down_to_one
     assert removed == (4 * 23 * 60 - 23 * 60 - 1) * tables, (
         "one of each minute that is over, the first begun late"
     )
-    found = control.cuts("silver")
-    assert len(found) == 4 * 24 * 60 - removed // tables
-    assert all(cut.tables == names for cut in found)
+    cuts = control.cuts("silver")
+    assert len(cuts) == 4 * 24 * 60 - removed // tables
+    assert all(cut.tables == names for cut in cuts)

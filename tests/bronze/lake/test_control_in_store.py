@@ -32,7 +32,7 @@ def run(lsn: int) -> Run:
 
 
 def lsns(control: ControlTables) -> list[int]:
-    return [int(one.commit_lsn) for one in control.cuts("silver")]
+    return [int(recorded_cut.commit_lsn) for recorded_cut in control.cuts("silver")]
 
 
 def test_what_a_cycle_records_takes_two_requests_a_table_and_a_look_one(
@@ -40,7 +40,7 @@ def test_what_a_cycle_records_takes_two_requests_a_table_and_a_look_one(
 ) -> None:
     monkeypatch.setattr(control_table, "_JUST_PUT", 60)
     control = ControlTables(Lake(place))
-    found: list[Counter[str]] = []
+    counts: list[Counter[str]] = []
     for lsn in range(1, 32):
         store.forget()
         latest = control.latest_cut("silver")
@@ -48,12 +48,14 @@ def test_what_a_cycle_records_takes_two_requests_a_table_and_a_look_one(
         assert control.open_errors() == []
         control.record_runs([run(lsn)])
         control.record_cut(cut(lsn))
-        found.append(Counter(one.method for one in store.requests()))
+        counts.append(Counter(request.method for request in store.requests()))
     usual = Counter({"PUT": 4, "HEAD": 2})  # two more where the last put was not just now
-    assert [one for one in found if one == usual] == [usual] * 26, "not the first two, and no checkpoint"
-    again = ControlTables(Lake(place))
-    assert lsns(again) == lsns(control) == list(range(1, 32))
-    assert len(again.runs()) == len(control.runs()) == 31
+    assert [count for count in counts if count == usual] == [usual] * 26, (
+        "not the first two, and no checkpoint"
+    )
+    second_control = ControlTables(Lake(place))
+    assert lsns(second_control) == lsns(control) == list(range(1, 32))
+    assert len(second_control.runs()) == len(control.runs()) == 31
 
 
 def test_what_other_processes_record_meanwhile_is_seen_and_nothing_is_lost(
@@ -127,7 +129,7 @@ def test_no_error_says_a_key_of_a_store(store: ObjectStore, place: str) -> None:
     in_store(f"{place}/other", {**store.options(), "aws_secret_access_key": key})
     control = ControlTables(Lake(place))
     control.open_error(OpenError("table", "a", "table-failed", f"denied: {key}"))
-    said = [error.message for error in ControlTables(Lake(place)).open_errors()]
-    assert len(said) == 1
-    assert key not in said[0]
-    assert said[0].startswith("denied: ")
+    messages = [error.message for error in ControlTables(Lake(place)).open_errors()]
+    assert len(messages) == 1
+    assert key not in messages[0]
+    assert messages[0].startswith("denied: ")

@@ -60,15 +60,15 @@ def test_the_latest_cut_is_the_one_of_the_highest_lsn_of_its_layer(lake_path: st
     assert (latest.commit_lsn, latest.tables) == (Lsn(20), {"a": 3, "b": 1})
     assert isinstance(latest.commit_lsn, Lsn)
     assert latest.commit_ts == NOON + timedelta(seconds=20)
-    assert [found.commit_lsn for found in control.cuts("silver")] == [10, 20]
+    assert [recorded_cut.commit_lsn for recorded_cut in control.cuts("silver")] == [10, 20]
 
 
 def test_a_cut_is_found_at_or_before_an_lsn_or_a_time(lake_path: str) -> None:
     control = ControlTables(Lake(lake_path))
     for lsn in (10, 20, 30):
         control.record_cut(cut(lsn, a=lsn))
-    found = [control.latest_cut("silver", at=Lsn(lsn)) for lsn in (9, 10, 29, 300)]
-    assert [each and each.commit_lsn for each in found] == [None, 10, 20, 30]
+    cuts = [control.latest_cut("silver", at=Lsn(lsn)) for lsn in (9, 10, 29, 300)]
+    assert [newest and newest.commit_lsn for newest in cuts] == [None, 10, 20, 30]
     by_time = control.latest_cut("silver", at=NOON + timedelta(seconds=29))
     assert by_time is not None
     assert by_time.commit_lsn == 20
@@ -78,7 +78,7 @@ def test_a_cut_recorded_again_for_one_lsn_replaces_the_older_record_whole(lake_p
     control = ControlTables(Lake(lake_path))
     control.record_cut(cut(10, a=1, gone=1))
     control.record_cut(cut(10, a=2))
-    assert [each.tables for each in control.cuts("silver")] == [{"a": 2}]
+    assert [recorded_cut.tables for recorded_cut in control.cuts("silver")] == [{"a": 2}]
     latest = control.latest_cut("silver")
     assert latest is not None
     assert latest.tables == {"a": 2}
@@ -98,14 +98,14 @@ def test_an_error_is_recorded_once_while_open_and_again_after_it_healed(lake_pat
     control.open_error(error)
     control.open_error(error)
     control.open_error(OpenError("pipeline", "shop", "server-unreachable", "connection refused"))
-    assert [(each.name, each.commit_lsn) for each in control.open_errors()] == [
+    assert [(open_error.name, open_error.commit_lsn) for open_error in control.open_errors()] == [
         ("public.it's", 7),
         ("shop", None),
     ]
     control.close_errors("table", "public.it's")
-    assert [each.name for each in control.open_errors()] == ["shop"]
+    assert [open_error.name for open_error in control.open_errors()] == ["shop"]
     control.open_error(error)
-    assert {each.name for each in control.open_errors()} == {"shop", "public.it's"}
+    assert {open_error.name for open_error in control.open_errors()} == {"shop", "public.it's"}
     closed = [
         row["closed_at"] for row in DeltaTable(f"{lake_path}/control/errors").to_pyarrow_table().to_pylist()
     ]
@@ -115,8 +115,8 @@ def test_an_error_is_recorded_once_while_open_and_again_after_it_healed(lake_pat
 def test_what_is_restated_with_the_words_that_it_has_is_not_written_again(lake_path: str) -> None:
     """True even if the recorded text differs from the new text because the new text repeats a key's bytes."""
     control = ControlTables(Lake(lake_path))
-    said = f"no key in {list(range(80, 95))}"
-    errors = [OpenError("table", f"public.{name}", "code", said) for name in "ab"]
+    message = f"no key in {list(range(80, 95))}"
+    errors = [OpenError("table", f"public.{name}", "code", message) for name in "ab"]
     control.restate_errors([*errors, replace(errors[0], message="another problem of the table")])
     table = DeltaTable(f"{lake_path}/control/errors").version()
     control.restate_errors([*errors, replace(errors[0], message="another problem of the table")])
@@ -156,11 +156,11 @@ def test_a_reader_sees_what_another_process_wrote_and_reads_nothing_when_nothing
     reading, writing = ControlTables(Lake(lake_path)), ControlTables(Lake(lake_path))
     assert reading.latest_cut("silver") is None
     writing.record_cut(cut(10, a=1))
-    seen = reading.latest_cut("silver")
-    assert seen is not None
-    assert seen.commit_lsn == 10
+    newest = reading.latest_cut("silver")
+    assert newest is not None
+    assert newest.commit_lsn == 10
     writing.record_cut(cut(11, a=2))
-    assert [each.commit_lsn for each in reading.cuts("silver")] == [10, 11]
+    assert [recorded_cut.commit_lsn for recorded_cut in reading.cuts("silver")] == [10, 11]
 
 
 def test_many_appends_are_compacted_without_losing_a_row(
@@ -170,7 +170,7 @@ def test_many_appends_are_compacted_without_losing_a_row(
     control, count = ControlTables(Lake(lake_path)), MANY_FILES + 5
     for number in range(count):
         control.record_cut(cut(number, a=number))
-    assert [each.tables["a"] for each in control.cuts("silver")] == list(range(count))
+    assert [recorded_cut.tables["a"] for recorded_cut in control.cuts("silver")] == list(range(count))
     assert len(DeltaTable(f"{lake_path}/control/cuts").file_uris()) < MANY_FILES // 2
 
 
@@ -191,7 +191,7 @@ def test_processes_that_start_on_an_empty_lake_at_once_lose_no_row(lake_path: st
         process.join()
     assert [process.exitcode for process in processes] == [0, 0, 0, 0]
     control = ControlTables(Lake(lake_path))
-    assert [each.commit_lsn for each in control.cuts("silver")] == [
+    assert [recorded_cut.commit_lsn for recorded_cut in control.cuts("silver")] == [
         first + number for first in (0, 100, 200, 300) for number in range(5)
     ]
     assert control.open_errors() == []
@@ -204,9 +204,12 @@ def test_a_cut_expires_when_the_next_one_had_replaced_it_before_the_moment(lake_
         control.record_cut(replace(cut(lsn, a=lsn, b=1), recorded_at=NOON + timedelta(seconds=lsn)))
     assert control.expire_cuts(NOON + timedelta(seconds=20), gold=False) == 0, "the first stood until then"
     assert control.expire_cuts(NOON + timedelta(seconds=20, microseconds=1), gold=False) == 1
-    assert [each.tables for each in control.cuts("silver")] == [{"a": 20, "b": 1}, {"a": 30, "b": 1}]
+    assert [recorded_cut.tables for recorded_cut in control.cuts("silver")] == [
+        {"a": 20, "b": 1},
+        {"a": 30, "b": 1},
+    ]
     assert control.expire_cuts(NOON + timedelta(days=9), gold=False) == 1
-    assert [each.commit_lsn for each in control.cuts("silver")] == [30], "the newest stays"
+    assert [recorded_cut.commit_lsn for recorded_cut in control.cuts("silver")] == [30], "the newest stays"
 
 
 def test_gold_keeps_the_cut_of_silver_that_it_stands_at(lake_path: str) -> None:
@@ -216,10 +219,10 @@ def test_gold_keeps_the_cut_of_silver_that_it_stands_at(lake_path: str) -> None:
     control.record_cut(Cut("gold", Lsn(10), None, {"d": 1}, NOON))
     later = NOON + timedelta(days=1)
     assert control.expire_cuts(later, gold=True) == 1
-    assert [each.commit_lsn for each in control.cuts("silver")] == [10, 30]
+    assert [recorded_cut.commit_lsn for recorded_cut in control.cuts("silver")] == [10, 30]
     assert control.oldest_version("silver", "a") == 10
     assert control.expire_cuts(later, gold=False) == 1
-    assert [each.commit_lsn for each in control.cuts("silver")] == [30]
+    assert [recorded_cut.commit_lsn for recorded_cut in control.cuts("silver")] == [30]
     assert control.latest_cut("gold") is not None
 
 
@@ -228,18 +231,18 @@ def test_of_several_records_of_an_lsn_the_last_counts_whatever_the_clocks_of_mac
 ) -> None:
     """Silver is derived again after its clock went back, or on a second machine."""
     ControlTables(Lake(lake_path)).record_cut(replace(cut(10, a=1), recorded_at=NOON))
-    here, there = ControlTables(Lake(lake_path)), ControlTables(Lake(lake_path))
-    assert here.latest_cut("silver") == there.latest_cut("silver")
+    first_control, second_control = ControlTables(Lake(lake_path)), ControlTables(Lake(lake_path))
+    assert first_control.latest_cut("silver") == second_control.latest_cut("silver")
     ago = NOON - timedelta(hours=2)
-    here.record_cut(Cut("gold", Lsn(10), None, {"d": 1}, NOON + timedelta(hours=9), built_from=NOON))
-    there.record_cut(Cut("silver", Lsn(10), None, {"a": 2}, ago, ids={"a": -7}))
-    there.record_cut(Cut("silver", Lsn(10), None, {"a": 3}, ago))
-    for control in (here, there, ControlTables(Lake(lake_path))):
+    first_control.record_cut(Cut("gold", Lsn(10), None, {"d": 1}, NOON + timedelta(hours=9), built_from=NOON))
+    second_control.record_cut(Cut("silver", Lsn(10), None, {"a": 2}, ago, ids={"a": -7}))
+    second_control.record_cut(Cut("silver", Lsn(10), None, {"a": 3}, ago))
+    for control in (first_control, second_control, ControlTables(Lake(lake_path))):
         newest, gold = control.latest_cut("silver"), control.latest_cut("gold")
         assert newest is not None
         assert gold is not None
         assert newest.tables == {"a": 3}
-        assert [one.tables for one in control.cuts("silver")] == [{"a": 3}]
+        assert [recorded_cut.tables for recorded_cut in control.cuts("silver")] == [{"a": 3}]
         read = control.latest_cut("silver", at=Lsn(10), known_by=gold.seen)
         assert read is not None
         assert read.tables == {"a": 1}, "what gold says that it was built from"
@@ -247,9 +250,9 @@ def test_of_several_records_of_an_lsn_the_last_counts_whatever_the_clocks_of_mac
         second = control.latest_cut("silver", known_by=newest.recorded_at - timedelta(microseconds=1))
         assert second is not None
         assert (second.tables, second.ids) == ({"a": 2}, {"a": -7})
-    there.record_cut(replace(cut(20, a=4), recorded_at=ago - timedelta(days=9)))
-    there.expire_cuts(NOON + timedelta(days=1), gold=False)
-    assert there.cuts("silver")[-1].tables == {"a": 4}, "the newest stays, however old it looks"
+    second_control.record_cut(replace(cut(20, a=4), recorded_at=ago - timedelta(days=9)))
+    second_control.expire_cuts(NOON + timedelta(days=1), gold=False)
+    assert second_control.cuts("silver")[-1].tables == {"a": 4}, "the newest stays, however old it looks"
 
 
 def test_the_last_cut_that_named_a_table_is_found_among_those_that_do_not(lake_path: str) -> None:
@@ -263,12 +266,12 @@ def test_the_last_cut_that_named_a_table_is_found_among_those_that_do_not(lake_p
     ):
         control.record_cut(cut(lsn, **tables))
     control.record_cut(Cut("gold", Lsn(99), None, {"a": 7}, marks={"a": Lsn(98)}))
-    for known in (control, ControlTables(Lake(lake_path))):
-        assert known.last_named("silver", "a") == Named(Lsn(30), 2, None)
-        assert known.last_named("silver", "b") == Named(Lsn(40), 3, None)
-        assert known.last_named("silver", "b", at=Lsn(39)) == Named(Lsn(30), 2, None)
-        assert known.last_named("silver", "c") is None
-        assert known.last_named("gold", "a") == Named(Lsn(99), 7, Lsn(98))
+    for control_tables in (control, ControlTables(Lake(lake_path))):
+        assert control_tables.last_named("silver", "a") == Named(Lsn(30), 2, None)
+        assert control_tables.last_named("silver", "b") == Named(Lsn(40), 3, None)
+        assert control_tables.last_named("silver", "b", at=Lsn(39)) == Named(Lsn(30), 2, None)
+        assert control_tables.last_named("silver", "c") is None
+        assert control_tables.last_named("gold", "a") == Named(Lsn(99), 7, Lsn(98))
     control.expire_cuts(NOON + timedelta(days=900), gold=False)
     assert control.last_named("silver", "a") is None, "what it held is in no cut any more"
 
@@ -283,8 +286,8 @@ def test_a_table_that_was_put_back_is_named_by_no_cut_beyond_what_it_is(lake_pat
         marks = {"a": Lsn(lsn - 5), "b": Lsn(lsn)}
         control.record_cut(Cut("silver", Lsn(lsn), None, {"a": version, "b": version}, marks=marks))
     control.disown("silver", "a", 7, Lsn(15))  # version 1 put back, and six versions by others
-    for known in (control, ControlTables(Lake(lake_path))):
-        assert [(cut.tables, cut.marks) for cut in known.cuts("silver")] == [
+    for control_tables in (control, ControlTables(Lake(lake_path))):
+        assert [(cut.tables, cut.marks) for cut in control_tables.cuts("silver")] == [
             ({"a": 1, "b": 1}, {"a": 5, "b": 10}),
             ({"a": 2, "b": 2}, {"a": 15, "b": 20}),
             ({"b": 3}, {"b": 30}),
@@ -314,9 +317,9 @@ def test_columns_that_an_earlier_release_did_not_write_are_added_without_a_look_
     """Converting hundreds of thousands of rows to Python objects costs each process seconds."""
     former = pa.table({"layer": ["silver"], "commit_lsn": pa.array([10], pa.int64())})
     monkeypatch.setattr(compaction, "pa", SimpleNamespace(nulls=pa.nulls, ArrowException=pa.ArrowException))
-    found = conform(former, CUTS_SCHEMA)
-    assert found.schema == CUTS_SCHEMA
-    assert (found["commit_lsn"][0].as_py(), found["mark_lsn"][0].as_py()) == (10, None)
+    conformed = conform(former, CUTS_SCHEMA)
+    assert conformed.schema == CUTS_SCHEMA
+    assert (conformed["commit_lsn"][0].as_py(), conformed["mark_lsn"][0].as_py()) == (10, None)
 
 
 def test_columns_and_fields_inside_of_them_that_an_earlier_release_did_not_write_are_null() -> None:
@@ -381,10 +384,15 @@ def test_cuts_expire_beside_a_process_that_records_and_joins_them(lake_path: str
         if len(DeltaTable(lake.uri("control", "cuts")).file_uris()) > MANY_FILES - 5:
             removed += control.expire_cuts(datetime.now(UTC), gold=False)
     assert writer.exitcode == 0
-    found = control.cuts("silver")
-    assert [int(each.commit_lsn) for each in found] == list(range(count + 1 - len(found), count + 1))
-    assert removed == count - len(found) > 0
-    assert all(each.tables == {"a": each.commit_lsn, "b": each.commit_lsn} for each in found)
+    cuts = control.cuts("silver")
+    assert [int(recorded_cut.commit_lsn) for recorded_cut in cuts] == list(
+        range(count + 1 - len(cuts), count + 1)
+    )
+    assert removed == count - len(cuts) > 0
+    assert all(
+        recorded_cut.tables == {"a": recorded_cut.commit_lsn, "b": recorded_cut.commit_lsn}
+        for recorded_cut in cuts
+    )
 
 
 def test_control_tables_are_tidied_without_losing_a_row(lake_path: str) -> None:
@@ -392,4 +400,10 @@ def test_control_tables_are_tidied_without_losing_a_row(lake_path: str) -> None:
     control.tidy()
     _record(lake_path, 1, 5)
     control.tidy()
-    assert [each.commit_lsn for each in ControlTables(Lake(lake_path)).cuts("silver")] == [1, 2, 3, 4, 5]
+    assert [recorded_cut.commit_lsn for recorded_cut in ControlTables(Lake(lake_path)).cuts("silver")] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+    ]

@@ -60,9 +60,9 @@ def ids_in(uri: str) -> list[int]:
 
 
 def entry(uri: str, version: int) -> list[dict[str, Any]]:
-    found = objects.read(uri, f"_delta_log/{version:020}.json")
-    assert found is not None
-    return [json.loads(line) for line in found.body.splitlines()]
+    stored = objects.read(uri, f"_delta_log/{version:020}.json")
+    assert stored is not None
+    return [json.loads(line) for line in stored.body.splitlines()]
 
 
 def is_ours(uri: str, version: int) -> bool:
@@ -75,12 +75,12 @@ def test_an_entry_says_what_deltalake_writes(uri: str, tmp_path: Path) -> None:
         commit(table, 1, 2, marks={"app": 7})
     log = (tmp_path / "changes/_delta_log/00000000000000000001.json").read_text()
     _, *expected = [json.loads(line) for line in log.splitlines()]
-    said, *found = entry(uri, 1)
-    for one in (expected[0]["add"], found[0]["add"]):
+    commit_info, *actions = entry(uri, 1)
+    for added in (expected[0]["add"], actions[0]["add"]):
         for differs in ("path", "modificationTime"):
-            del one[differs]
-    assert found == [{name: without_nulls(action) for name, action in line.items()} for line in expected]
-    assert said["commitInfo"]["deltasmelt.actions"] == "2"
+            del added[differs]
+    assert actions == [{name: without_nulls(action) for name, action in line.items()} for line in expected]
+    assert commit_info["commitInfo"]["deltasmelt.actions"] == "2"
     assert is_ours(uri, 1)
     assert delta.refresh(ours) == 1
     assert ours.history(1)[0]["operation"] == "WRITE"
@@ -91,16 +91,16 @@ def without_nulls(action: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_commit_after_another_one_that_it_does_not_know_is_deltalakes(uri: str) -> None:
-    table, other = made(uri), delta.open_existing(uri)
-    commit(other, 1)
+    table, second_handle = made(uri), delta.open_existing(uri)
+    commit(second_handle, 1)
     commit(table, 2)
     assert ids_in(uri) == [1, 2]
     assert not is_ours(uri, 2)
 
 
 def test_a_mark_that_another_one_set_meanwhile_is_refused(uri: str) -> None:
-    table, other = made(uri), delta.open_existing(uri)
-    commit(other, 1, marks={"app": 1})
+    table, second_handle = made(uri), delta.open_existing(uri)
+    commit(second_handle, 1, marks={"app": 1})
     with pytest.raises(CommitFailedError):
         commit(table, 2, marks={"app": 2})
     assert ids_in(uri) == [1]
@@ -157,14 +157,14 @@ def test_a_table_of_later_features_is_left_to_deltalake(uri: str) -> None:
 
 
 def test_marks_of_commits_of_ones_own_are_known_and_those_of_others_read(uri: str) -> None:
-    table, other = made(uri), delta.open_existing(uri)
+    table, second_handle = made(uri), delta.open_existing(uri)
     assert transaction_version(table, "app") is None
     for number in range(1, 4):
         commit(table, number, marks={"app": number})
         delta.refresh(table, after=number - 1)
         assert transaction_version(table, "app") == number == table.transaction_version("app")
-    delta.refresh(other)
-    commit(other, 4, marks={"other": 4})
+    delta.refresh(second_handle)
+    commit(second_handle, 4, marks={"other": 4})
     commit(table, 5, marks={"app": 5})
     delta.refresh(table)
     assert [transaction_version(table, name) for name in ("app", "other")] == [5, 4]

@@ -96,8 +96,8 @@ PART = {"operation": "WRITE", "operationParameters": {"mode": "Overwrite", "pred
     ],
 )
 def test_an_entry_states_whose_it_is_and_what_it_did(written: bytes, stated: str) -> None:
-    found = commit_of(written)
-    words = {"ours": found.ours, "changes rows": found.changes_rows, "replaces all": found.replaces_all}
+    commit = commit_of(written)
+    words = {"ours": commit.ours, "changes rows": commit.changes_rows, "replaces all": commit.replaces_all}
     assert ", ".join(word for word, holds in words.items() if holds) == stated
 
 
@@ -111,8 +111,8 @@ def test_an_entry_states_whose_it_is_and_what_it_did(written: bytes, stated: str
 )
 def test_files_are_known_by_a_signature_and_not_by_a_mark(info: dict[str, Any], added: set[str]) -> None:
     mark = {"txn": {"appId": SILVER_APP, "version": 7}}
-    come, gone = {"add": {"path": "a%20b", "dataChange": False}}, {"remove": {"path": "c"}}
-    assert added_by_others(entry(info, mark, come, gone)) == added
+    come, removed = {"add": {"path": "a%20b", "dataChange": False}}, {"remove": {"path": "c"}}
+    assert added_by_others(entry(info, mark, come, removed)) == added
 
 
 def test_of_a_catalogs_history_a_restore_alone_is_somebody_elses_and_a_gap_is_passed_over() -> None:
@@ -127,11 +127,11 @@ def test_of_a_catalogs_history_a_restore_alone_is_somebody_elses_and_a_gap_is_pa
 
 
 def test_a_log_that_was_cut_is_looked_at_no_farther_than_its_oldest_entry() -> None:
-    asked: list[int] = []
+    versions: list[int] = []
 
     def commit_at(version: int) -> Commit | None:
-        asked.append(version)
+        versions.append(version)
         return commit_of(entry({"operation": "MERGE", "userMetadata": "deltasmelt"})) if version > 7 else None
 
     assert first_foreign(range(9, -1, -1), commit_at) is None
-    assert asked == [9, 8, 7]
+    assert versions == [9, 8, 7]

@@ -67,9 +67,9 @@ def test_a_look_that_finds_nothing_new_takes_one_request(store: ObjectStore, pla
     written(root, *range(1, 12))
     open_sink(root).add_relations([shape(1, "id")])
     position, relations = PositionWatch(Lake(root)), RelationsWatch(Lake(root))
-    found = position.read(), relations.read()
+    first_read = position.read(), relations.read()
     store.forget()
-    assert (position.read(), relations.read()) == found
+    assert (position.read(), relations.read()) == first_read
     assert [(request.method, request.status) for request in store.requests()] == [("GET", 404)] * 2
 
 
@@ -85,8 +85,8 @@ def test_a_look_that_finds_a_commit_reads_its_marks_once(store: ObjectStore, pla
     kept_table = watch.changes
     sink.commit(at(30))
     store.forget()
-    seen = kept_table.newest(within=60.0)
-    assert (seen.version() if seen else None, store.requests()) == (2, [])
+    newest = kept_table.newest(within=60.0)
+    assert (newest.version() if newest else None, store.requests()) == (2, [])
     assert watch.read() == read_position(Lake(root))
 
 
@@ -106,4 +106,4 @@ def test_shapes_are_those_that_are_read_anew(lake_path: str) -> None:
     for lsn in (5, 3, 9):
         sink.add_relations([shape(lsn, "id")])
         assert watch.read() == read_relations(Lake(lake_path))
-    assert [int(one.from_lsn) for one in watch.read()] == [3, 5, 9]
+    assert [int(relation.from_lsn) for relation in watch.read()] == [3, 5, 9]

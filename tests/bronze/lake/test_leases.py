@@ -70,13 +70,13 @@ def test_one_that_is_alive_is_told_and_one_that_was_killed_is_waited_for(
             pass  # another layer may be written beside it
         holder.kill()
         holder.wait()
-        begun, said = time.monotonic(), list[str]()
-        with leased(root, "silver", command="smelt run", wait=False, say=said.append) as lease:
-            waited = time.monotonic() - begun
+        start, messages = time.monotonic(), list[str]()
+        with leased(root, "silver", command="smelt run", wait=False, say=messages.append) as lease:
+            waited = time.monotonic() - start
             lease.check()
     assert waited > PACE.seconds, "its last put may be as young as that"
-    assert len(said) == 1
-    assert f"process {holder.pid}" in said[0]
+    assert len(messages) == 1
+    assert f"process {holder.pid}" in messages[0]
 
 
 def test_one_that_was_given_back_is_free_at_once(root: str) -> None:
@@ -139,19 +139,21 @@ def test_a_holder_that_cannot_reach_the_store_begins_no_commit_after_its_time(
 
 def test_a_lease_that_another_one_took_is_lost_for_good(root: str) -> None:
     with leased(root, "silver", command="smelt run", wait=False) as lease:
-        there = objects.read(root, object_of("silver"))
-        assert there is not None
-        other = b'{"holder": "another", "command": "x", "pid": 1, "host": "h", "put": "now", "once": "1"}'
-        while objects.put(root, object_of("silver"), other, over=there) is None:
-            there = objects.read(root, object_of("silver"))
+        before = objects.read(root, object_of("silver"))
+        assert before is not None
+        foreign_content = (
+            b'{"holder": "another", "command": "x", "pid": 1, "host": "h", "put": "now", "once": "1"}'
+        )
+        while objects.put(root, object_of("silver"), foreign_content, over=before) is None:
+            before = objects.read(root, object_of("silver"))
         time.sleep(3 * PACE.renewed_after)
         with pytest.raises(TransientError, match="taken over by `x`, process 1 on h"):
             lease.check()
         with pytest.raises(DefiniteError, match="no longer belongs to this process"):
             still_holding(Lake(path=root), ["bronze", "silver"])
-    kept = objects.read(root, object_of("silver"))
-    assert kept is not None
-    assert kept.body == other, "what is another's is not given back"
+    stored = objects.read(root, object_of("silver"))
+    assert stored is not None
+    assert stored.body == foreign_content, "what is another's is not given back"
 
 
 def test_an_answer_that_is_lost_loses_no_lease(root: str, store: ObjectStore) -> None:

@@ -30,21 +30,21 @@ def asked(path: Path) -> set[str]:
     """Return the questions of a module about which kind a place is."""
     text = path.read_text(encoding="utf-8")
     places = (
-        each
-        for each in ast.walk(ast.parse(text))
-        if isinstance(each, ast.ImportFrom) and each.module == "deltasmelt.bronze.lake.place"
+        node
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ImportFrom) and node.module == "deltasmelt.bronze.lake.place"
     )
-    return {name.name for each in places for name in each.names} & KINDS | set(ASKS.findall(text))
+    return {name.name for place in places for name in place.names} & KINDS | set(ASKS.findall(text))
 
 
 def test_no_module_outside_the_lake_asks_of_which_kind_a_place_is() -> None:
     """Callers use the methods of a place, and each kind of place implements them."""
     rooms = ("bronze", "silver", "gold", "pipelines", "deltasmelt")
     modules = (path for room in rooms for path in (ROOT / room).rglob("*.py"))
-    found = {str(path.relative_to(ROOT)): asked(path) for path in modules}
-    outside = {path: names for path, names in found.items() if names and "bronze/lake/" not in path}
+    by_file = {str(path.relative_to(ROOT)): asked(path) for path in modules}
+    outside = {path: names for path, names in by_file.items() if names and "bronze/lake/" not in path}
     assert outside == {}
-    assert "bronze/lake/delta.py" in found
+    assert "bronze/lake/delta.py" in by_file
 
 
 STILL_INSIDE = {

@@ -43,11 +43,13 @@ def test_the_scheme_of_a_url_and_none_of_a_path(location: str, scheme: str | Non
 @pytest.mark.parametrize("scheme", sorted(SCHEMES))
 def test_every_scheme_takes_its_own_options_and_those_of_spark(scheme: str) -> None:
     place = f"{scheme}://lake@account.host/x" if scheme in AZURE else f"{scheme}://bucket/lake"
-    own = {"s": "aws_region", "a": "azure_storage_account_name", "g": "google_service_account"}[scheme[0]]
-    refuse_wrong(place, {own: "x", "fs.any.thing": "1"})
+    option_name = {"s": "aws_region", "a": "azure_storage_account_name", "g": "google_service_account"}[
+        scheme[0]
+    ]
+    refuse_wrong(place, {option_name: "x", "fs.any.thing": "1"})
     refuse_wrong(place, {})
     with pytest.raises(ValueError, match="unknown option 'x'"):
-        refuse_wrong(place, {own: "x", "x": "1"})
+        refuse_wrong(place, {option_name: "x", "x": "1"})
 
 
 def test_a_local_path_takes_no_options_not_even_those_of_spark() -> None:
@@ -71,8 +73,8 @@ def test_every_location_of_a_lake_carries_the_lakes_own_options() -> None:
 def test_a_location_keeps_its_place_where_it_is_copied_or_sent_to_another_process() -> None:
     location = Lake(in_store("s3://sent/lake", {"aws_region": "one"})).uri("gold", "x")
     sent = pickle.loads(pickle.dumps(location))  # noqa: S301 - our own
-    for other in (copy(location), sent, Location(location)):
-        assert (other, options_of(other)) == (location, {"aws_region": "one"})
+    for twin in (copy(location), sent, Location(location)):
+        assert (twin, options_of(twin)) == (location, {"aws_region": "one"})
 
 
 def test_keys_are_blanked_out_of_a_text_and_other_options_are_not() -> None:
@@ -86,8 +88,8 @@ def test_keys_are_blanked_out_of_a_text_and_other_options_are_not() -> None:
             "aws_access_key_id": "key",
         },
     )
-    said = "gEh31m-Wort gEh31m-Wort-2 An0ther-Wort eu-central-1 key"
-    assert without_keys(said) == "*** *** *** eu-central-1 key"
+    message = "gEh31m-Wort gEh31m-Wort-2 An0ther-Wort eu-central-1 key"
+    assert without_keys(message) == "*** *** *** eu-central-1 key"
 
 
 @pytest.mark.parametrize(
@@ -145,8 +147,8 @@ def test_two_lakes_at_one_location_each_use_their_own_options_and_both_keys_are_
 ) -> None:
     keys, nowhere = ("a-key-of-the-first", "a-key-of-the-second"), {"aws_endpoint_url": "http://127.0.0.1:9"}
     first, second = (
-        Lake(in_store(place, store.options() | {"aws_secret_access_key": key} | more))
-        for key, more in zip(keys, ({}, nowhere), strict=True)
+        Lake(in_store(place, store.options() | {"aws_secret_access_key": key} | extra_options))
+        for key, extra_options in zip(keys, ({}, nowhere), strict=True)
     )
     ControlTables(first).record_cut(Cut("silver", Lsn(1), None, {}))
     table = delta.open_existing(first.uri("control", "cuts"))

@@ -42,8 +42,8 @@ def mark(lsn: int) -> dict[str, Any]:
 def test_a_file_that_gets_a_deletion_vector_stays_and_counts_once(order: int) -> None:
     tail = Tail(3, {"a b.parquet": (10, 100), "c.parquet": (5, 50)})
     actions = [remove("a%20b.parquet"), add("a%20b.parquet", 10, 100, deletionVector=VECTOR)]
-    said = {"commitInfo": {"operation": "MERGE"}}
-    assert tail.follow(entry(said, *actions[::order], mark(7)))
+    commit_info = {"commitInfo": {"operation": "MERGE"}}
+    assert tail.follow(entry(commit_info, *actions[::order], mark(7)))
     assert tail.follow(entry(remove("c.parquet"), add("d.parquet", None, 8)))
     assert tail.files == {"a b.parquet": (10, 100), "d.parquet": (0, 8)}
     assert (tail.version, tail.size(), tail.marks) == (5, (10, 108), {"silver": 7})
@@ -60,8 +60,8 @@ def test_values_of_a_column_are_counted_where_each_file_has_statistics_of_it() -
     assert tail.total() == 0
     assert tail.follow(entry(counted("a", 10, **{"col-1": 7}), counted("b", 5, **{"col-1": 5})))
     assert (tail.values, tail.total()) == ({"a": 3}, 3)
-    for lacking in (counted("c", 5, other=1), counted("c", None, **{"col-1": 1}), add("c", None, 1)):
-        assert tail.follow(entry(lacking))
+    for incomplete in (counted("c", 5, other=1), counted("c", None, **{"col-1": 1}), add("c", None, 1)):
+        assert tail.follow(entry(incomplete))
         assert tail.total() is None
     assert tail.follow(entry(counted("c", 5, **{"col-1": 5})))
     assert tail.total() == 3
@@ -127,8 +127,8 @@ def test_every_version_of_a_table_in_a_store_is_as_a_handle_shows_it(store: Obje
         before = tail.version
         assert advance(tail, place)
         assert [request.status for request in store.requests()] == [200] * (tail.version - before) + [404]
-        seen = tail_of(newest())
-        assert (tail.version, tail.files) == (seen.version, seen.files)
+        last_tail = tail_of(newest())
+        assert (tail.version, tail.files) == (last_tail.version, last_tail.files)
         assert tail.marks["silver"] == newest().transaction_version("silver")
     write("append", 10, lsn=5)
     write("append", 11, lsn=6)

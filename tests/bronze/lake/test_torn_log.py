@@ -73,12 +73,12 @@ def test_a_torn_entry_at_the_end_of_the_log_is_a_commit_that_did_not_come_about(
     assert len(whole) > 10_000
     entry.write_bytes(tear(whole))
 
-    again = open_sink(lake_path)
-    assert again.position is not None
-    assert again.position.frontier == 100
+    second_sink = open_sink(lake_path)
+    assert second_sink.position is not None
+    assert second_sink.position.frontier == 100
     assert contents(lake_path) == [(100, 0), (100, 1)]
-    again.write(rows(200, 2))
-    again.commit(at(200))
+    second_sink.write(rows(200, 2))
+    second_sink.commit(at(200))
     assert contents(lake_path) == [(100, 0), (100, 1), (200, 0), (200, 1)]
 
 
@@ -115,11 +115,11 @@ def test_who_reads_a_table_before_its_writer_sees_what_comes_in_the_place_of_a_t
         entry.write_bytes(tear(entry.read_bytes()))
 
     read, watch = ControlTables(lake), RelationsWatch(lake)
-    assert [each.name for each in read.open_errors()] == ["a"]
-    assert [each.from_lsn for each in watch.read()] == [100]
+    assert [error.name for error in read.open_errors()] == ["a"]
+    assert [version.from_lsn for version in watch.read()] == [100]
     ControlTables(lake).open_error(OpenError("table", "b", "some-code", "said", None))
     open_sink(lake_path).add_relations([shape(200, "id", "a")])
-    assert [each.name for each in read.open_errors()] == ["a", "b"]
+    assert [error.name for error in read.open_errors()] == ["a", "b"]
     assert [each.from_lsn for each in watch.read()] == [100, 200]
     read.close_errors("table", "b")
     assert [each.name for each in ControlTables(lake).open_errors()] == ["a"]
@@ -178,8 +178,8 @@ def test_an_entry_that_was_written_whole_since_it_was_judged_stays(
     take = fcntl.flock
 
     def late(handle: int, how: int) -> None:
-        with monkeypatch.context() as one:
-            one.setattr(fcntl, "flock", take)
+        with monkeypatch.context() as patch:
+            patch.setattr(fcntl, "flock", take)
             assert set_torn_aside(uri)
         write_deltalake(uri, rows(3, 2), mode="append")
         take(handle, how)
@@ -223,9 +223,9 @@ def test_what_a_clean_up_commits_is_on_disk_before_it_returns(lake_path: str) ->
     before = set(Path(lake_path, "control").glob("*/_delta_log/*.json"))
     with guarded(watch):
         tidy(delta.open_existing(uri), retention_hours=0)
-    made = set(Path(lake_path, "control").glob("*/_delta_log/*.json")) - before
-    assert made, "VACUUM commits"
-    assert {str(path) for path in made} <= flushed
+    new_entries = set(Path(lake_path, "control").glob("*/_delta_log/*.json")) - before
+    assert new_entries, "VACUUM commits"
+    assert {str(path) for path in new_entries} <= flushed
 
 
 def test_a_torn_entry_that_others_follow_is_a_definite_error_that_names_the_file(lake_path: str) -> None:

@@ -34,9 +34,9 @@ def commit(uri: Path, **versions: int) -> None:
 
 def same(table: DeltaTable) -> dict[str, int | None]:
     """Return the cached versions after a comparison with `deltalake`'s."""
-    found = {app: transaction_version(table, app) for app in APPS}
-    assert found == {app: table.transaction_version(app) for app in APPS}, table.version()
-    return found
+    versions = {app: transaction_version(table, app) for app in APPS}
+    assert versions == {app: table.transaction_version(app) for app in APPS}, table.version()
+    return versions
 
 
 @pytest.fixture
@@ -127,14 +127,20 @@ def test_ids_that_expire_and_unknown_checkpoints_are_left_to_deltalake(tmp_path:
     table.alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 1 day"})
     same(table)
     same(DeltaTable(uri))
-    other = tmp_path / "other"
-    commit(other, app_0=1)
-    commit(other, app_0=2)
-    DeltaTable(other).create_checkpoint()
-    hint = other / "_delta_log" / "_last_checkpoint"
-    for said in ('{"version": 1, "size": 3, "parts": 2}', "[]", "no JSON", '{"version": 7}', '{"size": 1}'):
-        hint.write_text(said)
-        assert transaction_version(DeltaTable(other, version=1), "app:0") == 2, said
+    second_folder = tmp_path / "other"
+    commit(second_folder, app_0=1)
+    commit(second_folder, app_0=2)
+    DeltaTable(second_folder).create_checkpoint()
+    hint = second_folder / "_delta_log" / "_last_checkpoint"
+    for content in (
+        '{"version": 1, "size": 3, "parts": 2}',
+        "[]",
+        "no JSON",
+        '{"version": 7}',
+        '{"size": 1}',
+    ):
+        hint.write_text(content)
+        assert transaction_version(DeltaTable(second_folder, version=1), "app:0") == 2, content
 
 
 def test_a_checkpoint_that_cannot_be_read_is_left_to_deltalake(tmp_path: Path) -> None:

@@ -58,18 +58,18 @@ def rows(decoded: Decoded) -> list[dict[str, Any]]:
 def check(messages: Sequence[bytes], cuts: Sequence[int]) -> None:
     """Feed the messages cut at `cuts`; compare every answer with the reference's state at that point."""
     fast, slow = decoder(), ReferenceDecoder(keep, TableName)
-    given: list[dict[str, Any]] = []
+    decoded_rows: list[dict[str, Any]] = []
     complete = 0
     edges = [0, *sorted(cuts), len(messages)]
     for start, end in pairwise(edges):
         commits_before = len(slow.commits)
         slow.feed(messages[start:end])
         decoded = fast.feed(messages[start:end])
-        before = len(given)
-        given += rows(decoded)
+        before = len(decoded_rows)
+        decoded_rows += rows(decoded)
         open_rows = len(slow.rows) - slow.first_row if slow.transaction else 0
         held_back = 1 if open_rows else 0
-        assert given[before:] == slow.rows[before : len(slow.rows) - held_back]
+        assert decoded_rows[before:] == slow.rows[before : len(slow.rows) - held_back]
         assert decoded.in_transaction == (slow.transaction is not None)
         commit = decoded.last_commit
         assert (commit is None) == (len(slow.commits) == commits_before)
@@ -198,11 +198,11 @@ def transaction(*messages: bytes, lsn: int = 1000) -> list[bytes]:
 
 def test_the_last_row_waits_for_the_commit_even_when_only_excluded_tables_change_after_it() -> None:
     fast = decoder()
-    one = fast.feed(
+    first_batch = fast.feed(
         [wire.begin(1000), wire.plain_relation(1, "a", ["id"]), wire.insert(1, ["1"]), wire.insert(1, ["2"])]
     )
-    assert [row["new"] for row in rows(one)] == [["1"]]
-    assert (one.complete_rows, one.in_transaction) == (0, True)
+    assert [row["new"] for row in rows(first_batch)] == [["1"]]
+    assert (first_batch.complete_rows, first_batch.in_transaction) == (0, True)
     two = fast.feed([wire.plain_relation(2, "excluded", ["id"]), wire.insert(2, ["1"]), wire.truncate([2])])
     assert two.changes.num_rows == 0
     three = fast.feed([wire.commit(1000)])
@@ -278,8 +278,8 @@ def test_memoryviews_are_read_like_bytes() -> None:
 def test_servers_do_send_messages_whose_lsn_is_the_next_commit(recording: str) -> None:
     # Why a message outside of transactions stands one byte before its LSN.
     messages = load(FOLDER / recording)
-    commits = {one[26:34] for one in messages if one[25:26] == b"B"}
-    outside = [one for one in messages if one[25:26] == b"M" and not one[26]]
-    assert any(one[27:35] in commits for one in outside)
+    commits = {message[26:34] for message in messages if message[25:26] == b"B"}
+    outside = [message for message in messages if message[25:26] == b"M" and not message[26]]
+    assert any(message[27:35] in commits for message in outside)
     listed = rows(decoder().feed(outside))
     assert [row["commit_lsn"] + 1 for row in listed] == [row["lsn"] for row in listed]

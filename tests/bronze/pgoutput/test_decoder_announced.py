@@ -62,17 +62,17 @@ def test_a_catalog_with_the_same_columns_completes_the_message() -> None:
     message = AnnouncedRelation(
         1, TABLE, "d", (AnnouncedColumn("id", 23, -1, True), AnnouncedColumn("p", 50000, -1, False))
     )
-    made = complete(message, catalog)
-    assert made == replace(catalog, from_lsn=Lsn(9))
+    completed = complete(message, catalog)
+    assert completed == replace(catalog, from_lsn=Lsn(9))
 
 
 def test_a_column_dropped_and_added_again_by_name_is_seen_by_its_attnum() -> None:
-    known = version(("id", 1, INT4), ("v", 2, INT4))
+    recorded = version(("id", 1, INT4), ("v", 2, INT4))
     catalog = version(("id", 1, INT4), ("v", 3, TEXT))
-    made = complete(announced(("id", INT4), ("v", TEXT)), catalog, known)
-    assert attnums(made) == {"id": 1, "v": 3}
-    assert not same_shape(made, known)
-    assert same_shape(complete(announced(("id", INT4), ("v", INT4)), catalog, known), known)
+    completed = complete(announced(("id", INT4), ("v", TEXT)), catalog, recorded)
+    assert attnums(completed) == {"id": 1, "v": 3}
+    assert not same_shape(completed, recorded)
+    assert same_shape(complete(announced(("id", INT4), ("v", INT4)), catalog, recorded), recorded)
 
 
 ALIKE = version(("id", 1, INT4), ("a", 2, TEXT), ("b", 3, TEXT))
@@ -106,8 +106,8 @@ def test_columns_come_in_the_order_of_their_attnums(
 ) -> None:
     message = announced(*((name, INT4 if name == "id" else TEXT) for name in names.split()))
     ahead = version(*((name, at, INT4 if name == "id" else TEXT) for name, at in catalog))
-    made = complete(message, ahead, ALIKE)
-    assert [column.attnum for column in made.columns] == numbers
+    completed = complete(message, ahead, ALIKE)
+    assert [column.attnum for column in completed.columns] == numbers
 
 
 @pytest.mark.parametrize(
@@ -128,43 +128,43 @@ def test_a_shape_breaks_with_the_one_before_where_values_may_be_others(
 
 
 def test_a_key_keeps_its_columns_when_their_names_are_swapped_in_a_catalog_that_is_ahead() -> None:
-    known = version(("id", 1, INT4), ("nr", 2, INT4), key=("id",), identity="f")
+    recorded = version(("id", 1, INT4), ("nr", 2, INT4), key=("id",), identity="f")
     catalog = version(("nr", 1, INT4), ("id", 2, INT4), key=("nr",), identity="f")
     for names in ("id", "nr"), ("nr", "id"):
-        made = complete(announced(*((name, INT4) for name in names), identity="f"), catalog, known)
-        assert made.key == names[:1]
+        completed = complete(announced(*((name, INT4) for name in names), identity="f"), catalog, recorded)
+        assert completed.key == names[:1]
 
 
 def test_names_swapped_in_a_catalog_that_is_ahead_do_not_swap_what_is_known() -> None:
-    known = version(("id", 1, INT4), ("a", 2, INT4), ("b", 3, TEXT))
+    recorded = version(("id", 1, INT4), ("a", 2, INT4), ("b", 3, TEXT))
     catalog = version(("id", 1, INT4), ("b", 2, INT4), ("a", 3, TEXT))
-    made = complete(announced(("id", INT4), ("a", INT4), ("b", TEXT)), catalog, known)
-    assert same_shape(made, known)
+    completed = complete(announced(("id", INT4), ("a", INT4), ("b", TEXT)), catalog, recorded)
+    assert same_shape(completed, recorded)
 
 
 def test_a_column_dropped_in_a_catalog_that_is_ahead_keeps_what_is_known_of_it() -> None:
-    known = version(("id", 1, INT4), ("v", 2, TEXT))
+    recorded = version(("id", 1, INT4), ("v", 2, TEXT))
     catalog = version(("id", 1, INT4))
-    assert same_shape(complete(announced(("id", INT4), ("v", TEXT)), catalog, known), known)
+    assert same_shape(complete(announced(("id", INT4), ("v", TEXT)), catalog, recorded), recorded)
 
 
 def test_a_column_that_was_widened_later_has_its_old_type_and_its_attnum() -> None:
     catalog = version(("id", 1, INT4), ("n", 2, INT8))
-    made = complete(announced(("id", INT4), ("n", builtin_type(1700, 786439))), catalog)
-    assert attnums(made) == {"id": 1, "n": 2}
-    assert made.column("n").type_text == "numeric(12,3)"
-    assert not made.column("n").not_null
+    completed = complete(announced(("id", INT4), ("n", builtin_type(1700, 786439))), catalog)
+    assert attnums(completed) == {"id": 1, "n": 2}
+    assert completed.column("n").type_text == "numeric(12,3)"
+    assert not completed.column("n").not_null
 
 
 def test_a_table_dropped_since_has_types_by_oid_and_by_type_message() -> None:
     mood = AnnouncedType(50000, "public", "mood")
-    made = complete(
+    completed = complete(
         announced(("id", INT4), ("m", PgType("enum", "", oid=50000)), ("x", PgType("base", "", oid=60000))),
         types={50000: mood},
     )
-    assert attnums(made) == {"id": None, "m": None, "x": None}
-    assert [column.type.name for column in made.columns] == ["int4", "mood", ""]
-    assert made.key == ("id",)
+    assert attnums(completed) == {"id": None, "m": None, "x": None}
+    assert [column.type.name for column in completed.columns] == ["int4", "mood", ""]
+    assert completed.key == ("id",)
 
 
 def test_a_key_override_of_the_catalog_holds_while_its_columns_are_announced() -> None:
@@ -175,22 +175,22 @@ def test_a_key_override_of_the_catalog_holds_while_its_columns_are_announced() -
 
 
 def test_a_key_changed_in_a_catalog_that_is_ahead_does_not_replace_the_known_one() -> None:
-    known = version(("id", 1, INT4), ("v", 2, TEXT), key=("id",))
+    recorded = version(("id", 1, INT4), ("v", 2, TEXT), key=("id",))
     catalog = version(("id", 1, INT4), ("v", 2, TEXT), key=("v",))
-    assert complete(announced(("id", INT4), ("v", TEXT), key=("id",)), catalog, known).key == ("id",)
-    assert complete(announced(("id", INT4), ("v", TEXT), key=("v",)), catalog, known).key == ("v",)
+    assert complete(announced(("id", INT4), ("v", TEXT), key=("id",)), catalog, recorded).key == ("id",)
+    assert complete(announced(("id", INT4), ("v", TEXT), key=("v",)), catalog, recorded).key == ("v",)
 
 
 def test_a_shape_announced_again_is_given_out_again() -> None:
     catalog = version(("id", 1, TEXT), ("v", 2, TEXT))
     decoder = StreamDecoder(lambda _id, _lsn: catalog, lambda _table: True, known=[catalog])
-    again, wider = wire.plain_relation(1, "t", ["id", "v"]), wire.plain_relation(1, "t", ["id", "v", "w"])
-    messages = [wire.begin(100), again, wire.insert(1, ["1", "a"]), wire.commit(100)]
-    (given,) = decoder.feed(messages).relations
-    assert (attnums(given), given.place) == ({"id": 1, "v": 2}, (100, 0))
-    messages = [wire.begin(200), again, wider, wire.insert(1, ["1", "a", "b"]), wire.commit(200)]
-    _, given = decoder.feed(messages).relations
-    assert (attnums(given), given.place) == ({"id": 1, "v": 2, "w": None}, (200, 0))
+    repeated, wider = wire.plain_relation(1, "t", ["id", "v"]), wire.plain_relation(1, "t", ["id", "v", "w"])
+    messages = [wire.begin(100), repeated, wire.insert(1, ["1", "a"]), wire.commit(100)]
+    (shape,) = decoder.feed(messages).relations
+    assert (attnums(shape), shape.place) == ({"id": 1, "v": 2}, (100, 0))
+    messages = [wire.begin(200), repeated, wider, wire.insert(1, ["1", "a", "b"]), wire.commit(200)]
+    _, shape = decoder.feed(messages).relations
+    assert (attnums(shape), shape.place) == ({"id": 1, "v": 2, "w": None}, (200, 0))
 
 
 NARROW, WIDE = wire.plain_relation(1, "t", ["id", "v"]), wire.plain_relation(1, "t", ["id", "v", "w"])
@@ -207,23 +207,23 @@ def test_a_shape_begins_after_the_last_change_before_it(cut: int) -> None:
         wire.insert(1, ["5", "b", "c"], lsn=120), wire.commit(200),
     ]  # fmt: skip
     decoder = StreamDecoder(lambda _id, _lsn: None, lambda _table: True)
-    given = [*decoder.feed(messages[:cut]).relations, *decoder.feed(messages[cut:]).relations]
-    places = [one.place for one in given if one.relation_id == 1]
+    shapes = [*decoder.feed(messages[:cut]).relations, *decoder.feed(messages[cut:]).relations]
+    places = [shape.place for shape in shapes if shape.relation_id == 1]
     assert places == [(100, 0), (100, 20), (100, 20), (100, 40), (200, 0)]
 
 
 def test_a_relation_is_kept_under_a_name_that_it_has_inside_of_a_transaction_alone() -> None:
     catalog = version(("id", 1, TEXT), ("v", 2, TEXT))
-    gone = replace(catalog, table=TableName("public", "away"), relation_id=3)
+    elsewhere = replace(catalog, table=TableName("public", "away"), relation_id=3)
     decoder = StreamDecoder(
-        lambda oid, _lsn: {1: catalog, 3: gone}[oid],
+        lambda oid, _lsn: {1: catalog, 3: elsewhere}[oid],
         lambda table: table == TABLE,
         knows={1, 3}.__contains__,
     )
-    away, others = wire.plain_relation(1, "away", ["id", "v"]), [2, 3]
+    away, other_ids = wire.plain_relation(1, "away", ["id", "v"]), [2, 3]
     messages = [wire.begin(100), away, wire.insert(1, ["1", "a"])]
-    for other in others:
-        messages += [wire.plain_relation(other, "away", ["id"]), wire.insert(other, ["1"])]
+    for other_id in other_ids:
+        messages += [wire.plain_relation(other_id, "away", ["id"]), wire.insert(other_id, ["1"])]
     decoded = decoder.feed([*messages, wire.commit(100)])
     assert decoded.changes["table_name"].to_pylist() == ["t"]
     assert [relation.table for relation in decoded.relations] == [TABLE]
@@ -263,14 +263,16 @@ def test_rows_of_one_transaction_are_known_by_columns_that_all_old_tuples_have(
 def test_of_a_partitioned_tables_old_tuples_the_key_counts_alone() -> None:
     catalog = replace(version(("id", 1, INT4), ("v", 2, TEXT), identity="k"), partitioned=True)
     message = announced(("id", INT4), ("v", TEXT), key=("id", "v"), identity="f")
-    made = complete(message, catalog)
-    assert made == replace(catalog, from_lsn=Lsn(9))
-    assert same_shape(complete(message, None, made), made), "the table is gone, or the server did not say"
-    assert not breaks_with([made], complete(message, catalog, made))
-    full = complete(message, replace(catalog, replica_identity="f"), made)
+    completed = complete(message, catalog)
+    assert completed == replace(catalog, from_lsn=Lsn(9))
+    assert same_shape(complete(message, None, completed), completed), (
+        "the table is gone, or the server did not say"
+    )
+    assert not breaks_with([completed], complete(message, catalog, completed))
+    full = complete(message, replace(catalog, replica_identity="f"), completed)
     assert full.replica_identity == "f"
-    assert breaks_with([made], full)
-    assert breaks_with([full], made)
+    assert breaks_with([completed], full)
+    assert breaks_with([full], completed)
 
 
 def test_excluded_tables_are_not_described() -> None:
@@ -290,10 +292,10 @@ def test_a_live_catalog_agrees_with_what_the_server_announces_of_every_table(dat
         described: dict[int, Relation] = {}
 
         def describe(relation_id: int, _lsn: Lsn) -> Relation | None:
-            found = describe_relation(connection, relation_id, {})
-            if found is not None:
-                described[relation_id] = found
-            return found
+            shape = describe_relation(connection, relation_id, {})
+            if shape is not None:
+                described[relation_id] = shape
+            return shape
 
         relations = StreamDecoder(describe, lambda _table: True).feed(messages).relations
     newest = {relation.relation_id: relation for relation in relations}
@@ -321,9 +323,9 @@ def test_built_in_types_are_what_a_server_says_of_them(server_dsn: str) -> None:
             """SELECT oid::bigint, typname, typarray::bigint FROM pg_type
                WHERE oid < 10000 AND typtype IN ('b', 'r') AND typcategory <> 'A' AND typarray <> 0"""
         ).fetchall()
-        known = [(oid, name, array) for oid, name, array in listed if builtin_type(oid).name]
-        assert len(known) > 40
-        for oid, name, array in known:
+        named_types = [(oid, name, array) for oid, name, array in listed if builtin_type(oid).name]
+        assert len(named_types) > 40
+        for oid, name, array in named_types:
             assert (builtin_type(oid).name, builtin_type(array).name) == (name, f"_{name}")
             for typmod in modified.get(oid, [-1]):
                 row = connection.execute(

@@ -51,52 +51,52 @@ OTHER = wire.plain_relation(2, "c", ["id", "v"])
 
 
 def test_others_go_on_and_each_batch_tells_its_newest_change() -> None:
-    told: Told = []
-    one = decoder(told)
-    decoded = one.feed(
+    reports: Told = []
+    batch_decoder = decoder(reports)
+    decoded = batch_decoder.feed(
         [
             *transaction(100, ODD, wire.insert(1, ["1", "a"]), OTHER, wire.insert(2, ["1", "a"])),
             *transaction(200, wire.insert(1, ["2", "a"])),
         ]
     )
-    assert told == [(B, Lsn(100), "'a shape of tomorrow'"), (B, Lsn(200), None)]
+    assert reports == [(B, Lsn(100), "'a shape of tomorrow'"), (B, Lsn(200), None)]
     assert decoded.changes["table_name"].to_pylist() == ["c"]
     assert decoded.changes["end_of_tx"].to_pylist() == [True]
     assert decoded.last_commit is not None
     assert decoded.last_commit.commit_lsn == 200
-    one.feed(transaction(300, wire.insert(2, ["2", "a"])))
-    assert len(told) == 2
-    one.feed(transaction(400, wire.insert(1, ["3", "a"])))
-    assert told[2:] == [(B, Lsn(400), None)]
+    batch_decoder.feed(transaction(300, wire.insert(2, ["2", "a"])))
+    assert len(reports) == 2
+    batch_decoder.feed(transaction(400, wire.insert(1, ["3", "a"])))
+    assert reports[2:] == [(B, Lsn(400), None)]
 
 
 def test_what_was_left_out_before_the_table_is_read_again_in_the_same_batch_is_told() -> None:
-    told: Told = []
-    one = decoder(told)
-    one.feed(transaction(100, ODD))
-    decoded = one.feed(
+    reports: Told = []
+    batch_decoder = decoder(reports)
+    batch_decoder.feed(transaction(100, ODD))
+    decoded = batch_decoder.feed(
         [
             *transaction(200, wire.insert(1, ["1", "a"])),
             *transaction(300, GOOD, wire.insert(1, ["2", "a"])),
         ]
     )
-    assert told[1:] == [(B, Lsn(200), None)]
+    assert reports[1:] == [(B, Lsn(200), None)]
     assert decoded.changes["commit_lsn"].to_pylist() == [300]
-    one.feed(transaction(400, wire.insert(1, ["3", "a"])))
-    assert len(told) == 2
+    batch_decoder.feed(transaction(400, wire.insert(1, ["3", "a"])))
+    assert len(reports) == 2
 
 
 def test_a_known_table_is_missing_under_its_other_names_too() -> None:
-    told: Told = []
-    decoded = decoder(told, knows=True).feed(transaction(100, ODD, wire.insert(1, ["1", "a"])))
+    reports: Told = []
+    decoded = decoder(reports, knows=True).feed(transaction(100, ODD, wire.insert(1, ["1", "a"])))
     assert decoded.left_out == [(1, Lsn(100))]
 
 
 def test_a_truncate_of_several_tables_keeps_the_others() -> None:
-    told: Told = []
-    decoded = decoder(told).feed(transaction(100, ODD, OTHER, wire.truncate([1, 2])))
+    reports: Told = []
+    decoded = decoder(reports).feed(transaction(100, ODD, OTHER, wire.truncate([1, 2])))
     assert decoded.changes["table_name"].to_pylist() == ["c"]
-    assert (B, Lsn(100), None) in told
+    assert (B, Lsn(100), None) in reports
 
 
 def test_without_anybody_to_tell_the_error_is_raised() -> None:

@@ -85,15 +85,15 @@ def test_a_message_with_a_byte_left_over_is_refused(place: int) -> None:
 
 @pytest.mark.parametrize("place", range(len(GOOD)))
 def test_a_stream_that_lost_a_message_is_refused_unless_the_rest_still_makes_sense(place: int) -> None:
-    rest = [*GOOD[:place], *GOOD[place + 1 :]]
-    if rest[-1][25:26] != b"C":
-        assert len(decode(rest)) == 7  # all but the row held back for a Commit to come
+    remaining = [*GOOD[:place], *GOOD[place + 1 :]]
+    if remaining[-1][25:26] != b"C":
+        assert len(decode(remaining)) == 7  # all but the row held back for a Commit to come
     elif GOOD[place][25:26] in b"BR":
-        refused(rest, "outside of a transaction|which was not announced", "")
+        refused(remaining, "outside of a transaction|which was not announced", "")
     else:
         slow = ReferenceDecoder(lambda _table: True, TableName)
-        slow.feed(rest)
-        assert decode(rest) == slow.rows
+        slow.feed(remaining)
+        assert decode(remaining) == slow.rows
 
 
 @settings(max_examples=600)

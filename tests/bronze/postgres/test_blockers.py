@@ -14,27 +14,27 @@ from tests.bronze.replaying import source_of
 def test_what_the_server_says_is_shown_without_its_names(database: str) -> None:
     with (
         connect(source_of(database)) as looking,
-        psycopg.connect(database, application_name="pay, (roll) 5 s") as one,
+        psycopg.connect(database, application_name="pay, (roll) 5 s") as first,
     ):
-        one.execute("SELECT pg_current_xact_id()")
-        said = running_transactions(looking)
-        pid, role = one.info.backend_pid, one.info.user
-        one.rollback()
-    assert f"pid {pid} ({role} on " in said
-    assert "pay, (roll) 5 s, idle in transaction" in said
-    shown = without_names(f"40 MB of it: {said}; raise the limit")
-    assert "roll" not in shown
-    assert f"pid {pid} (" in shown
-    assert shown.endswith(" s); raise the limit")
+        first.execute("SELECT pg_current_xact_id()")
+        transactions = running_transactions(looking)
+        pid, role = first.info.backend_pid, first.info.user
+        first.rollback()
+    assert f"pid {pid} ({role} on " in transactions
+    assert "pay, (roll) 5 s, idle in transaction" in transactions
+    redacted = without_names(f"40 MB of it: {transactions}; raise the limit")
+    assert "roll" not in redacted
+    assert f"pid {pid} (" in redacted
+    assert redacted.endswith(" s); raise the limit")
 
 
 def test_processes_and_ages_stay() -> None:
-    said = (
+    message = (
         "waits: pid 12 (boss on shop, psql, active, 300 s); pid 13 (? , 4 s); "
         "prepared transaction a of b of boss (7 s); prepared transaction c of boss (8 s)\n"
         "remedy: let them end, or end them: SELECT pg_terminate_backend(<pid>);"
     )
-    assert without_names(said) == (
+    assert without_names(message) == (
         "waits: pid 12 (300 s); pid 13 (4 s); prepared transaction a (7 s); prepared transaction c (8 s)\n"
         "remedy: let them end, or end them: SELECT pg_terminate_backend(<pid>);"
     )

@@ -158,14 +158,14 @@ def test_options_of_the_user_stay_but_do_not_beat_ours(
 
 
 def test_identity_names_cluster_timeline_version_and_database(database: str, database18: str) -> None:
-    with connect(source(database)) as connection, connect(source(database18)) as other:
-        one, two = identify(connection), identify(other)
-        assert one.database == connection.info.dbname
-        assert one.version // 10000 == connection.info.server_version // 10000
-        assert two.version // 10000 == 18
-        assert one.timeline == two.timeline == 1
-        assert one.system_identifier != two.system_identifier
-        assert identify(connection) == one
+    with connect(source(database)) as connection, connect(source(database18)) as second:
+        first_identity, second_identity = identify(connection), identify(second)
+        assert first_identity.database == connection.info.dbname
+        assert first_identity.version // 10000 == connection.info.server_version // 10000
+        assert second_identity.version // 10000 == 18
+        assert first_identity.timeline == second_identity.timeline == 1
+        assert first_identity.system_identifier != second_identity.system_identifier
+        assert identify(connection) == first_identity
 
 
 def test_a_source_is_described_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,13 +303,13 @@ def test_an_option_that_the_server_does_not_know(guarded: EmbeddedServer) -> Non
 
 
 def test_a_server_without_a_free_connection(guarded: EmbeddedServer) -> None:
-    taken = [psycopg.connect(guarded.dsn(user="guest"), password=PASSWORD) for _ in range(5)]
+    connections = [psycopg.connect(guarded.dsn(user="guest"), password=PASSWORD) for _ in range(5)]
     try:
         error = failure(guest(guarded))
         assert isinstance(error, TransientError)
         assert error.code == "too-many-connections"
     finally:
-        for connection in taken:
+        for connection in connections:
             connection.close()
 
 
@@ -345,17 +345,17 @@ def test_a_server_older_than_supported(database: str, monkeypatch: pytest.Monkey
 
 def test_a_connection_that_an_administrator_ends(own_server: EmbeddedServer) -> None:
     settings = source(own_server.dsn())
-    with connect(settings) as one, connect(settings) as two:
-        two.execute("SELECT pg_terminate_backend(%s, 10000)", [one.info.backend_pid])
+    with connect(settings) as first, connect(settings) as second:
+        second.execute("SELECT pg_terminate_backend(%s, 10000)", [first.info.backend_pid])
         with pytest.raises(psycopg.Error) as caught:
-            one.execute("SELECT 1")
+            first.execute("SELECT 1")
         ended = translate(caught.value, settings)
         with pytest.raises(psycopg.Error) as caught:
-            one.execute("SELECT 1")
+            first.execute("SELECT 1")
         closed = translate(caught.value, settings)
         own_server.stop("immediate")
         with pytest.raises(psycopg.Error) as caught:
-            two.execute("SELECT 1")
+            second.execute("SELECT 1")
         crashed = translate(caught.value, settings)
     for error in (ended, closed, crashed):
         assert isinstance(error, TransientError)
@@ -364,15 +364,15 @@ def test_a_connection_that_an_administrator_ends(own_server: EmbeddedServer) -> 
 
 def test_an_answer_that_never_comes_ends_with_patience_or_a_stop(database: str) -> None:
     hasty, patient = source(database).with_timing(Timing(answer=0.5)), source(database)
-    with connect(hasty) as one, connect(hasty) as two:
-        swallow(one)
-        swallow(two)
+    with connect(hasty) as first, connect(hasty) as second:
+        swallow(first)
+        swallow(second)
         with pytest.raises(TransientError, match="has not answered"), translated(hasty):
-            one.execute("SELECT 1")
+            first.execute("SELECT 1")
         with pytest.raises(TransientError, match="has not answered"), translated(hasty):
-            two.command("SELECT 1")
-        assert one.closed
-        assert two.closed
+            second.command("SELECT 1")
+        assert first.closed
+        assert second.closed
     walsender = ReplicationConnection(hasty, application_name="deltasmelt test")
     swallow(walsender._connection)
     with pytest.raises(TransientError, match="has not answered"):
@@ -380,19 +380,19 @@ def test_an_answer_that_never_comes_ends_with_patience_or_a_stop(database: str) 
     walsender.close()
     stop = threading.Event()
     threading.Timer(0.3, stop.set).start()
-    with connect(patient) as one, until_stopped(stop, one):
-        swallow(one)
+    with connect(patient) as first, until_stopped(stop, first):
+        swallow(first)
         with pytest.raises(psycopg.OperationalError, match="has not answered"):
-            one.execute("SELECT 1")
-    with connect(patient) as one:
-        with until_stopped(stop, one), pytest.raises(psycopg.errors.QueryCanceled):
-            one.execute("SELECT pg_sleep(30)")
-        assert one.execute("SELECT 1").fetchone() == (1,), "a server that answers loses nothing"
+            first.execute("SELECT 1")
+    with connect(patient) as first:
+        with until_stopped(stop, first), pytest.raises(psycopg.errors.QueryCanceled):
+            first.execute("SELECT pg_sleep(30)")
+        assert first.execute("SELECT 1").fetchone() == (1,), "a server that answers loses nothing"
 
 
 def test_a_server_that_shuts_down_or_has_gone(own_server: EmbeddedServer) -> None:
     settings = source(own_server.dsn())
-    held = connect(settings)
+    open_connection = connect(settings)
     stopping = threading.Thread(target=own_server.stop, args=("smart",))
     stopping.start()  # waits for our session, and admits no other meanwhile
     try:
@@ -406,11 +406,11 @@ def test_a_server_that_shuts_down_or_has_gone(own_server: EmbeddedServer) -> Non
         assert isinstance(shutting, TransientError)
         assert shutting.code == "server-starting"
     finally:
-        held.close()
+        open_connection.close()
         stopping.join()
-    gone = failure(settings)
-    assert isinstance(gone, TransientError)
-    assert gone.code == "server-unreachable"
+    down = failure(settings)
+    assert isinstance(down, TransientError)
+    assert down.code == "server-unreachable"
 
 
 def server_error(sqlstate: str, message: str, detail: str = "") -> str:
@@ -495,12 +495,15 @@ def test_messages_in_another_language_are_told_apart_by_names_and_by_asking_agai
         whole = f'connection to server at "127.0.0.1", port 1 failed: {text}'
         return translate(psycopg.OperationalError(whole), settings)
 
-    here = guest(guarded, password="wrong")
-    assert said("FATAL:  Datenbank »postgres« existiert nicht", here).code == "database-unknown"
-    refused = said("FATAL:  Passwort-Authentifizierung für Benutzer »guest« fehlgeschlagen", here)
+    guest_settings = guest(guarded, password="wrong")
+    assert said("FATAL:  Datenbank »postgres« existiert nicht", guest_settings).code == "database-unknown"
+    refused = said("FATAL:  Passwort-Authentifizierung für Benutzer »guest« fehlgeschlagen", guest_settings)
     assert isinstance(refused, ConfigurationError)
     assert refused.code == "connection-refused"
-    assert said("FATAL:  kein pg_hba.conf-Eintrag für Host »127.0.0.1«", here).code == "pg-hba-rejected"
+    assert (
+        said("FATAL:  kein pg_hba.conf-Eintrag für Host »127.0.0.1«", guest_settings).code
+        == "pg-hba-rejected"
+    )
     nowhere = source(f"postgresql://me@127.0.0.1:{free_port()}/shop")
     assert isinstance(said("FATAL:  das Datenbanksystem startet", nowhere), TransientError)
 

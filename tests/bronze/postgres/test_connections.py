@@ -115,7 +115,7 @@ def assert_carries(settings: SourceSettings, admin: SourceSettings, lake_path: s
 
 def refusal(settings: SourceSettings, lake_path: str) -> SmeltError:
     """Return the equal, immediate error of an ordinary connection, a replication connection and a reader."""
-    said: list[SmeltError] = []
+    errors: list[SmeltError] = []
     started = time.monotonic()
     for step in (
         lambda: connect(settings),
@@ -124,15 +124,15 @@ def refusal(settings: SourceSettings, lake_path: str) -> SmeltError:
     ):
         with pytest.raises(ConfigurationError) as caught:
             step()
-        said.append(caught.value)
+        errors.append(caught.value)
     assert time.monotonic() - started < 10, "it is not asked again and again"
-    for error in said:
-        assert (error.code, error.remedy) == (said[0].code, said[0].remedy)
+    for error in errors:
+        assert (error.code, error.remedy) == (errors[0].code, errors[0].remedy)
         assert error.where == address_of(settings)
         assert "\n" not in error.message
         assert PASSWORD not in str(error)
         assert error.remedy
-    return said[0]
+    return errors[0]
 
 
 # --- passwords -------------------------------------------------------------------------------------
@@ -246,8 +246,8 @@ def test_a_service_file_with_options_that_do_not_beat_ours(
     settings = way(admin, host=None, user=None, database=None, **keys)
     assert address_of(settings) == f"127.0.0.1:{server.port}/{database_of(admin)} as smelt"
     with connect(settings) as connection:
-        shown = connection.execute("SELECT current_setting('work_mem'), current_setting('TimeZone')")
-        assert shown.fetchone() == ("12MB", "UTC")
+        cursor = connection.execute("SELECT current_setting('work_mem'), current_setting('TimeZone')")
+        assert cursor.fetchone() == ("12MB", "UTC")
     walsender = ReplicationConnection(settings, application_name="test")
     assert walsender.query("SHOW work_mem") == [("12MB",)]
     walsender.close()
@@ -286,8 +286,8 @@ def test_of_several_hosts_the_primary(server: EmbeddedServer, admin: SourceSetti
         with psycopg.connect(standby.dsn()) as connection:
             assert connection.execute("SELECT pg_is_in_recovery()").fetchone() == (True,)
         hosts = {"host": "127.0.0.1,127.0.0.1", "port": f"{standby.port},{server.port}", "user": "postgres"}
-        for wanted in ("read-write", "primary"):
-            settings = way(admin, **hosts, target_session_attrs=wanted)
+        for attributes in ("read-write", "primary"):
+            settings = way(admin, **hosts, target_session_attrs=attributes)
             walsender = ReplicationConnection(settings, application_name="test")
             assert walsender.query("SELECT pg_is_in_recovery()") == [("f",)]
             walsender.close()

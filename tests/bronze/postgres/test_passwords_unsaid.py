@@ -67,21 +67,21 @@ def source(**values: object) -> SourceSettings:
 
 def all_that_is_said(settings: SourceSettings) -> str:
     """Return all texts: places, the connection error, the parent process's error, the log's traceback."""
-    said = [address_of(settings), *user_and_database(settings)]
+    texts = [address_of(settings), *user_and_database(settings)]
     with pytest.raises(SmeltError) as caught:
         connect(settings)
     error = caught.value
     record = logging.LogRecord("deltasmelt", logging.ERROR, "", 0, "stopped: %s", (error,), None)
     record.exc_info = (type(error), error, error.__traceback__)
-    said += [str(error), failures.error_text(error), str(error_fields(error))]
-    said += [logging.Formatter().format(record), "".join(traceback.format_exception(error))]
-    return "\n".join(said)
+    texts += [str(error), failures.error_text(error), str(error_fields(error))]
+    texts += [logging.Formatter().format(record), "".join(traceback.format_exception(error))]
+    return "\n".join(texts)
 
 
 def assert_silent(settings: SourceSettings) -> None:
-    said = all_that_is_said(settings)
+    texts = all_that_is_said(settings)
     for part in (HEAD, TAIL):
-        assert part.lower() not in said.lower()
+        assert part.lower() not in texts.lower()
 
 
 @settings(max_examples=300)
@@ -152,10 +152,10 @@ def test_what_is_written_as_it_should_be_is_taken_as_it_is(dsn: str, place: str)
     ],
 )
 def test_the_texts_of_foreign_errors_lose_whole_passwords(text: str) -> None:
-    said = failures.without_secrets(text)
-    assert HEAD not in said
-    assert TAIL not in said
-    assert "***" in said
+    redacted = failures.without_secrets(text)
+    assert HEAD not in redacted
+    assert TAIL not in redacted
+    assert "***" in redacted
 
 
 def test_a_library_that_repeats_the_password_is_cut_short() -> None:

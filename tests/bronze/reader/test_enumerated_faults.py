@@ -34,11 +34,11 @@ START_SAMPLE = 2
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Use small limits, and suppress the tracebacks of killed readers' threads."""
-    told = threading.excepthook
+    hook = threading.excepthook
 
     def tell(arguments: threading.ExceptHookArgs) -> None:
         if arguments.exc_type is not Killed:
-            told(arguments)
+            hook(arguments)
 
     monkeypatch.setattr(threading, "excepthook", tell)
     shorten(monkeypatch)
@@ -47,17 +47,17 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def run(history: History | FirstStart, chosen: Sequence[Case]) -> None:
     """Run each case; report all failures. Most cases meet their fault: the number of effects varies."""
-    met, failed = 0, []
+    met_count, failed = 0, []
     for case in chosen:
         try:
             outcome = history.read(case)
-            met += outcome.guard.met
+            met_count += outcome.guard.met
             history.check(outcome, case)
         except Exception as error:  # noqa: BLE001 - raised below
             failed.append(error)
     if failed:
         raise ExceptionGroup(f"{len(failed)} of {len(chosen)} cases", failed)
-    assert met >= 0.6 * len(chosen)
+    assert met_count >= 0.6 * len(chosen)
 
 
 def sample(history: History | FirstStart, count: int) -> None:
@@ -74,9 +74,9 @@ def sample(history: History | FirstStart, count: int) -> None:
 def meet(history: History | FirstStart, case: Case) -> None:
     """Run a case, or the case of an earlier effect of the same kind if the case meets no fault."""
     tried = [replace(case, number=max(case.number * part // 4, 1)) for part in (4, 3, 2, 1, 0)]
-    for each in tried:
-        outcome = history.read(each)
-        history.check(outcome, each)
+    for tried_case in tried:
+        outcome = history.read(tried_case)
+        history.check(outcome, tried_case)
         if outcome.guard.met:
             return
     pytest.fail(f"none of these met its fault: {tried}")

@@ -48,8 +48,8 @@ def assert_whole(lake_path: str) -> None:
     table = DeltaTable(f"{lake_path}/bronze/changes")
     named = {Path(uri).name for uri in table.file_uris()}
     joined = set(table.vacuum(0, dry_run=True, enforce_retention_duration=False))
-    there = {path.name for path in Path(lake_path, "bronze/changes").glob("*.parquet")}
-    assert named <= there <= named | joined
+    stored = {path.name for path in Path(lake_path, "bronze/changes").glob("*.parquet")}
+    assert named <= stored <= named | joined
     assert {len(relation.columns) for relation in read_relations(Lake(lake_path))} == {1, 2}
     assert ControlTables(Lake(lake_path)).open_errors() == []
 
@@ -74,13 +74,13 @@ def places(folder: Path, *, every: int) -> list[Fault]:
         Process(Server(LOG), str(folder / "sound")).run(sessions=1)
     assert_whole(str(folder / "sound"))
     assert set(faults.seen) == set(Effect) - OF_THE_SOURCE - {Effect.DELETE_FILE}, "every door is passed"
-    found: list[Fault] = [
+    listed: list[Fault] = [
         Fault(door, number, when)
         for door, count in faults.seen.items()
         for number in range(1, count + 1)
         for when in WHEN
     ]
-    return found[::every]
+    return listed[::every]
 
 
 @pytest.mark.usefixtures("small")
@@ -167,7 +167,7 @@ def test_after_a_power_cut_at_any_moment_the_lake_opens_and_nothing_that_was_con
     with guarded(disk):
         Process(server, str(folder / "lake")).run(sessions=1)
     assert moments_seen > 30
-    for left, confirmed in cuts:
-        lake_path = str(left / "lake")
+    for disk_left, confirmed in cuts:
+        lake_path = str(disk_left / "lake")
         Process(Server(LOG, confirmed), lake_path).run(sessions=1)
         assert_whole(lake_path)

@@ -70,9 +70,9 @@ def test_a_store_that_does_not_show_our_own_commit_is_asked_again(lake_path: str
         sink.commit(first)  # nothing is confirmed of it: it may not outlive a power cut yet
     assert caught.value.code == "lake-unwritable"
     sink.discard()
-    found = sink.position
-    assert found is not None
-    assert found.confirm == 20
+    before = sink.position
+    assert before is not None
+    assert before.confirm == 20
     sink.commit(Position(Lsn(29), Lsn(30), 0, None))
     assert (position := read_position(Lake(lake_path))) is not None
     assert position.confirm == 30

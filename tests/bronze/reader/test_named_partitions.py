@@ -21,12 +21,12 @@ ROOT = TableName("public", "p")
 
 
 def test_a_refusal_is_remembered_and_ends_the_questions_of_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
-    lacking = {"p2"}
+    checked: list[str] = []
+    missing = {"p2"}
 
     def has_all_rows(_connection: object, part: Part, _named: Named) -> bool:
-        asked.append(part.name)
-        return part.name not in lacking
+        checked.append(part.name)
+        return part.name not in missing
 
     monkeypatch.setattr("deltasmelt.bronze.reader.named_partitions.has_all_rows", has_all_rows)
     connection = cast("psycopg.Connection[Any]", None)
@@ -36,12 +36,12 @@ def test_a_refusal_is_remembered_and_ends_the_questions_of_its_table(monkeypatch
     partitions = NamedPartitions()
 
     assert partitions.prove(connection, [table], streamed, {ROOT})[ROOT].whole == set()
-    assert asked == [], "the table is copied anyway"
+    assert checked == [], "the table is copied anyway"
     for _ in range(2):
         assert partitions.prove(connection, [table], streamed, ())[ROOT].whole == {1}
-    assert asked == ["p1", "p2"]
+    assert checked == ["p1", "p2"]
     partitions.prove(connection, [table], {}, ())
-    lacking.clear()
+    missing.clear()
     assert partitions.prove(connection, [table], streamed, ())[ROOT].whole == {1, 2, 3}
     monkeypatch.setattr("deltasmelt.bronze.reader.named_partitions._SECONDS", 0.0)
     partitions = NamedPartitions()

@@ -66,7 +66,12 @@ def test_each_change_is_there_once(
     rows = changes(place)
     assert_each_change_once(rows)
     operations = [row["op"] for row in rows]
-    assert [operations.count(one) for one in ("snapshot", "insert", "update", "delete")] == [1, 20, 5, 1]
+    assert [operations.count(operation) for operation in ("snapshot", "insert", "update", "delete")] == [
+        1,
+        20,
+        5,
+        1,
+    ]
     position = read_position(Lake(place))
     assert position is not None
     assert confirmed(source) == position.confirm

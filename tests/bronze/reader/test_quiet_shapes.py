@@ -70,16 +70,16 @@ def test_tables_are_free_while_their_shapes_are_written_all_in_one_commit(source
         execute(source, "SET lock_timeout = '1s'", "ALTER TABLE t ADD IF NOT EXISTS x int")
 
     try:
-        shapes, wanted = ShapeLog([], append), relations(source)
-        recorded = record(source, shapes, wanted)
-        assert recorded.relations == {one.relation_id for one in wanted}
+        shapes, expected = ShapeLog([], append), relations(source)
+        recorded = record(source, shapes, expected)
+        assert recorded.relations == {relation.relation_id for relation in expected}
         assert commits == [len(NAMES)]
         assert messages(source) == 1
         with connect(source) as connection, connection.transaction():
             connection.execute("LOCK TABLE public.u IN ACCESS EXCLUSIVE MODE")
-            again = record(source, shapes, wanted)
-            assert len(again.relations) == 1, "t has another shape by now, and u is locked"
-        assert not again.cut_short
+            second_record = record(source, shapes, expected)
+            assert len(second_record.relations) == 1, "t has another shape by now, and u is locked"
+        assert not second_record.cut_short
     finally:
         execute(source, "SELECT pg_drop_replication_slot('m')")
 
@@ -97,7 +97,7 @@ def test_what_the_time_is_too_short_for_is_left_and_said(
 
     recorded = record(hasty, ShapeLog([], slow), relations(source))
     assert recorded.cut_short
-    assert recorded.relations == {one.relation_id for one in appended}
+    assert recorded.relations == {relation.relation_id for relation in appended}
     assert len(appended) == 1
 
 
@@ -109,10 +109,10 @@ def test_a_job_comes_to_its_end_with_the_shapes_of_all_tables(
     versions = len(read_relations(Lake(lake_path)))
     execute(source, *(f"ALTER TABLE {name} RENAME m TO n" for name in NAMES))
     read_all(source.with_timing(Timing(look_shapes=1e-3)), lake_path)
-    found = read_relations(Lake(lake_path))
-    assert len(found) == versions + len(NAMES)
-    newest = {one.relation_id: one for one in found}
-    assert {one.columns[1].name for one in newest.values()} == {"n"}
+    recorded = read_relations(Lake(lake_path))
+    assert len(recorded) == versions + len(NAMES)
+    newest = {relation.relation_id: relation for relation in recorded}
+    assert {relation.columns[1].name for relation in newest.values()} == {"n"}
 
 
 def test_a_message_that_may_not_be_written_leaves_no_version_behind(source: SourceSettings) -> None:
@@ -125,7 +125,7 @@ def test_a_message_that_may_not_be_written_leaves_no_version_behind(source: Sour
     try:
         denied = source.model_copy(update={"dsn": role})
         with connect(denied) as connection:
-            found = [
+            versions = [
                 server_finding
                 for server_finding in server_findings(read_server(connection), 160000, None)
                 if server_finding.subject == "role no_message"
@@ -136,7 +136,7 @@ def test_a_message_that_may_not_be_written_leaves_no_version_behind(source: Sour
         execute(source, f"GRANT EXECUTE ON {function} TO PUBLIC")
         execute(source, "DROP OWNED BY no_message", "DROP ROLE no_message")
     assert appended == []
-    (finding,) = found
+    (finding,) = versions
     assert (finding.level, finding.code) == ("error", "permission-denied")
     assert "GRANT EXECUTE ON FUNCTION pg_logical_emit_message(boolean,text,text)" in (finding.remedy or "")
 

@@ -123,11 +123,11 @@ def test_every_shape_is_recorded_before_its_rows_and_only_when_it_changed(
         "INSERT INTO items VALUES (3, 'c', 'd', 8)",
     )
     read_all(source, lake_path)
-    before, after, seen = read_relations(Lake(lake_path))
+    before, after, shapes = read_relations(Lake(lake_path))
     assert [column.name for column in after.columns] == ["id", "name", "note", "extra"]
     assert after.column("extra").attnum == 4
-    assert before.from_lsn < after.from_lsn == bronze_rows(lake_path)[-1]["commit_lsn"] < seen.from_lsn
-    assert same_shape(after, seen), "the look's, which was ahead of the stream"
+    assert before.from_lsn < after.from_lsn == bronze_rows(lake_path)[-1]["commit_lsn"] < shapes.from_lsn
+    assert same_shape(after, shapes), "the look's, which was ahead of the stream"
     read_all(source, lake_path)
     assert len(read_relations(Lake(lake_path))) == 3
 
@@ -341,11 +341,11 @@ def test_a_second_reader_of_the_slot_is_refused_and_the_first_goes_on(
 
 def test_two_slots_on_one_lake_cannot_interleave(source: SourceSettings, lake_path: str) -> None:
     execute(source, ITEMS)
-    other = source.model_copy(update={"slot": f"{source.slot}_b"})
+    second_source = source.model_copy(update={"slot": f"{source.slot}_b"})
     with Running(source, lake_path) as running:
         execute(source, "INSERT INTO items VALUES (1, 'one', NULL)")
         wait_for(lambda: running.reader.progress.read()["changes"] == 1)
-        with Running(other, lake_path) as second:
+        with Running(second_source, lake_path) as second:
             execute(source, "INSERT INTO items VALUES (2, 'two', NULL)")
             wait_for(lambda: running.error is not None or second.error is not None)
             failed = running.error or second.error
@@ -527,8 +527,8 @@ newline' || chr(13) || chr(10) || E'tab\t and \\N and \\.', '', NULL, 'null', 'p
     for number in range(1, 6):
         from_snapshot, from_stream = rows[str(number)], rows[str(number + 5)]
         differing = {"id", "b", "f4"}
-        for column, one, other in zip(
+        for column, copied, streamed in zip(
             from_snapshot["columns"], from_snapshot["new"], from_stream["new"], strict=True
         ):
-            assert column in differing or one == other, column
+            assert column in differing or copied == streamed, column
     assert_bronze_equals_source(source, lake_path, "public.kinds")

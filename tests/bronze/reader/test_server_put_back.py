@@ -125,7 +125,7 @@ class Pipelines:
 
     def grow(self) -> None:
         """Let the log grow past every pipeline's end, without a row of any pipeline."""
-        ends = [position_of(each.lake).confirm for each in self]
+        ends = [position_of(pipeline.lake).confirm for pipeline in self]
         with psycopg.connect(self.twin.server.dsn(), autocommit=True) as connection:
             while True:
                 row = connection.execute("SELECT pg_current_wal_lsn()::text").fetchone()
@@ -149,11 +149,11 @@ class _DiedError(Exception):
 
 def dies_at(point: str, time: int = 1) -> Callable[[str], None]:
     """Return a callback that ends a reader at the n-th visit of a point."""
-    left = [time]
+    calls_left = [time]
 
     def reached(name: str) -> None:
-        left[0] -= name == point
-        if not left[0]:
+        calls_left[0] -= name == point
+        if not calls_left[0]:
             raise _DiedError
 
     return reached
@@ -197,8 +197,8 @@ def write_what_the_copy_undoes(pipelines: Pipelines) -> None:
     execute(lost.source, *OLD)
     execute(copied.source, *later(1))
     execute(shaped.source, "ALTER TABLE items ADD COLUMN old int DEFAULT 5")
-    for each in (lost, copied, shaped):
-        each.read()
+    for pipeline in (lost, copied, shaped):
+        pipeline.read()
     for name in ("idle", "unseen", "silent"):
         move_by_keepalives(pipelines[name])
     silent, uri = pipelines["silent"].lake, f"{pipelines['silent'].lake}/bronze/changes"
@@ -209,16 +209,20 @@ def write_what_the_copy_undoes(pipelines: Pipelines) -> None:
     twice = dies_at("snapshot-committed", 2)
     with pytest.raises(_DiedError):
         make_reader(ahead.source, ahead.lake, reached=twice, bronze=BronzeSettings(flush_interval=60.0)).run()
-    taken = read_snapshot(Lake(ahead.lake), ITEMS)
-    assert taken is not None
-    assert taken > position_of(ahead.lake).frontier, "the stream has not come to the snapshot"
+    snapshot = read_snapshot(Lake(ahead.lake), ITEMS)
+    assert snapshot is not None
+    assert snapshot > position_of(ahead.lake).frontier, "the stream has not come to the snapshot"
     assert read_snapshot(Lake(ahead.lake), GONE) is not None
-    looked = pipelines["looked"]
-    execute(looked.source, "ALTER TABLE items DROP COLUMN note")
+    looked_pipeline = pipelines["looked"]
+    execute(looked_pipeline.source, "ALTER TABLE items DROP COLUMN note")
     with pytest.raises(_DiedError):
-        make_reader(looked.source, looked.lake, reached=dies_at("stream-starting")).run()
-    newest = [relation for relation in read_relations(Lake(looked.lake)) if relation.table == ITEMS][-1]
-    assert newest.from_lsn > position_of(looked.lake).frontier, "the stream has not come to the shape"
+        make_reader(looked_pipeline.source, looked_pipeline.lake, reached=dies_at("stream-starting")).run()
+    newest = [relation for relation in read_relations(Lake(looked_pipeline.lake)) if relation.table == ITEMS][
+        -1
+    ]
+    assert newest.from_lsn > position_of(looked_pipeline.lake).frontier, (
+        "the stream has not come to the shape"
+    )
 
 
 def later(number: int) -> tuple[str, str]:
@@ -231,9 +235,9 @@ def test_a_log_that_went_back_and_grew_again_is_refused_at_each_start_until_it_i
     pipelines: Pipelines, *, running: bool
 ) -> None:
     for name in ("idle", "stopped"):
-        each = pipelines[name]
-        execute(each.source, "SELECT pg_logical_emit_message(false, 'outside', 'of transactions')")
-        each.read()
+        pipeline = pipelines[name]
+        execute(pipeline.source, "SELECT pg_logical_emit_message(false, 'outside', 'of transactions')")
+        pipeline.read()
     parted = [pipelines[name] for name in ("lost", "copied", "shaped", "live", "unseen")]
     alike = [pipelines[name] for name in ("idle", "stopped", "ahead", "looked", "silent")]
     pipelines.twin.copy(running=running)
@@ -254,25 +258,25 @@ def test_a_log_that_went_back_and_grew_again_is_refused_at_each_start_until_it_i
     execute(pipelines["copied"].source, *later(2))
     execute(pipelines["shaped"].source, "ALTER TABLE items ADD COLUMN new int DEFAULT 7")
     pipelines.grow()
-    for each in parted:
-        each.refused("server-history-differs")
-        execute(each.source, "INSERT INTO items VALUES (9, 'after')")
+    for pipeline in parted:
+        pipeline.refused("server-history-differs")
+        execute(pipeline.source, "INSERT INTO items VALUES (9, 'after')")
     pipelines["lost"].refused("server-history-differs")
-    for each in parted:
-        each.heal()
+    for pipeline in parted:
+        pipeline.heal()
     # Bronze holds nothing that the copy undid, and lacks nothing that the server wrote since.
-    for each in alike:
-        execute(each.source, "INSERT INTO items VALUES (9, 'after')")
-        each.read()
-        each.assert_whole()
-        assert start_over(each.source, Lake(each.lake), "shop") is None
-    for name, why in (
+    for pipeline in alike:
+        execute(pipeline.source, "INSERT INTO items VALUES (9, 'after')")
+        pipeline.read()
+        pipeline.assert_whole()
+        assert start_over(pipeline.source, Lake(pipeline.lake), "shop") is None
+    for name, reason in (
         ("looked", "the shape of a column that was not dropped is in no cut"),
         ("silent", "nothing proves that the server had what was copied"),
     ):
         rows = bronze_rows(pipelines[name].lake)
         copies = [row for row in rows if (row["op"], row["table_name"]) == ("snapshot_end", "items")]
-        assert len(copies) == 2, why
+        assert len(copies) == 2, reason
     changes = open_existing(f"{pipelines['ahead'].lake}/bronze/changes")
     assert resnapshot_of(changes, GONE) is None, "nobody can meet a request for a table that is gone"
     copied = pipelines["copied"]
@@ -313,9 +317,9 @@ def is_compared(server: EmbeddedServer, source: SourceSettings, lake: str, *last
     The reader compares exactly if the crash left the slot behind bronze. The server saves the slot's place
     with each checkpoint, and after each snapshot of running transactions.
     """
-    with closing(session(source)) as other:  # whose transaction lets the slot's catalog_xmin stay
-        other.execute("BEGIN")
-        other.execute("SELECT txid_current()")
+    with closing(session(source)) as second:  # whose transaction lets the slot's catalog_xmin stay
+        second.execute("BEGIN")
+        second.execute("SELECT txid_current()")
         with without_snapshots(source):
             execute(source, "CHECKPOINT", *last)
             carry_past(source, lake, end_of(source))

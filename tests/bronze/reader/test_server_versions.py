@@ -50,8 +50,8 @@ def other_server(request: pytest.FixtureRequest) -> Iterator[str]:
     """Yield the DSN of a server of each version in turn."""
     major = cast("int", request.param)
     with (
-        nullcontext() if major == 18 else installation(major) as found,
-        EmbeddedServer(version=18, installation=found) as server,
+        nullcontext() if major == 18 else installation(major) as installed,
+        EmbeddedServer(version=18, installation=installed) as server,
     ):
         assert major == _major(server.dsn())
         yield server.dsn()
@@ -87,10 +87,10 @@ def test_the_standard_history_and_a_first_start(
 def test_shapes_that_change_within_transactions(other_database: str, lake_path: str) -> None:
     source = source_of(other_database, tables=["public.*"], exclude=[f"public.{AWAY}*"])
     execute(source, "CREATE SCHEMA elsewhere")
-    chance, told = random.Random(7), stories()
+    chance, told_stories = random.Random(7), stories()
     histories = [ShapeHistory(f"t{number}", random.Random(chance.random())) for number in range(8)]
     for number in range(3):
-        played = {name: windows[number] for name, windows in told.items()}
+        played = {name: windows[number] for name, windows in told_stories.items()}
         played |= {
             history.name: history.transactions() if number else history.begin() for history in histories
         }
@@ -105,7 +105,7 @@ def test_shapes_that_change_within_transactions(other_database: str, lake_path: 
 @pytest.fixture(scope="module")
 def forgetful_server() -> Iterator[str]:
     """Yield the DSN of a server that skips changes of a table after the table joined the publication."""
-    with installation(16) as found, EmbeddedServer(installation=found) as server:
+    with installation(16) as installed, EmbeddedServer(installation=installed) as server:
         yield server.dsn()
 
 

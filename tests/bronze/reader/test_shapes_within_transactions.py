@@ -48,19 +48,19 @@ def assert_folds(source: SourceSettings, lake_path: str, played: dict[str, list[
     wrong = []
     for table in tables:
         assert not is_open(bronze, table.table), f"{table.table} waits for a copy"
-        told = "\n  ".join([str(table.table), *played.get(table.table.name, [])])
+        report = "\n  ".join([str(table.table), *played.get(table.table.name, [])])
         try:
-            found = sorted(Fold(table.relation, versions, changes).rows(), key=repr)
+            folded = sorted(Fold(table.relation, versions, changes).rows(), key=repr)
         except Exception as error:
-            error.add_note(told)
+            error.add_note(report)
             raise
-        wanted = sorted(source_rows(source, table.table), key=repr)
-        if found != wanted:
-            both = [
-                [row for row in rows if row not in others]
-                for rows, others in ((found, wanted), (wanted, found))
+        expected = sorted(source_rows(source, table.table), key=repr)
+        if folded != expected:
+            differences = [
+                [row for row in rows if row not in second_rows]
+                for rows, second_rows in ((folded, expected), (expected, folded))
             ]
-            wrong.append(f"{told}\n{both}")
+            wrong.append(f"{report}\n{differences}")
     assert not wrong, "\n\n".join(wrong)
 
 
@@ -77,13 +77,13 @@ def test_a_gap_that_could_not_be_marked_is_marked_by_the_next_session(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     execute(source, "CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1)")
-    asked: list[list[TableName]] = []
+    marked: list[list[TableName]] = []
     open_gaps = TableMarks.open_gaps
 
     def fails_once(marks: TableMarks, tables: Sequence[TableName], lsn: Lsn, *, beyond: bool = False) -> None:
         if beyond:
-            asked.append(list(tables))
-        if beyond and len(asked) == 1:
+            marked.append(list(tables))
+        if beyond and len(marked) == 1:
             raise TransientError("no space left", code="lake-unwritable", where="the lake", remedy="wait")
         open_gaps(marks, tables, lsn, beyond=beyond)
 
@@ -91,7 +91,7 @@ def test_a_gap_that_could_not_be_marked_is_marked_by_the_next_session(
     monkeypatch.setattr(TableMarks, "open_gaps", fails_once)
     with Running(source, lake_path) as running:
         execute(source, "BEGIN; ALTER TABLE t ALTER v TYPE bigint USING v + 1; UPDATE t SET v = 5; COMMIT")
-        wait_for(lambda: len(asked) > 1)
+        wait_for(lambda: len(marked) > 1)
         assert running.error is None
     read_all(source, lake_path)
     assert_folds(source, lake_path, {})
@@ -101,7 +101,7 @@ def test_a_gap_that_could_not_be_marked_is_marked_by_the_next_session(
     ("seed", "tables", "rounds"),
     [
         (SEED, 20, 2),
-        *(pytest.param(SEED + each, 50, 4, marks=pytest.mark.torture) for each in range(1, 6)),
+        *(pytest.param(SEED + offset, 50, 4, marks=pytest.mark.torture) for offset in range(1, 6)),
     ],
 )
 def test_any_shapes_in_any_transactions(

@@ -45,9 +45,9 @@ def test_a_reader_goes_on_from_where_the_one_before_it_ended_not_from_where_that
 ) -> None:
     source = source_of(database)
     execute(source, TABLE)
-    said: list[str] = []
+    messages: list[str] = []
     errors: list[BaseException] = []
-    successor = make_reader(source, lake_path, progress=lambda told: said.append(told["said"]))
+    successor = make_reader(source, lake_path, progress=lambda told: messages.append(told["said"]))
     stop = threading.Event()
 
     def run() -> None:
@@ -60,7 +60,7 @@ def test_a_reader_goes_on_from_where_the_one_before_it_ended_not_from_where_that
     with Running(source, lake_path) as running:
         wait_for(lambda: "public.a" in running.reader.progress.read()["snapshots"])
         thread.start()
-        wait_for(lambda: any("to release slot" in each for each in said))
+        wait_for(lambda: any("to release slot" in message for message in messages))
         execute(
             source,
             "INSERT INTO a VALUES (1)",
@@ -162,10 +162,10 @@ def test_a_server_that_tells_nothing_is_not_one_that_says_the_line_is_dead(datab
 
 def test_a_line_of_which_nothing_is_known_is_left_alone() -> None:
     answers = [Liveness.UNKNOWN] * 5 + [Liveness.OVER, Liveness.WORKS, Liveness.OVER, Liveness.OVER]
-    told = iter(answers)
+    answer = iter(answers)
     silent: Any = SimpleNamespace(silent_for=100.0)
     receiver = Receiver(
-        silent, capacity=1, durable=ZERO, feedback_seconds=1.0, silence_seconds=3.0, line=lambda: next(told)
+        silent, capacity=1, durable=ZERO, feedback_seconds=1.0, silence_seconds=3.0, line=lambda: next(answer)
     )
     for _ in answers[:-1]:
         assert receiver._watch()

@@ -58,18 +58,18 @@ class Control(ControlTables):
         self.meanwhile = meanwhile
 
     def open_errors(self) -> list[OpenError]:
-        found = list(self.errors)
+        listed = list(self.errors)
         meanwhile, self.meanwhile = self.meanwhile, lambda: None
         meanwhile()
-        return found
+        return listed
 
     def record_errors(self, errors: Sequence[OpenError]) -> None:
-        known = [one.key for one in self.errors]
-        self.errors += [error for error in errors if error.key not in known]
+        keys = [open_error.key for open_error in self.errors]
+        self.errors += [error for error in errors if error.key not in keys]
 
     def close_all(self, errors: Sequence[OpenError]) -> None:
         closed = [error.key for error in errors]
-        self.errors = [one for one in self.errors if one.key not in closed]
+        self.errors = [open_error for open_error in self.errors if open_error.key not in closed]
 
 
 def test_a_look_does_not_close_the_error_of_a_copy_that_fails_while_it_records() -> None:
@@ -168,16 +168,16 @@ def test_a_round_without_anything_left_is_complete_until_the_stream_asks(copies:
 def test_a_table_that_waits_for_a_session_is_not_complete_because_that_has_begun(
     copies: SnapshotThread,
 ) -> None:
-    found = look(copies, rejoining=frozenset({A}))
+    poll = look(copies, rejoining=frozenset({A}))
     copies.tables.new_stream(Lsn(5), frozenset({A}))  # while this round copies other tables
-    copies._end_round(found)
+    copies._end_round(poll)
     assert not copies.complete
 
 
 def test_what_the_watch_found_while_a_round_copied_is_not_complete(copies: SnapshotThread) -> None:
-    found = look(copies)
+    poll = look(copies)
     look(copies)  # the watch's
-    copies._end_round(found)
+    copies._end_round(poll)
     assert not copies.complete
 
 
@@ -237,7 +237,7 @@ def test_a_target_is_not_reached_before_what_the_watch_found_is_copied(database:
         "INSERT INTO other VALUES (1)",
     )
     read_all(source, lake_path)
-    more: SourceSettings = source.model_copy(update={"tables": ["public.t", "public.other"]})
+    wider: SourceSettings = source.model_copy(update={"tables": ["public.t", "public.other"]})
     copying, go_on = threading.Event(), threading.Event()
 
     def hold(point: str) -> None:
@@ -250,7 +250,7 @@ def test_a_target_is_not_reached_before_what_the_watch_found_is_copied(database:
 
     with connect(source) as connection:
         until = current_lsn(connection)
-    reader = make_reader(more, lake_path, reached=hold)
+    reader = make_reader(wider, lake_path, reached=hold)
     thread = threading.Thread(target=reader.run, kwargs={"until": until}, daemon=True)
     thread.start()
     try:
@@ -262,4 +262,4 @@ def test_a_target_is_not_reached_before_what_the_watch_found_is_copied(database:
     thread.join(60)
     assert not thread.is_alive()
     assert not gap()
-    assert_bronze_equals_source(more, lake_path, "public.t", "public.other")
+    assert_bronze_equals_source(wider, lake_path, "public.t", "public.other")

@@ -228,16 +228,16 @@ def test_two_hours_of_a_table_that_cannot_be_copied_are_few_attempts_and_one_row
 def test_what_a_look_opens_is_one_commit_and_so_is_what_it_closes(lake_path: str) -> None:
     errors = TableErrors(ControlTables(Lake(lake_path)), Timing())
     tables = [TableName("public", f"t{number}") for number in range(150)]
-    found = {table: [TableError(table, "it has no key", code="table-without-key")] for table in tables}
-    errors.looked(found)
+    table_errors = {table: [TableError(table, "it has no key", code="table-without-key")] for table in tables}
+    errors.looked(table_errors)
     uri = f"{lake_path}/control/errors"
-    made = open_existing(uri).version()
-    assert made <= 1
+    version = open_existing(uri).version()
+    assert version <= 1
     assert len(codes(lake_path)) == 150
-    errors.looked(found)
-    assert open_existing(uri).version() == made
-    errors.looked(dict.fromkeys(tables[:100], ()) | {table: found[table] for table in tables[100:120]})
-    assert open_existing(uri).version() == made + 1
+    errors.looked(table_errors)
+    assert open_existing(uri).version() == version
+    errors.looked(dict.fromkeys(tables[:100], ()) | {table: table_errors[table] for table in tables[100:120]})
+    assert open_existing(uri).version() == version + 1
     assert len(codes(lake_path)) == 20
 
 

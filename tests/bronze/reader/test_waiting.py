@@ -158,9 +158,9 @@ def test_a_job_that_must_end_names_the_transactions_that_copies_wait_for_and_giv
     stop = threading.Event()
     timer = threading.Timer(30, stop.set)
     timer.start()
-    said: list[str] = []
+    messages: list[str] = []
     reader = make_reader(
-        hasty, lake_path, progress=lambda told: said.append(told["copies_wait"] + told["said"])
+        hasty, lake_path, progress=lambda told: messages.append(told["copies_wait"] + told["said"])
     )
     with session(source) as idle:
         idle.execute("SET application_name = 'forgotten'")
@@ -173,7 +173,7 @@ def test_a_job_that_must_end_names_the_transactions_that_copies_wait_for_and_giv
         assert f"pid {idle.info.backend_pid} (" in caught.value.message
         assert "forgotten, idle in transaction" in caught.value.message
         assert "pg_terminate_backend" in str(caught.value.remedy)
-        assert any(caught.value.message[:60] in each for each in said)
+        assert any(caught.value.message[:60] in message for message in messages)
     timer.cancel()
     read_all(only, lake_path)
     assert_bronze_equals_source(only, lake_path, "public.a", "public.b")
@@ -184,28 +184,28 @@ def test_a_reader_that_has_streamed_waits_for_a_walsender(source: SourceSettings
     read_all(source, lake_path)
     control = ControlTables(Lake(lake_path))
     with Running(source, lake_path) as running:
-        others = []
+        walsenders = []
         execute(source, "SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
         for _ in range(20):  # in a race with the reader for both of them
             try:
-                others.append(ReplicationConnection(source, application_name="other"))
+                walsenders.append(ReplicationConnection(source, application_name="other"))
             except SmeltError:
                 time.sleep(0.01)
-        assert others
-        while len(others) < 2:
+        assert walsenders
+        while len(walsenders) < 2:
             execute(
                 source,
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_replication WHERE application_name <> 'other'",
             )
             try:
-                others.append(ReplicationConnection(source, application_name="other"))
+                walsenders.append(ReplicationConnection(source, application_name="other"))
             except SmeltError:
                 time.sleep(0.01)
         wait_for(lambda: "senders-exhausted" in {error.code for error in control.open_errors()})
         assert running.error is None
         execute(source, "INSERT INTO a VALUES (3)")
-        for other in others:
-            other.close()
+        for walsender in walsenders:
+            walsender.close()
         wait_for(lambda: running.error is not None or running.reader.progress.read()["changes"] == 1, 40)
         assert running.error is None
     assert control.open_errors() == []
@@ -236,13 +236,19 @@ def test_a_role_without_replication_is_refused_at_a_start_and_waited_for_later(
         execute(source, "ALTER ROLE weak REPLICATION")
         with Running(weak, lake_path) as running:
             progress = running.reader.progress
-            wait_for(lambda: any(each["done"] for each in progress.read()["snapshots"].values()))
+            wait_for(
+                lambda: any(
+                    snapshot_progress["done"] for snapshot_progress in progress.read()["snapshots"].values()
+                )
+            )
             execute(
                 source,
                 "ALTER ROLE weak NOREPLICATION",
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_replication",
             )
-            wait_for(lambda: "replication-privilege" in {each.code for each in control.open_errors()})
+            wait_for(
+                lambda: "replication-privilege" in {open_error.code for open_error in control.open_errors()}
+            )
             wait_for(lambda: progress.read()["phase"] == "waiting")
             assert 'ALTER ROLE "weak" REPLICATION' in reader_text(progress.read())
             execute(source, "ALTER ROLE weak REPLICATION", "INSERT INTO a VALUES (4)")
@@ -299,9 +305,9 @@ def test_a_reader_that_is_stopped_at_its_first_start_ends_at_once_and_leaves_not
         "SELECT count(*) FROM pg_stat_activity WHERE starts_with(application_name, 'deltasmelt') AND "
         "datname = current_database()"
     )
-    with session(source) as other:
-        other.autocommit = False
-        other.execute(holds.encode())
+    with session(source) as second:
+        second.autocommit = False
+        second.execute(holds.encode())
         thread = threading.Thread(target=run, daemon=True)
         thread.start()
         waiting = f"{ours} AND state = 'active' AND wait_event_type = 'Lock' AND strpos(query, '{waits}') > 0"
@@ -312,17 +318,17 @@ def test_a_reader_that_is_stopped_at_its_first_start_ends_at_once_and_leaves_not
         assert not thread.is_alive()
         assert errors == []
         wait_for(lambda: fetch(source, ours) == 0, 3)
-        left = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s"
-        assert fetch(source, left, source.slot) == 0
+        slot_count = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s"
+        assert fetch(source, slot_count, source.slot) == 0
     read_all(source, lake_path)
     assert ControlTables(Lake(lake_path)).open_errors() == []
 
 
 def test_a_stream_that_stays_silent_for_hours_is_pushed_for_hours(database: str) -> None:
-    asked: list[None] = []
-    receiver: Any = SimpleNamespace(ask=lambda: asked.append(None))
+    pushes: list[None] = []
+    receiver: Any = SimpleNamespace(ask=lambda: pushes.append(None))
     nudge = Nudge(source_of(database), receiver)
     for _ in range(2_000):
         assert 0.0 < nudge.patience <= Timing().target_poll
         nudge.push()
-    assert len(asked) == 2_000
+    assert len(pushes) == 2_000

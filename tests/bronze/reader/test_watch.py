@@ -241,7 +241,7 @@ def test_a_table_without_identity_is_out_of_the_publication_within_seconds_and_c
 @pytest.mark.postgres
 def test_a_rewrite_is_noticed_while_another_table_is_copied(source: SourceSettings, lake_path: str) -> None:
     read_all(source, lake_path)
-    more = source.model_copy(update={"tables": ["public.t", "public.other"]})
+    wider = source.model_copy(update={"tables": ["public.t", "public.other"]})
     copying, go_on = threading.Event(), threading.Event()
 
     def hold(point: str) -> None:
@@ -252,7 +252,7 @@ def test_a_rewrite_is_noticed_while_another_table_is_copied(source: SourceSettin
     def gap() -> bool:
         return is_open(open_existing(f"{lake_path}/bronze/changes"), TableName("public", "t"))
 
-    with Running(more, lake_path, reached=hold) as running:
+    with Running(wider, lake_path, reached=hold) as running:
         try:
             wait_for(copying.is_set)
             assert not gap()
@@ -262,35 +262,35 @@ def test_a_rewrite_is_noticed_while_another_table_is_copied(source: SourceSettin
             go_on.set()
         wait_for(lambda: running.error is not None or not gap(), 30)
         assert running.error is None
-    read_all(more, lake_path)
-    assert_bronze_equals_source(more, lake_path, "public.t", "public.other")
+    read_all(wider, lake_path)
+    assert_bronze_equals_source(wider, lake_path, "public.t", "public.other")
 
 
 @pytest.mark.postgres
 def test_a_look_that_a_copy_overtakes_does_not_ask_for_that_copy_again(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    more = source.model_copy(update={"tables": ["public.t", "public.other"]})
-    read_all(more, lake_path)
+    wider = source.model_copy(update={"tables": ["public.t", "public.other"]})
+    read_all(wider, lake_path)
     execute(source, "ALTER TABLE t ALTER a TYPE bigint USING a * 1000")
-    copying, asking, copied = threading.Event(), threading.Event(), threading.Event()
+    copying, arrived, copied = threading.Event(), threading.Event(), threading.Event()
     open_gaps = TableMarks.open_gaps
 
     def overtaken(marks: TableMarks, tables: Sequence[TableName], lsn: Lsn, *, beyond: bool = False) -> None:
-        if copying.is_set() and not asking.is_set():
-            asking.set()
+        if copying.is_set() and not arrived.is_set():
+            arrived.set()
             assert copied.wait(30)
         open_gaps(marks, tables, lsn, beyond=beyond)
 
     def reached(point: str) -> None:
         if point == "snapshot-exported" and not copied.is_set():
             copying.set()
-            assert asking.wait(30)
+            assert arrived.wait(30)
         if point == "snapshot-committed":
             copied.set()
 
     monkeypatch.setattr(TableMarks, "open_gaps", overtaken)
-    with Running(more, lake_path, reached=reached) as running:
+    with Running(wider, lake_path, reached=reached) as running:
         wait_for(copying.is_set)
         execute(source, "ALTER TABLE other ALTER id TYPE bigint USING id + 100")
 
@@ -300,9 +300,9 @@ def test_a_look_that_a_copy_overtakes_does_not_ask_for_that_copy_again(
 
         wait_for(lambda: running.error is not None or taken()["other"] == 2, 30)
         assert running.error is None
-    read_all(more, lake_path)
+    read_all(wider, lake_path)
     assert taken() == {"t": 2, "other": 2}
-    assert_bronze_equals_source(more, lake_path, "public.t", "public.other")
+    assert_bronze_equals_source(wider, lake_path, "public.t", "public.other")
 
 
 @pytest.mark.postgres
@@ -383,8 +383,8 @@ def test_each_level_of_danger_is_told_once_until_the_slot_was_out_of_it() -> Non
     def look(
         now: float, safe: int | None, status: str = "reserved", copies: float | None = None
     ) -> RiskLevel | None:
-        told = watch.look(replace(SLOT, safe_wal_size=safe, wal_status=status), now, copies)
-        return None if told is None else told.level
+        warnings_now = watch.look(replace(SLOT, safe_wal_size=safe, wal_status=status), now, copies)
+        return None if warnings_now is None else warnings_now.level
 
     assert look(0, None) is None, "there is no limit"
     assert look(5, 10_000) is None, "no rate is known yet"
@@ -412,16 +412,18 @@ def test_half_of_the_budget_is_told_once_until_well_below_half_is_used() -> None
         slot = replace(SLOT, safe_wal_size=left << 20, restart=Lsn(1))
         used = (1000 - left) << 20
         budget = WalBudget(1000 << 20, used, used, left << 20, None, reads=True)
-        told = watch.look(slot, now, None, budget)
-        return None if told is None else told.said
+        warnings_now = watch.look(slot, now, None, budget)
+        return None if warnings_now is None else warnings_now.said
 
     assert look(0, 600) is None
-    said = look(1000, 480)
-    assert said is not None
-    assert "52% of the 1,000 MB of WAL that the server keeps for it is used up, 480 MB is left" in said
-    assert "67 min at the present rate" in said
-    assert "the reader is 520 MB behind" in said
-    assert "raise max_slot_wal_keep_size" in said
+    warnings_first = look(1000, 480)
+    assert warnings_first is not None
+    assert (
+        "52% of the 1,000 MB of WAL that the server keeps for it is used up, 480 MB is left" in warnings_first
+    )
+    assert "67 min at the present rate" in warnings_first
+    assert "the reader is 520 MB behind" in warnings_first
+    assert "raise max_slot_wal_keep_size" in warnings_first
     assert look(2000, 470) is None
     assert look(3000, 520) is None, "a segment less"
     assert look(4000, 480) is None, "it is still about half"
@@ -444,7 +446,7 @@ def test_a_limit_below_a_segment_is_told_once_an_hour_however_often_it_is_passed
     passes = [
         (now, look(now, -1, "unreserved") or look(now + 60, 15, "reserved")) for now in range(5, 8000, 600)
     ]
-    assert [now for now, told in passes if told] == [5, 4205]
+    assert [now for now, warned in passes if warned] == [5, 4205]
 
 
 @pytest.mark.postgres

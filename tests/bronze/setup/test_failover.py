@@ -42,7 +42,9 @@ def found(settings: SourceSettings) -> dict[str, Finding]:
     """Return the findings about slot and standbys."""
     with connect(settings) as connection:
         subjects = (f"slot {settings.slot}", "source.failover", "synchronized_standby_slots")
-        return {each.code: each for each in inspect(connection, settings) if each.subject in subjects}
+        return {
+            finding.code: finding for finding in inspect(connection, settings) if finding.subject in subjects
+        }
 
 
 def ensured(settings: SourceSettings) -> bool:
@@ -66,10 +68,10 @@ def test_a_slot_that_exists_is_marked_and_keeps_its_place(database18: str) -> No
         to_do = found(settings)["failover-to-do"]
         assert f"ALTER_REPLICATION_SLOT {settings.slot} (FAILOVER true);" in to_do.message
         after = ensure_slot(connection, settings)
-        again = read_slot(connection, settings.slot)
+        second_state = read_slot(connection, settings.slot)
     assert before is not None
     assert (before.failover, after.failover) == (False, True)
-    assert after == again
+    assert after == second_state
     assert after.confirmed_flush == before.confirmed_flush
     assert "failover-to-do" not in found(settings)
 
@@ -108,10 +110,10 @@ def test_before_17_it_is_refused_and_nothing_is_made(database: str, lake_path: s
         with pytest.raises(DefiniteError) as caught:
             step()
         assert caught.value.code == "failover-unsupported"
-    made = "SELECT (SELECT count(*) FROM pg_publication) + (SELECT count(*) FROM pg_replication_slots "
-    made += "WHERE database = current_database())"
+    count_query = "SELECT (SELECT count(*) FROM pg_publication) + (SELECT count(*) FROM pg_replication_slots "
+    count_query += "WHERE database = current_database())"
     with psycopg.connect(database) as connection:
-        assert connection.execute(made.encode()).fetchone() == (0,)
+        assert connection.execute(count_query.encode()).fetchone() == (0,)
 
 
 @pytest.fixture

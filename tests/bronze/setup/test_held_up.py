@@ -54,22 +54,26 @@ def prepared(*statements: str) -> str:
 def test_a_first_start_beside_a_prepared_transaction_says_within_seconds_what_it_waits_for(
     source: SourceSettings, lake_path: str
 ) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     hasty = source.with_timing(Timing(wait_notice=0.3))
-    reader = make_reader(hasty, lake_path, progress=lambda event: said.append(reader_text(event)))
+    reader = make_reader(hasty, lake_path, progress=lambda event: messages.append(reader_text(event)))
     stop = threading.Event()
     thread = threading.Thread(target=reader.run, kwargs={"stop": stop})
     execute(source, prepared("INSERT INTO b VALUES (1)"))
     try:
         thread.start()
         started = time.monotonic()
-        wait_for(lambda: any("prepared transaction left over of postgres" in each for each in said), 10)
+        wait_for(
+            lambda: any("prepared transaction left over of postgres" in message for message in messages), 10
+        )
         assert time.monotonic() - started < 10
     finally:
         stop.set()
         thread.join(20)
         execute(source, "ROLLBACK PREPARED 'left over'")
-    assert any(each.startswith(f"making slot {source.slot} waits for open transactions") for each in said)
+    assert any(
+        message.startswith(f"making slot {source.slot} waits for open transactions") for message in messages
+    )
 
 
 def test_a_prepared_transaction_that_holds_a_lock_is_named(source: SourceSettings) -> None:
@@ -79,8 +83,8 @@ def test_a_prepared_transaction_that_holds_a_lock_is_named(source: SourceSetting
     execute(source, prepared("LOCK TABLE b IN ACCESS EXCLUSIVE MODE"))
     try:
         with connect(source) as connection:
-            said = said_of_holder(connection, b, ["AccessExclusiveLock"])
-            assert said == "prepared transaction left over of postgres, AccessExclusiveLock"
+            message = said_of_holder(connection, b, ["AccessExclusiveLock"])
+            assert message == "prepared transaction left over of postgres, AccessExclusiveLock"
             ensure_publication(connection, hasty, [a, b], locked)
     finally:
         execute(source, "ROLLBACK PREPARED 'left over'")
@@ -118,12 +122,12 @@ def test_a_role_with_few_connections_copies_with_fewer_workers(
     source: SourceSettings, lake_path: str
 ) -> None:
     narrow = limited(source, 8)
-    more = [f"t{number}" for number in range(10)]
-    execute(source, *(f"CREATE TABLE {name} AS SELECT * FROM a" for name in more))
-    execute(source, *(f"ALTER TABLE {name} ADD PRIMARY KEY (id), OWNER TO {narrow.user}" for name in more))
+    further = [f"t{number}" for number in range(10)]
+    execute(source, *(f"CREATE TABLE {name} AS SELECT * FROM a" for name in further))
+    execute(source, *(f"ALTER TABLE {name} ADD PRIMARY KEY (id), OWNER TO {narrow.user}" for name in further))
     try:
         read_all(narrow, lake_path, snapshot=SnapshotSettings(workers=16))
         assert ControlTables(Lake(lake_path))._errors.rows().num_rows == 0
-        assert_bronze_equals_source(source, lake_path, "public.a", *(f"public.{name}" for name in more))
+        assert_bronze_equals_source(source, lake_path, "public.a", *(f"public.{name}" for name in further))
     finally:
         execute(source, f"DROP OWNED BY {narrow.user}", f"DROP ROLE {narrow.user}")

@@ -68,8 +68,8 @@ def published(dsn: str) -> list[str]:
 
 def test_a_missing_publication_is_made_with_exactly_the_tables_through_partition_roots(dsn: str) -> None:
     with connect(source(dsn)) as connection:
-        done = ensure_publication(connection, source(dsn), [P, B])
-        assert done == [
+        result = ensure_publication(connection, source(dsn), [P, B])
+        assert result == [
             (
                 'CREATE PUBLICATION "smelt_pub" FOR TABLE ONLY "public"."b", ONLY "public"."p" '
                 "WITH (publish_via_partition_root = true);"
@@ -90,8 +90,8 @@ def test_without_a_table_an_empty_publication_is_made_that_can_be_extended(dsn: 
 def test_a_table_that_is_missing_is_added_and_the_others_stay(dsn: str) -> None:
     run(dsn, "CREATE PUBLICATION smelt_pub FOR TABLE a WITH (publish_via_partition_root = true)")
     with connect(source(dsn)) as connection:
-        done = ensure_publication(connection, source(dsn), [B, P])
-        assert done == ['ALTER PUBLICATION "smelt_pub" ADD TABLE ONLY "public"."b", ONLY "public"."p";']
+        result = ensure_publication(connection, source(dsn), [B, P])
+        assert result == ['ALTER PUBLICATION "smelt_pub" ADD TABLE ONLY "public"."b", ONLY "public"."p";']
     assert published(dsn) == ["a", "b", "p"]
 
 
@@ -157,8 +157,8 @@ def test_starts_at_the_same_moment_do_not_disturb_each_other(dsn: str) -> None:
             except SmeltError as error:
                 failures.append(error)
 
-    wanted = ([A], [A, B], [B, P], [P], [A, P], [CHILD])
-    threads = [threading.Thread(target=start, args=(tables,)) for tables in wanted]
+    selections = ([A], [A, B], [B, P], [P], [A, P], [CHILD])
+    threads = [threading.Thread(target=start, args=(tables,)) for tables in selections]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -178,16 +178,16 @@ def test_blocked_tables_are_taken_out_of_our_own_publication_alone_and_each_by_i
         CREATE PUBLICATION smelt_pub FOR TABLE bare, hidden.t
     """)  # fmt: skip
     with connect(source(dsn)) as connection:
-        done = ensure_publication(connection, source(dsn), [], without=[bare, hidden])
-    assert not any("DROP" in statement for statement in done), "another subscriber may read it"
+        result = ensure_publication(connection, source(dsn), [], without=[bare, hidden])
+    assert not any("DROP" in statement for statement in result), "another subscriber may read it"
     assert published(dsn) == ["bare", "t"]
     run(dsn, f"""
         COMMENT ON PUBLICATION smelt_pub IS '{MADE}: slot s of lake l';
         ALTER PUBLICATION smelt_pub OWNER TO {parts["user"]}
     """)  # fmt: skip
     with connect(source(role)) as connection:
-        done = ensure_publication(connection, source(role), [], without=[hidden, bare])
-    assert done == ['ALTER PUBLICATION "smelt_pub" DROP TABLE ONLY "public"."bare";']
+        result = ensure_publication(connection, source(role), [], without=[hidden, bare])
+    assert result == ['ALTER PUBLICATION "smelt_pub" DROP TABLE ONLY "public"."bare";']
     assert published(dsn) == ["t"], "the server refuses to look into its schema, which stops no other table"
 
 
@@ -209,25 +209,25 @@ def test_a_locked_table_among_many_costs_few_statements(
         monkeypatch.setattr(publication, "said_of_holders", lambda *_: {})
     many = [f"many_{number:02}" for number in range(60)]
     run(dsn, "".join(f"CREATE TABLE {name} (id int PRIMARY KEY);" for name in many))
-    asked: list[int] = []
+    calls: list[int] = []
     change = publication._change
 
     def counted(connection: Any, source: Any, tables: Any, seconds: float) -> list[str]:
-        asked.append(len(tables))
+        calls.append(len(tables))
         return change(connection, source, tables, seconds)
 
     monkeypatch.setattr(publication, "_change", counted)
     tables = [TableName("public", name) for name in many]
     locked: list[TableError] = []
-    with psycopg.connect(dsn) as other, connect(settings) as connection:
+    with psycopg.connect(dsn) as second, connect(settings) as connection:
         ensure_publication(connection, settings, [A], [])
-        other.execute("LOCK TABLE many_07, many_41 IN SHARE ROW EXCLUSIVE MODE")
+        second.execute("LOCK TABLE many_07, many_41 IN SHARE ROW EXCLUSIVE MODE")
         ensure_publication(connection, settings, tables, locked)
         assert sorted(error.table.name for error in locked) == ["many_07", "many_41"]
-        assert all(f"backend {other.info.backend_pid}" in error.message for error in locked)
+        assert all(f"backend {second.info.backend_pid}" in error.message for error in locked)
         assert published(dsn) == ["a", *(name for name in many if name not in ("many_07", "many_41"))]
-        assert len(asked) < (8 if seen else 30), asked
-        other.rollback()
+        assert len(calls) < (8 if seen else 30), calls
+        second.rollback()
         ensure_publication(connection, settings, tables, locked := [])
     assert (locked, published(dsn)) == ([], ["a", *many])
 
@@ -239,17 +239,17 @@ def test_a_publication_is_read_as_it_is(dsn: str) -> None:
             WITH (publish = 'insert, truncate');
     """)  # fmt: skip
     with connect(source(dsn)) as connection:
-        found = read_publication(connection, "smelt_pub")
+        stored = read_publication(connection, "smelt_pub")
         oids = [oid for (oid,) in connection.execute("SELECT 'public.wide'::regclass::oid")]
         printed = read_publication(connection, "smelt_pub", oids)
         assert read_publication(connection, "another") is None
-    assert found is not None
+    assert stored is not None
     assert printed is not None
-    assert found.operations == {"insert", "truncate"}
+    assert stored.operations == {"insert", "truncate"}
     assert printed.member(TableName("public", "wide")) == Member(frozenset({1, 3}), "(id > 5)")
-    assert found.member(TableName("public", "wide")) == Member(frozenset({1, 3}), NOT_PRINTED)
-    assert found.member(A) == Member()
-    assert found.member(B) is None
+    assert stored.member(TableName("public", "wide")) == Member(frozenset({1, 3}), NOT_PRINTED)
+    assert stored.member(A) == Member()
+    assert stored.member(B) is None
 
 
 def test_statements_are_quoted_and_in_a_stable_order() -> None:

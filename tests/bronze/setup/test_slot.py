@@ -72,12 +72,12 @@ def refusal(settings: SourceSettings) -> DefiniteError:
 def test_a_missing_slot_is_made_and_then_found(settings: SourceSettings) -> None:
     with connect(settings) as connection:
         assert read_slot(connection, settings.slot) is None
-        made = ensure_slot(connection, settings)
-        found = ensure_slot(connection, settings)
-    assert (made.plugin, made.active_pid, made.wal_status) == ("pgoutput", None, "reserved")
-    assert made.confirmed_flush > ZERO
-    assert found.confirmed_flush == made.confirmed_flush
-    assert found.invalidation is None
+        created = ensure_slot(connection, settings)
+        existing = ensure_slot(connection, settings)
+    assert (created.plugin, created.active_pid, created.wal_status) == ("pgoutput", None, "reserved")
+    assert created.confirmed_flush > ZERO
+    assert existing.confirmed_flush == created.confirmed_flush
+    assert existing.invalidation is None
 
 
 def test_unmanaged_a_missing_slot_is_an_error_whose_sql_makes_it(settings: SourceSettings) -> None:
@@ -117,8 +117,8 @@ def test_a_slot_of_another_database(settings: SourceSettings) -> None:
 
 
 def test_a_temporary_slot_of_another_session(settings: SourceSettings) -> None:
-    with psycopg.connect(dsn_of(settings), autocommit=True) as other:
-        other.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput', true)", [settings.slot])
+    with psycopg.connect(dsn_of(settings), autocommit=True) as second:
+        second.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput', true)", [settings.slot])
         assert refusal(settings).code == "slot-temporary"
 
 
@@ -150,15 +150,15 @@ def test_a_reader_that_goes_within_the_patience_is_waited_for_and_said_so(settin
         walsender = streaming(settings)
         leaving = threading.Timer(0.5, walsender.finish)
         leaving.start()
-        said: list[str] = []
-        slot = ensure_slot(connection, settings, progress=said.append)
+        messages: list[str] = []
+        slot = ensure_slot(connection, settings, progress=messages.append)
         leaving.join()
     assert slot.active_pid is None
-    assert settings.slot in said[0]
+    assert settings.slot in messages[0]
 
 
 def test_making_a_slot_names_the_transactions_it_waits_for(settings: SourceSettings) -> None:
-    said: list[str] = []
+    messages: list[str] = []
     dsn = dsn_of(settings)
     run(dsn, "CREATE TABLE t (id int PRIMARY KEY)")
     with psycopg.connect(dsn) as idle, connect(settings) as connection:
@@ -171,32 +171,32 @@ def test_making_a_slot_names_the_transactions_it_waits_for(settings: SourceSetti
         assert read_slot(connection, settings.slot) is None
 
         def told(text: str) -> None:
-            said.append(text)
+            messages.append(text)
             idle.commit()
 
         slot = ensure_slot(connection, settings, progress=told)
     assert slot.confirmed_flush > ZERO
-    assert blocker in said[0]
+    assert blocker in messages[0]
 
 
 def test_starts_at_the_same_moment_share_the_one_slot(settings: SourceSettings) -> None:
-    found: list[SlotState | SmeltError] = []
+    answers: list[SlotState | SmeltError] = []
     gate = threading.Barrier(4)
 
     def start() -> None:
         with connect(settings) as connection:
             gate.wait()
             try:
-                found.append(ensure_slot(connection, settings))
+                answers.append(ensure_slot(connection, settings))
             except SmeltError as error:
-                found.append(error)
+                answers.append(error)
 
     threads = [threading.Thread(target=start) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    slots = [each for each in found if isinstance(each, SlotState)]
+    slots = [result for result in answers if isinstance(result, SlotState)]
     assert len(slots) == 4
     assert len({slot.confirmed_flush for slot in slots}) == 1
 
@@ -280,4 +280,4 @@ def test_a_wait_whose_cancel_request_is_not_taken_ends_with_its_own_error(
             ensure_slot(connection, hasty)
         assert caught.value.code == "slot-waits-for-transactions"
         connection.close()
-    assert not [each for each in threading.enumerate() if each.name == "deltasmelt-slot"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "deltasmelt-slot"]

@@ -68,11 +68,11 @@ def partitioned(partitions: int, rows: int) -> list[str]:
 
 def at(point: str, act: Callable[[], Any]) -> Callable[[str], None]:
     """Call an action when the snapshot first reaches a point."""
-    done: list[str] = []
+    passed: list[str] = []
 
     def reached(name: str) -> None:
-        if name == point and not done:
-            done.append(name)
+        if name == point and not passed:
+            passed.append(name)
             act()
 
     return reached
@@ -164,26 +164,26 @@ def test_a_session_that_connects_while_the_slot_is_made_and_waits_for_us_goes_fi
 def test_a_table_that_is_locked_fails_alone_and_says_by_whom(source: SourceSettings, lake_path: str) -> None:
     source = source.with_timing(Timing(group_locks=1.0))
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
-    with session(source) as other:
+    with session(source) as second:
 
         def lock(tables: list[SourceTable]) -> list[SourceTable]:
-            other.execute("BEGIN")
-            other.execute("LOCK TABLE a IN ACCESS EXCLUSIVE MODE")
+            second.execute("BEGIN")
+            second.execute("LOCK TABLE a IN ACCESS EXCLUSIVE MODE")
             return tables
 
         # Making the slot waits for everybody who has a transaction number, as who locks so has.
-        told: list[TableError] = []
+        table_errors: list[TableError] = []
 
         def hear(error: TableError) -> None:
-            told.append(error)
-            other.execute("ROLLBACK")
+            table_errors.append(error)
+            second.execute("ROLLBACK")
 
         outcome = Outcome(tell=hear)
         take(source, lake_path, select=lock, outcome=outcome)
-        pid = other.info.backend_pid
+        pid = second.info.backend_pid
     assert outcome.taken == [B]
     [error] = outcome.failed
-    assert told == [error]
+    assert table_errors == [error]
     assert (error.table, error.code) == (A, "table-locked")
     assert f"backend {pid}, AccessExclusiveLock" in error.message
 
@@ -200,9 +200,9 @@ def test_a_table_that_cannot_join_the_publication_yet_is_recorded_and_the_others
         *(f"INSERT INTO {name} VALUES (1)" for name in tables),
     )
     control = ControlTables(Lake(lake_path))
-    with session(source) as other:
-        other.execute("BEGIN")
-        other.execute("LOCK TABLE a IN SHARE UPDATE EXCLUSIVE MODE")  # as VACUUM, CREATE INDEX CONCURRENTLY
+    with session(source) as second:
+        second.execute("BEGIN")
+        second.execute("LOCK TABLE a IN SHARE UPDATE EXCLUSIVE MODE")  # as VACUUM, CREATE INDEX CONCURRENTLY
         with Running(source, lake_path) as running:
             wait_for(lambda: running.error is not None or read_snapshot(Lake(lake_path), B) is not None)
             wait_for(lambda: running.error is not None or control.open_errors() != [])
@@ -211,7 +211,7 @@ def test_a_table_that_cannot_join_the_publication_yet_is_recorded_and_the_others
             ]
             execute(source, "INSERT INTO c VALUES (2)")
             wait_for(lambda: running.error is not None or running.reader.progress.read()["changes"] >= 1)
-            other.execute("COMMIT")
+            second.execute("COMMIT")
             wait_for(lambda: running.error is not None or read_snapshot(Lake(lake_path), A) is not None)
             wait_for(lambda: control.open_errors() == [])
             execute(source, "INSERT INTO a VALUES (2)")
@@ -257,7 +257,7 @@ def test_with_more_partitions_than_may_be_locked_only_those_are_that_are_read(
     assert_bronze_equals_source(source, lake_path, "public.m", *(f"public.t{n}" for n in range(6)))
 
     # Nobody holds the partitions: one that is emptied after the snapshot looks empty to it.
-    held = deltasmelt.bronze.snapshot.locks.Worker.open
+    original = deltasmelt.bronze.snapshot.locks.Worker.open
     emptied: list[str] = []
 
     def empty_the_last(
@@ -266,14 +266,14 @@ def test_with_more_partitions_than_may_be_locked_only_those_are_that_are_read(
         if not emptied and leaf.table.name != "m7":
             emptied.append("m7")
             execute(source, "TRUNCATE m7")
-        return held(worker, leaf)
+        return original(worker, leaf)
 
     monkeypatch.setattr("deltasmelt.bronze.snapshot.locks.Worker.open", empty_the_last)
     outcome = take(
         source,
         lake_path,
         settings=SnapshotSettings(workers=1),
-        select=lambda tables: [one for one in tables if one.kind == "p"],
+        select=lambda tables: [source_table for source_table in tables if source_table.kind == "p"],
     )
     assert [(error.table.name, error.code) for error in outcome.failed] == [("m", "table-changed")]
     monkeypatch.undo()
@@ -290,8 +290,8 @@ def test_who_waits_for_a_worker_is_not_waited_for_by_another(source: SourceSetti
     ]
 
     def truncate() -> None:
-        for each in truncating:
-            each.start()
+        for truncation in truncating:
+            truncation.start()
         waiting = "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND NOT granted"
         wait_for(lambda: fetch(source, waiting) == 6)
 
@@ -301,8 +301,8 @@ def test_who_waits_for_a_worker_is_not_waited_for_by_another(source: SourceSetti
         settings=SnapshotSettings(workers=3, chunk_rows=1000),
         reached=at("snapshot-exported", truncate),
     )
-    for each in truncating:
-        each.join(20)
+    for truncation in truncating:
+        truncation.join(20)
     assert (outcome.taken, outcome.failed) == ([TableName("public", "m")], [])
 
 
@@ -340,7 +340,7 @@ def table(name: str, partitions: int = 0) -> SourceTable:
 
 def test_groups_keep_the_order_and_the_budget_and_one_table_too_large_counts_with_its_root() -> None:
     tables = [table("a"), table("b", 3), table("c"), table("huge", 50), table("d"), table("e", 4)]
-    assert [[one.table.name for one in group] for group in groups(tables, 5)] == [
+    assert [[member.table.name for member in group] for group in groups(tables, 5)] == [
         ["a", "b"],
         ["c", "huge", "d"],
         ["e"],
@@ -428,18 +428,18 @@ def test_a_copy_that_the_server_fails_twice_in_a_row_fails_its_table_alone(
         subprocess.run(command, check=True, user=owner.st_uid, group=owner.st_gid)
 
     limit(str(size + 32 * 1024 * 1024))
-    lake, one, outcome = f"{lake_path}_2", SnapshotSettings(workers=1), Outcome()
+    lake, settings, outcome = f"{lake_path}_2", SnapshotSettings(workers=1), Outcome()
     control = ControlTables(Lake(lake))
     with pytest.raises(TransientError, match="out of memory") as caught:
-        take(source, lake_path, settings=one, outcome=outcome)
+        take(source, lake_path, settings=settings, outcome=outcome)
     assert caught.value.code == "server-resources"
     assert (outcome.failed, sorted(outcome.taken)) == ([], [A, TableName("public", "c")])
-    read_all(source, lake, snapshot=one)
+    read_all(source, lake, snapshot=settings)
     (error,) = control.open_errors()
     assert (error.scope, error.name, error.code) == ("table", "public.b", "copy-failed")
     assert "twice in a row: the server lacks a resource" in error.message
     assert_bronze_equals_source(source, lake, "public.a", "public.c")
     limit("unlimited")
-    read_all(source, lake, snapshot=one)
+    read_all(source, lake, snapshot=settings)
     assert control.open_errors() == []
     assert_bronze_equals_source(source, lake, "public.a", "public.b", "public.c")

@@ -100,12 +100,12 @@ class Here:
             self.most = max(self.most, self.at_once)
         try:
             self._before(task)
-            said = sent()
-            self._after(task, said)
+            results = sent()
+            self._after(task, results)
         finally:
             with self._lock:
                 self.at_once -= 1
-        return said
+        return results
 
     def cancel(self) -> None:
         """Ignore the call: tasks in this process are short."""
@@ -291,11 +291,11 @@ def test_without_executors_only_large_tables_wait_and_the_stream_goes_on(
         "INSERT INTO small VALUES (1)",
         "ANALYZE",
     )
-    control, there = ControlTables(Lake(lake_path)), threading.Event()
+    control, present = ControlTables(Lake(lake_path)), threading.Event()
 
     @contextmanager
     def perhaps() -> Iterator[Here]:
-        if not there.is_set():
+        if not present.is_set():
             raise ConfigurationError("no Java", code="java-missing", where="JAVA_HOME", remedy="get it")
         yield Here()
 
@@ -307,7 +307,7 @@ def test_without_executors_only_large_tables_wait_and_the_stream_goes_on(
     with Running(source, lake_path, snapshot=SMALL, executors=perhaps) as running:
         execute(source, "INSERT INTO small VALUES (2)")
         wait_for(lambda: [row["new"] for row in bronze_rows(lake_path) if row["op"] == "insert"] == [["2"]])
-        there.set()
+        present.set()
         wait_for(lambda: read_snapshot(Lake(lake_path), TableName("public", "large")) is not None)
         assert running.error is None
     assert control.open_errors() == []
@@ -439,15 +439,15 @@ def test_the_very_server_is_named_without_what_the_environment_said(
     source: SourceSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     assert source.dsn is not None
-    given = psycopg.conninfo.conninfo_to_dict(source.dsn.get_secret_value())
+    own_parameters = psycopg.conninfo.conninfo_to_dict(source.dsn.get_secret_value())
     passwords = tmp_path / "pass"
     passwords.write_text("*:*:*:*:by file\n")
     passwords.chmod(0o600)
     monkeypatch.setenv("PGPASSFILE", str(passwords))
-    monkeypatch.setenv("PGDATABASE", str(given["dbname"]))
-    monkeypatch.setenv("PGUSER", str(given["user"]))
+    monkeypatch.setenv("PGDATABASE", str(own_parameters["dbname"]))
+    monkeypatch.setenv("PGUSER", str(own_parameters["user"]))
     monkeypatch.setenv("PGOPTIONS", "-c work_mem=7MB")
-    host, port = str(given["host"]), given.get("port", 5432)
+    host, port = str(own_parameters["host"]), own_parameters.get("port", 5432)
     several = SourceSettings(
         host=f"127.0.0.1,{host}",
         port=f"1,{port}",
@@ -459,9 +459,13 @@ def test_the_very_server_is_named_without_what_the_environment_said(
         sent = pickle.loads(pickle.dumps(pinned(several, connection.info)))  # noqa: S301 - ours
     for name in ("PGPASSFILE", "PGDATABASE", "PGUSER", "PGOPTIONS"):
         monkeypatch.delenv(name)
-    found = psycopg.conninfo.conninfo_to_dict(sent.dsn.get_secret_value())
-    assert (found["host"], str(found["port"]), found["dbname"]) == (host, str(port), given["dbname"])
-    assert found["password"] == "by file"
+    sent_parameters = psycopg.conninfo.conninfo_to_dict(sent.dsn.get_secret_value())
+    assert (sent_parameters["host"], str(sent_parameters["port"]), sent_parameters["dbname"]) == (
+        host,
+        str(port),
+        own_parameters["dbname"],
+    )
+    assert sent_parameters["password"] == "by file"
     assert "by file" not in repr(sent)
     with connect(sent) as connection:
         row = connection.execute("SELECT current_setting('work_mem'), current_setting('TimeZone')").fetchone()

@@ -217,11 +217,11 @@ def test_a_commit_racing_with_the_snapshot_is_in_exactly_one_of_snapshot_and_str
     source: SourceSettings, lake_path: str
 ) -> None:
     execute(source, "CREATE TABLE t (id serial PRIMARY KEY)")
-    done = threading.Event()
+    finished = threading.Event()
 
     def insert() -> None:
         with session(source) as connection:
-            while not done.is_set():
+            while not finished.is_set():
                 connection.execute("INSERT INTO t DEFAULT VALUES")
 
     writer = threading.Thread(target=insert)
@@ -229,17 +229,17 @@ def test_a_commit_racing_with_the_snapshot_is_in_exactly_one_of_snapshot_and_str
     try:
         read_all(source, lake_path)
     finally:
-        done.set()
+        finished.set()
         writer.join()
     read_all(source, lake_path)
     rows = bronze_rows(lake_path)
     assert_each_change_once(rows)
-    taken = read_snapshot(Lake(lake_path), TableName("public", "t"))
-    assert taken is not None
+    snapshot = read_snapshot(Lake(lake_path), TableName("public", "t"))
+    assert snapshot is not None
     ids = [
         int(row["new"][0])
         for row in rows
-        if row["op"] == "snapshot" or (row["op"] == "insert" and row["commit_lsn"] > taken)
+        if row["op"] == "snapshot" or (row["op"] == "insert" and row["commit_lsn"] > snapshot)
     ]
     assert sorted(ids) == list(range(1, fetch(source, "SELECT count(*) FROM t") + 1))
 
@@ -372,15 +372,15 @@ def test_no_temporary_slot_is_left_and_none_holds_wal_while_rows_are_copied(
     source: SourceSettings, lake_path: str
 ) -> None:
     execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
-    seen: list[Any] = []
+    slots: list[Any] = []
     query = "SELECT count(*) FROM pg_replication_slots WHERE temporary AND database = current_database()"
 
     def look(point: str) -> None:
         if point == "snapshot-block-written":
-            seen.append(fetch(source, query))
+            slots.append(fetch(source, query))
 
     take(source, lake_path, reached=look)
-    assert seen == [0]
+    assert slots == [0]
 
 
 def test_a_snapshot_is_taken_on_version_18(database18: str, lake_path: str) -> None:
@@ -433,15 +433,15 @@ def test_asked_for_while_no_reader_ran_it_is_taken_again_at_the_start(
 
 
 def wait_for_copy(lake_path: str, *, after: Lsn) -> Lsn:
-    found: list[Lsn] = []
+    copy_lsns: list[Lsn] = []
 
     def taken() -> bool:
         lsn = read_snapshot(Lake(lake_path), TableName("public", "t"))
-        found[:] = [] if lsn is None or lsn <= after else [lsn]
-        return bool(found)
+        copy_lsns[:] = [] if lsn is None or lsn <= after else [lsn]
+        return bool(copy_lsns)
 
     wait_for(taken)
-    return found[0]
+    return copy_lsns[0]
 
 
 def test_a_copy_that_failed_is_tried_again_without_a_restart_once_the_source_allows_it(

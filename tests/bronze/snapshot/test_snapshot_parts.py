@@ -117,8 +117,8 @@ def test_values_that_do_not_fill_their_rows_are_refused() -> None:
 
 
 def test_rows_carry_the_snapshots_lsn_and_count_from_their_chunks_number() -> None:
-    taken = datetime(2026, 11, 21, tzinfo=UTC)
-    table = SnapshotRows(RELATION, Lsn(99), taken).rows(pa.array(["1", None, "2", ""]), 3 * SEQ_OF_CHUNK)
+    taken_at = datetime(2026, 11, 21, tzinfo=UTC)
+    table = SnapshotRows(RELATION, Lsn(99), taken_at).rows(pa.array(["1", None, "2", ""]), 3 * SEQ_OF_CHUNK)
     assert table.schema == ROWS_SCHEMA
     assert table.cast(CHANGES_SCHEMA).to_pylist() == table.to_pylist()
     first, second = table.to_pylist()
@@ -126,8 +126,8 @@ def test_rows_carry_the_snapshots_lsn_and_count_from_their_chunks_number() -> No
     assert second["seq"] == 3 * 2**32 + 1
     assert (first["columns"], first["new"], first["old"]) == (["id", 'a"b'], ["1", None], None)
     assert second["new"] == ["2", ""]
-    assert (first["xid"], first["commit_ts"], first["relation_id"]) == (None, taken, 7)
-    end = SnapshotRows(RELATION, Lsn(99), taken).end(4 * SEQ_OF_CHUNK).to_pylist()
+    assert (first["xid"], first["commit_ts"], first["relation_id"]) == (None, taken_at, 7)
+    end = SnapshotRows(RELATION, Lsn(99), taken_at).end(4 * SEQ_OF_CHUNK).to_pylist()
     assert [(row["op"], row["new"], row["end_of_tx"]) for row in end] == [("snapshot_end", None, True)]
 
 

@@ -257,7 +257,7 @@ class Shared:
 
     def copies(self, case: tuple[list[str], str]) -> list[int]:
         """Return the number of snapshots of the case's table after each run."""
-        return [taken[schema_of(case)] for taken in self.taken]
+        return [copies_taken[schema_of(case)] for copies_taken in self.taken]
 
     def assert_equal(self, case: tuple[list[str], str]) -> None:
         table = f"{schema_of(case)}.t"
@@ -328,12 +328,12 @@ def test_the_traces_are_there_on_version_18(database18: str, lake_path: str) -> 
 
 
 def test_what_was_seen_comes_back_from_json_as_it_was() -> None:
-    seen = Storage(
+    storage = Storage(
         5, {1: StoredColumn("ä", None, 7, missing=True)}, {5: Part("t", 0), 9: Part("p", 1, 2, born=False)}
     )
-    for looked in (ObservedStorage(seen), ObservedStorage(seen, Lsn(9), replace(seen, attnums=4))):
-        assert ObservedStorage.from_json(looked.to_json()) == looked
-    assert why_again(seen, seen) is None
+    for observed in (ObservedStorage(storage), ObservedStorage(storage, Lsn(9), replace(storage, attnums=4))):
+        assert ObservedStorage.from_json(observed.to_json()) == observed
+    assert why_again(storage, storage) is None
 
 
 def statements(script: str) -> list[str]:
@@ -384,13 +384,17 @@ def test_a_default_is_carried_as_the_text_that_rows_from_before_it_have(
 
 def test_a_version_recorded_too_late_gets_its_default_from_one_that_was_not() -> None:
     early = Relation(5, TableName("public", "t"), (Column("id", 1, INT, "int4"),), ("id",), "d", Lsn(10))
-    seen = Column("v", 2, INT, "int4", missing="7")
+    complete = Column("v", 2, INT, "int4", missing="7")
     recorded: list[Relation] = []
     shapes = ShapeLog([early], recorded.extend)
-    shapes.record([replace(early, columns=(*early.columns, seen), from_lsn=Lsn(90))])
+    shapes.record([replace(early, columns=(*early.columns, complete), from_lsn=Lsn(90))])
     assert shapes.missing(5) == {1: None, 2: "7"}
     shapes.record(
-        [replace(early, columns=(*early.columns, replace(seen, name="w", missing=None)), from_lsn=Lsn(50))]
+        [
+            replace(
+                early, columns=(*early.columns, replace(complete, name="w", missing=None)), from_lsn=Lsn(50)
+            )
+        ]
     )
     assert [column.missing for column in recorded[-1].columns] == [None, "7"]
     assert shapes.missing(5) == {1: None, 2: "7"}
@@ -416,6 +420,6 @@ def test_a_lake_of_an_earlier_release_takes_shapes_with_defaults(tmp_path: Path)
         first, columns=(*first.columns, Column("v", 2, INT, "int4", missing="7")), from_lsn=Lsn(20)
     )
     append_relations(table, [second])
-    found = relations_of(delta.open_existing(str(tmp_path / "relations")))
-    assert found == [first, second]
-    assert [column.missing for column in found[1].columns] == [None, "7"]
+    relations = relations_of(delta.open_existing(str(tmp_path / "relations")))
+    assert relations == [first, second]
+    assert [column.missing for column in relations[1].columns] == [None, "7"]

@@ -40,8 +40,8 @@ def test_only_what_is_new_is_recorded_and_silver_reads_it_where_the_mark_moved(l
     sink.tables.record_comments({T: first, OTHER: plain})
     assert watch.read(changes(lake_path)) == {1: first}
     versions = changes(lake_path).version(), DeltaTable(f"{lake_path}/control/comments").version()
-    for again in (sink, open_sink(lake_path)):
-        again.tables.record_comments({T: first, OTHER: plain})
+    for each_sink in (sink, open_sink(lake_path)):
+        each_sink.tables.record_comments({T: first, OTHER: plain})
     assert versions == (
         changes(lake_path).version(),
         DeltaTable(f"{lake_path}/control/comments").version(),
@@ -50,10 +50,10 @@ def test_only_what_is_new_is_recorded_and_silver_reads_it_where_the_mark_moved(l
     # Dropped and recreated with another comment, which then goes: what the first one had is known as former.
     sink.tables.record_comments({T: Comments(3, "anew")})
     sink.tables.record_comments({T: Comments(3)})
-    found = watch.read(changes(lake_path))
-    assert found == {1: first, 3: Comments(3)}
-    assert found[3].former == {"it's\n😀", "anew"}
-    assert not found[3]
+    comments = watch.read(changes(lake_path))
+    assert comments == {1: first, 3: Comments(3)}
+    assert comments[3].former == {"it's\n😀", "anew"}
+    assert not comments[3]
 
 
 def test_a_reader_that_died_before_the_mark_sets_it_at_its_next_look(lake_path: str) -> None:
@@ -74,9 +74,9 @@ def test_a_clock_that_was_put_back_hides_no_newer_comment(lake_path: str) -> Non
     log.recorded_at = ahead
     log.note({T: Comments(1, "all orders")})
     log.note({T: Comments(1, "every order")})
-    again = CommentLog(f"{lake_path}/control/comments")
-    assert again.known(T) == Comments(1, "every order")
-    assert again.recorded_at == ahead + timedelta(microseconds=2)
+    second_log = CommentLog(f"{lake_path}/control/comments")
+    assert second_log.known(T) == Comments(1, "every order")
+    assert second_log.recorded_at == ahead + timedelta(microseconds=2)
 
 
 def test_comments_that_cannot_be_read_stop_nothing_and_are_read_later(lake_path: str) -> None:
@@ -94,10 +94,10 @@ def test_comments_that_cannot_be_read_stop_nothing_and_are_read_later(lake_path:
 def test_a_comment_that_went_with_the_name_of_its_table_is_recorded(lake_path: str) -> None:
     sink, watch = open_sink(lake_path), CommentsWatch(Lake(lake_path))
     sink.tables.record_comments({T: Comments(1, "orders")})
-    for again in (sink, sink, open_sink(lake_path)):
-        again.tables.record_comments({OTHER: Comments(1)})
-    found = watch.read(changes(lake_path))[1]
-    assert (found, set(found.former)) == (Comments(1), {"orders"})
+    for each_sink in (sink, sink, open_sink(lake_path)):
+        each_sink.tables.record_comments({OTHER: Comments(1)})
+    comments = watch.read(changes(lake_path))[1]
+    assert (comments, set(comments.former)) == (Comments(1), {"orders"})
     assert DeltaTable(f"{lake_path}/control/comments").version() == 2
 
 

@@ -87,17 +87,17 @@ def assert_nothing_is_lost(server: Server, lake_path: str) -> None:
     position = read_position(Lake(lake_path))
     assert position is not None
     assert server.confirmed <= position.confirm
-    held = {row for row in EVERY_ROW if row[0] <= position.frontier}
-    assert held <= set(contents(lake_path))
+    stored = {row for row in EVERY_ROW if row[0] <= position.frontier}
+    assert stored <= set(contents(lake_path))
     Process(server, lake_path).run(sessions=1)
     assert [row for row in contents(lake_path) if row[0] != 150] == EVERY_ROW
 
 
 @pytest.fixture
 def sink(lake_path: str) -> DeltaSink:
-    made = DeltaSink(Lake(lake_path), "shop", IDENTITY)
-    made.commit(at(49))
-    return made
+    sink_made = DeltaSink(Lake(lake_path), "shop", IDENTITY)
+    sink_made.commit(at(49))
+    return sink_made
 
 
 @pytest.mark.parametrize("door", [Effect.OPEN_PART, Effect.WRITE_PART, Effect.CLOSE_PART, Effect.FLUSH])
@@ -204,24 +204,24 @@ def test_marks_that_wait_behind_a_commit_that_fails_are_not_committed(
 
 
 def test_after_a_task_that_failed_none_is_run() -> None:
-    done: list[str] = []
+    tasks_run: list[str] = []
 
     def fail() -> None:
         time.sleep(0.05)
         raise OSError("full")
 
     tasks = InOrder("test", pending=5)
-    for task in (lambda: done.append("first"), fail, lambda: done.append("second")):
+    for task in (lambda: tasks_run.append("first"), fail, lambda: tasks_run.append("second")):
         tasks.submit(task)
     with pytest.raises(OSError, match="full"):
         tasks.finish()
     with pytest.raises(RefusedError):
         tasks.finish()
-    tasks.submit(lambda: done.append("third"))
+    tasks.submit(lambda: tasks_run.append("third"))
     with pytest.raises(RefusedError):
         tasks.finish()
     tasks.close()
-    assert done == ["first"]
+    assert tasks_run == ["first"]
 
 
 def write_by_twenty(writer: PartWriter, table: pa.Table) -> None:
@@ -326,8 +326,8 @@ def test_a_commit_that_comes_about_while_the_next_is_tried_is_gone_on_from(lake_
             sink.commit(at(20))
         assert late.came_about
         sink.discard()
-        found = sink.position
-        assert (before, found and found.frontier) == (None, Lsn(10))
+        position = sink.position
+        assert (before, position and position.frontier) == (None, Lsn(10))
         sink.write(rows(20, 1))
         sink.commit(at(20))
     assert contents(lake_path) == [(10, 0), (20, 0)]

@@ -170,10 +170,10 @@ def test_a_table_that_is_left_out_has_its_gap_when_it_comes_back(changes: DeltaT
 
 
 def test_an_open_gap_is_moved_on_by_a_change_behind_it_but_not_past_a_copy(changes: DeltaTable) -> None:
-    uri, taken = changes.table_uri, 100
+    uri, snapshot_lsn = changes.table_uri, 100
     open_gaps(uri, [ITEMS], Lsn(90), beyond=True)
     changes.update_incremental()
-    assert is_whole(changes, ITEMS, Lsn(300)), f"the copy at {taken} has the change"
+    assert is_whole(changes, ITEMS, Lsn(300)), f"the copy at {snapshot_lsn} has the change"
     open_gaps(uri, [ITEMS], Lsn(200))
     open_gaps(uri, [ITEMS], Lsn(250), beyond=True)
     open_gaps(uri, [ITEMS], Lsn(240), beyond=True)

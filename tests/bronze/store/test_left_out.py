@@ -23,10 +23,10 @@ T, U = TableName("public", "t"), TableName("public", "u")
 
 @pytest.fixture
 def sink(lake_path: str) -> DeltaSink:
-    made = open_sink(lake_path)
-    made.claim()
-    made.commit(at(5))
-    return made
+    sink_made = open_sink(lake_path)
+    sink_made.claim()
+    sink_made.commit(at(5))
+    return sink_made
 
 
 def version(lake_path: str) -> int:

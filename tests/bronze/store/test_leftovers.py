@@ -62,15 +62,15 @@ def test_a_new_reader_removes_what_no_version_names_and_leaves_what_one_did(lake
     unnamed = leave_unnamed(sink)
     Path(lake_path, "bronze/changes/of another tool.parquet").touch()
     assert files(lake_path) == named | unnamed | {"of another tool.parquet"}
-    again = open_sink(lake_path)
-    again.claim()
+    second_sink = open_sink(lake_path)
+    second_sink.claim()
     assert files(lake_path) == named | {"of another tool.parquet"}
     assert contents(lake_path) == [(lsn, 0) for lsn in range(1, 40)]
-    writer = again.parts("snapshot-1")
+    writer = second_sink.parts("snapshot-1")
     writer.write(rows(500, 2).cast(ROWS_SCHEMA))
     part = writer.finish()
-    again.claim()
-    again.tables.commit_snapshot(TableName("public", "t"), Lsn(500), part)
+    second_sink.claim()
+    second_sink.tables.commit_snapshot(TableName("public", "t"), Lsn(500), part)
     assert len(contents(lake_path)) == 39 + 2
 
 
@@ -153,10 +153,10 @@ def test_the_small_tables_of_bronze_are_joined_and_lose_nothing(
             control.close_errors("table", f"t{number}")
     for table in ("bronze/relations", "control/storage", "control/errors"):
         assert len(DeltaTable(f"{lake_path}/{table}").file_uris()) <= 11, table
-    assert [each.from_lsn for each in read_relations(Lake(lake_path))] == list(range(1, 40))
+    assert [relation.from_lsn for relation in read_relations(Lake(lake_path))] == list(range(1, 40))
     log = StorageLog(f"{lake_path}/control/storage")
-    known = [log.known(TableName("public", f"t{number}")) for number in range(7)]
-    assert [each and each.storage.relation_id for each in known] == [35, 36, 37, 38, 39, 33, 34]
+    recorded = [log.known(TableName("public", f"t{number}")) for number in range(7)]
+    assert [version and version.storage.relation_id for version in recorded] == [35, 36, 37, 38, 39, 33, 34]
     assert rows_of(lake_path, "control/storage") <= 7 + 10, "of each table the newest record counts"
     assert {error.name for error in ControlTables(Lake(lake_path)).open_errors()} == {
         f"t{number}" for number in range(2, 40, 2)
@@ -194,16 +194,16 @@ def test_a_table_that_was_dropped_is_forgotten_as_soon_as_the_stream_has_read_al
         sizes.append(rows_of(lake_path, "control/storage") + rows_of(lake_path, "control/partitions"))
     assert max(sizes[20:]) <= max(sizes[:20])
     assert sink.tables.looked(stays) == ObservedStorage(Storage(1, {}, {}))
-    again = TableName("public", "day30")
-    resnapshot_unpublished(landing, "smelt", [again], {again: 7}, Lsn(7000), frontier=Lsn(6000))
-    assert sink.tables.needing_copy([again]) == {again}
-    assert is_open(DeltaTable(sink.uri), again), "what was changed meanwhile is missing"
-    sink.tables.record_looks({again: ObservedStorage(Storage(30, {}, {30: Part("day30", 30)}))})
+    recreated = TableName("public", "day30")
+    resnapshot_unpublished(landing, "smelt", [recreated], {recreated: 7}, Lsn(7000), frontier=Lsn(6000))
+    assert sink.tables.needing_copy([recreated]) == {recreated}
+    assert is_open(DeltaTable(sink.uri), recreated), "what was changed meanwhile is missing"
+    sink.tables.record_looks({recreated: ObservedStorage(Storage(30, {}, {30: Part("day30", 30)}))})
     after_a_start = open_sink(lake_path)
-    for table, there in ((stays, 1), (again, 30)):
-        looked = after_a_start.tables.looked(table)
-        assert looked is not None
-        assert looked.storage.relation_id == there
+    for table, count in ((stays, 1), (recreated, 30)):
+        observed = after_a_start.tables.looked(table)
+        assert observed is not None
+        assert observed.storage.relation_id == count
 
 
 def test_of_an_error_that_is_closed_while_the_files_are_joined_no_row_comes_back(
@@ -213,20 +213,20 @@ def test_of_an_error_that_is_closed_while_the_files_are_joined_no_row_comes_back
     joining, closing = ControlTables(Lake(lake_path)), ControlTables(Lake(lake_path))
     for number in range(10):
         joining.open_error(OpenError("table", f"t{number}", "some-code", "broken"))
-    done: list[str] = []
+    steps: list[str] = []
 
     def close_meanwhile(door: Effect, where: str, effect: Any) -> Any:
         result = effect()
-        if door is Effect.READ_FILE and not done:
-            done.append("closed")
+        if door is Effect.READ_FILE and not steps:
+            steps.append("closed")
             closing.close_errors("table", "t3")
         return result
 
     with guarded(close_meanwhile):
         joining.open_error(OpenError("table", "t10", "some-code", "broken"))
-    assert done
-    left = {error.name for error in ControlTables(Lake(lake_path)).open_errors()}
-    assert left == {f"t{number}" for number in range(11)} - {"t3"}
+    assert steps
+    names = {error.name for error in ControlTables(Lake(lake_path)).open_errors()}
+    assert names == {f"t{number}" for number in range(11)} - {"t3"}
 
 
 @pytest.mark.postgres
@@ -238,18 +238,18 @@ def test_a_copy_that_fails_or_is_stopped_leaves_no_file(database: str, lake_path
         "INSERT INTO items SELECT i, repeat('x', 200) FROM generate_series(1, 20000) i",
     )
     small = SnapshotSettings(chunk_rows=3000, workers=2)
-    found: list[set[str]] = []
+    file_sets: list[set[str]] = []
     stop = threading.Event()
 
     def look(point: str) -> None:
         if point == "snapshot-block-written":
-            found.append({name for name in files(lake_path) if name.startswith("snapshot-")})
-            if len(found) >= 5:
+            file_sets.append({name for name in files(lake_path) if name.startswith("snapshot-")})
+            if len(file_sets) >= 5:
                 stop.set()
                 time.sleep(0.5)
 
     read_all(source, lake_path, reached=look, snapshot=small, stop=stop)
-    assert found[-1], "it was writing"
+    assert file_sets[-1], "it was writing"
     assert not [name for name in files(lake_path) if name.startswith("snapshot-")]
     faults = Faults(Fault(Effect.WRITE_PART, 4, "before"))
     with guarded(faults):

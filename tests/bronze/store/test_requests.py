@@ -38,17 +38,19 @@ def operation(request: Request) -> str:
 def test_the_usual_commit_takes_six_requests_whatever_the_version(store: ObjectStore, place: str) -> None:
     sink = open_sink(place)
     sink.claim()
-    found: list[Counter[str]] = []
+    counts: list[Counter[str]] = []
     for number in range(1, COMMITS + 1):
         store.forget()
         sink.write(rows(number, 3))
         sink.commit(at(number))
-        found.append(Counter(map(operation, store.requests())))
-    bursts = [one for one in found if "PUT checkpoint" in one or one["PUT part"] > 1 or one["GET part"]]
-    usual = [one for one in found if one not in bursts]
-    assert [one for one in usual if one != USUAL] == []
+        counts.append(Counter(map(operation, store.requests())))
+    bursts = [
+        count for count in counts if "PUT checkpoint" in count or count["PUT part"] > 1 or count["GET part"]
+    ]
+    usual = [count for count in counts if count not in bursts]
+    assert [count for count in usual if count != USUAL] == []
     assert len(bursts) <= COMMITS / 10 + 1, "checkpoints and compactions are few"
-    assert sum(one.total() for one in found) <= 12 * COMMITS, "with checkpoints and compaction"
+    assert sum(count.total() for count in counts) <= 12 * COMMITS, "with checkpoints and compaction"
     position = read_position(Lake(place))
     assert position is not None
     assert position.frontier == at(COMMITS).frontier
@@ -58,12 +60,12 @@ def test_a_look_that_finds_the_same_comments_takes_no_request_and_neither_does_s
     store: ObjectStore, place: str
 ) -> None:
     sink, watch = open_sink(place), CommentsWatch(Lake(place))
-    seen = {TableName("public", "t"): Comments(1, "orders", {2: "in cents"})}
-    sink.tables.record_comments(seen)
+    comments = {TableName("public", "t"): Comments(1, "orders", {2: "in cents"})}
+    sink.tables.record_comments(comments)
     changes = open_existing(Lake(place).uri("bronze", "changes"))
     assert watch.read(changes) == {1: Comments(1, "orders", {2: "in cents"})}
     store.forget()
     for _ in range(3):
-        sink.tables.record_comments(seen)
+        sink.tables.record_comments(comments)
         assert watch.read(changes)
     assert store.requests() == []

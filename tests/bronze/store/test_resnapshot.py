@@ -60,18 +60,18 @@ def test_marks_only_grow(lake_path: str) -> None:
 def test_another_process_may_ask_while_the_stream_commits(lake_path: str) -> None:
     sink = open_sink(lake_path)
     sink.tables.commit_snapshot(T, Lsn(1), [])
-    others = [
+    processes = [
         subprocess.Popen(
             [sys.executable, "-c", _OTHER_PROCESS, changes(lake_path), str(first), str(first + 10)]
         )
         for first in (100, 200)
     ]
     lsn = 0
-    while lsn < 20 or any(other.poll() is None for other in others):
+    while lsn < 20 or any(process.poll() is None for process in processes):
         lsn += 1
         sink.write(rows(lsn, 1))
         sink.commit(at(lsn))
-    assert [other.returncode for other in others] == [0, 0]
+    assert [process.returncode for process in processes] == [0, 0]
     assert contents(lake_path) == [(number, 0) for number in range(1, lsn + 1)]
     assert sink.tables.requests([T]) == {T: 209}
     assert sink.tables.needing_copy([T])
@@ -87,11 +87,11 @@ def test_a_snapshot_commits_beside_a_request_for_its_own_table(lake_path: str) -
         for lsn in range(10, 30):
             request_snapshots(changes(lake_path), [T], Lsn(lsn))
 
-    asking = threading.Thread(target=ask)
-    asking.start()
+    requesting = threading.Thread(target=ask)
+    requesting.start()
     for lsn in range(10, 20):
         sink.tables.commit_snapshot(T, Lsn(lsn), [])
-    asking.join()
+    requesting.join()
     assert sink.tables.needing_copy([T])
     assert (read_snapshot(Lake(lake_path), T), sink.tables.requests([T])) == (19, {T: 29})
 

@@ -71,10 +71,10 @@ def test_rows_and_place_become_visible_in_one_version(lake_path: str) -> None:
     sink.write(rows(10, 3))
     sink.write(rows(11, 2))
     assert contents(lake_path) == []
-    done = sink.commit(at(11))
-    assert done.version == 1
+    committed = sink.commit(at(11))
+    assert committed.version == 1
     assert contents(lake_path) == [(10, 0), (10, 1), (10, 2), (11, 0), (11, 1)]
-    assert read_position(Lake(lake_path)) == done
+    assert read_position(Lake(lake_path)) == committed
     assert [action["txn"] for action in _log(lake_path, 1) if "txn" in action]
     assert len([action for action in _log(lake_path, 1) if "add" in action]) == 1
 
@@ -86,11 +86,11 @@ def test_a_newest_transaction_counts_beside_the_frontier_alone_that_it_was_recor
     sent = SentTransaction(Lsn(9), 5)
     assert sink.commit(replace(at(10), sent=sent)) == read_position(Lake(lake_path))
     sink.commit(at(20))  # as a release does that records no such transaction
-    assert (found := read_position(Lake(lake_path))) is not None
-    assert (found.frontier, found.sent) == (20, None)
+    assert (position := read_position(Lake(lake_path))) is not None
+    assert (position.frontier, position.sent) == (20, None)
     sink.commit(replace(at(30), sent=sent))
-    assert (found := read_position(Lake(lake_path))) is not None
-    assert found.sent == sent
+    assert (position := read_position(Lake(lake_path))) is not None
+    assert position.sent == sent
 
 
 def test_marks_alone_are_a_commit_without_files(lake_path: str) -> None:
@@ -251,13 +251,13 @@ def test_of_two_compactions_at_once_only_one_comes_about_and_no_row_is_doubled(
     find = compaction.small_files
 
     def find_while_another_compacts(table: DeltaTable, **how: Any) -> list[SmallFile]:
-        found = find(table, **how)
+        files = find(table, **how)
         monkeypatch.undo()
         if other == "ours":
             assert compact_changes(DeltaTable(uri))
         else:
             DeltaTable(uri).optimize.compact()
-        return found
+        return files
 
     monkeypatch.setattr(compaction, "small_files", find_while_another_compacts)
     assert not compact_changes(DeltaTable(uri))
@@ -346,33 +346,33 @@ def test_a_shape_is_appended_only_where_it_differs_from_the_one_that_holds_there
     # Behind a snapshot's newer shape the stream announces what held before it.
     log.record([shape(120, "id", "more")])
     log.record([shape(100, "id")])
-    found = [(each.from_lsn, len(each.columns)) for each in read_relations(Lake(lake_path))]
-    assert found == [(50, 1), (120, 2), (200, 2)]
-    again = ShapeLog(sink.relations(), sink.add_relations)
-    again.record([shape(300, "id", "more")])
+    recorded = [(relation.from_lsn, len(relation.columns)) for relation in read_relations(Lake(lake_path))]
+    assert recorded == [(50, 1), (120, 2), (200, 2)]
+    second_log = ShapeLog(sink.relations(), sink.add_relations)
+    second_log.record([shape(300, "id", "more")])
     assert len(read_relations(Lake(lake_path))) == 3
-    assert [each.from_lsn for each in again.until(Lsn(150))] == [50, 120]
+    assert [relation.from_lsn for relation in second_log.until(Lsn(150))] == [50, 120]
 
 
 def test_columns_in_doubt_are_known_without_a_look_at_each_version(lake_path: str) -> None:
     """Until a later record at the position identifies the columns, and also after a restart."""
     sink = open_sink(lake_path)
     log = ShapeLog(sink.relations(), sink.add_relations)
-    known = shape(60, "id", "b")
-    doubtful = replace(known, columns=(known.columns[0], replace(known.columns[1], attnum=None)))
+    recorded = shape(60, "id", "b")
+    doubtful = replace(recorded, columns=(recorded.columns[0], replace(recorded.columns[1], attnum=None)))
     log.record([shape(50, "id"), doubtful])
     log.record([replace(doubtful, from_lsn=Lsn(70))], ahead=True)
-    for one in (log, ShapeLog(sink.relations(), sink.add_relations)):
-        assert one.unknown_columns() == {known.relation_id: 70}
-    log.record([replace(known, from_lsn=Lsn(70))])
-    assert log.unknown_columns() == {known.relation_id: 60}
-    log.record([known])
+    for shape_log in (log, ShapeLog(sink.relations(), sink.add_relations)):
+        assert shape_log.unknown_columns() == {recorded.relation_id: 70}
+    log.record([replace(recorded, from_lsn=Lsn(70))])
+    assert log.unknown_columns() == {recorded.relation_id: 60}
+    log.record([recorded])
     assert log.unknown_columns() == {}
     many = [replace(shape(50, "id"), relation_id=number) for number in range(20_000)]
-    large, begun = ShapeLog(many, sink.add_relations), time.perf_counter()
+    large, start = ShapeLog(many, sink.add_relations), time.perf_counter()
     for _ in range(1000):
         large.unknown_columns()
-    assert time.perf_counter() - begun < 1, "it was two milliseconds a call, now it is one a thousand"
+    assert time.perf_counter() - start < 1, "it was two milliseconds a call, now it is one a thousand"
 
 
 def test_shapes_of_one_transaction_are_all_kept_in_their_order(lake_path: str) -> None:

@@ -113,11 +113,11 @@ def test_a_text_without_counterpart_stops_its_table_alone_and_heals(
         )
         wait_for(lambda: running.error is not None or running.reader.progress.read()["changes"] >= 2)
         tables = running.reader._copies.tables  # type: ignore[union-attr]
-        asked = tables.asked
+        requested = tables.asked
         for number in range(6, 12):
             run(source, f"INSERT INTO bad VALUES ({number}, {{bad}})")
             time.sleep(0.1)
-        assert tables.asked == asked, "one gap, one look"
+        assert tables.asked == requested, "one gap, one look"
         run(source, "UPDATE bad SET note = 'mended' WHERE id >= 4")
         wait_for(lambda: running.error is not None or running.reader.progress.read()["changes"] >= 4)
         assert running.error is None
@@ -133,16 +133,18 @@ def test_texts_are_converted_as_the_server_does_and_check_tells_of_the_encoding(
 ) -> None:
     with connect(source) as connection:
         name = server_encoding(connection)
-        good, bad = (bytes.fromhex(each[name][2:]) for each in (GOOD, BAD))
+        good, bad = (bytes.fromhex(literal[name][2:]) for literal in (GOOD, BAD))
         texts = [good, b"plain", bad, good + b"2", bad + b"3"]
         converted = to_utf8(connection, name, texts)
-        assert [None if each is None else each.decode() for each in converted] == [
+        assert [None if text is None else text.decode() for text in converted] == [
             (expected := convert(connection, name, good)), "plain", None, expected + "2", None,
         ]  # fmt: skip
         assert to_utf8(connection, name, []) == []
-        found = [each for each in inspect(connection, source) if each.subject == "server_encoding"]
-    assert [(each.level, each.code) for each in found] == [("warning", "encoding-not-utf8")]
-    assert name in found[0].message
+        reported = [
+            finding for finding in inspect(connection, source) if finding.subject == "server_encoding"
+        ]
+    assert [(each.level, each.code) for each in reported] == [("warning", "encoding-not-utf8")]
+    assert name in reported[0].message
 
 
 def convert(connection: psycopg.Connection[tuple[str]], name: str, text: bytes) -> str:
@@ -217,10 +219,15 @@ def test_a_name_without_counterpart_stops_its_table_alone_and_heals(
         execute("TRUNCATE good, %I", "INSERT INTO %I VALUES (2)", "UPDATE %I SET id = 3", "DELETE FROM %I")
         run(source, "INSERT INTO good VALUES (3)")
         wait_for(lambda: running.error is not None or running.reader.progress.read()["changes"] >= 3)
-        both = {error.name, "public.renamed"}
-        wait_for(lambda: running.error is not None or {each.name for each in control.open_errors()} == both)
+        broken_names = {error.name, "public.renamed"}
+        wait_for(
+            lambda: (
+                running.error is not None
+                or {open_error.name for open_error in control.open_errors()} == broken_names
+            )
+        )
     assert running.error is None
-    assert {each.name for each in control.open_errors()} == both
+    assert {open_error.name for open_error in control.open_errors()} == broken_names
     read_all(source, lake_path)
     assert_bronze_equals_source(source, lake_path, "public.good")
 

@@ -46,8 +46,10 @@ def test_the_newest_transaction_that_proves_bronze_s_log(
         for lsn, relation_id, op in ROWS
     ]
     sink.write(pa.Table.from_pylist(plain, schema=CHANGES_SCHEMA))
-    given = SentTransaction(Lsn(sent), 0)
-    sink.commit(replace(at(400), sent=given))
+    sent_transaction = SentTransaction(Lsn(sent), 0)
+    sink.commit(replace(at(400), sent=sent_transaction))
     lsn, timed = newest
-    found = newest_counting(open_existing(sink.uri), {RELIED: Lsn(snapshot)}, given, Lsn(confirmed))
-    assert found == (SentTransaction.of(Lsn(lsn), MOMENT) if timed else SentTransaction(Lsn(lsn), 0))
+    proof = newest_counting(
+        open_existing(sink.uri), {RELIED: Lsn(snapshot)}, sent_transaction, Lsn(confirmed)
+    )
+    assert proof == (SentTransaction.of(Lsn(lsn), MOMENT) if timed else SentTransaction(Lsn(lsn), 0))

@@ -71,15 +71,15 @@ def messages_of(batch: Batch) -> list[bytes]:
 
 def receive_until(receiver: Receiver, lsn: Lsn, seconds: float = 30.0) -> list[bytes]:
     """Return pgoutput messages up to a position."""
-    found: list[bytes] = []
+    received: list[bytes] = []
     deadline = time.monotonic() + seconds
     while receiver.received < lsn or receiver.take(most=1, timeout=0) is not None:
-        assert time.monotonic() < deadline, f"only {len(found)} messages"
+        assert time.monotonic() < deadline, f"only {len(received)} messages"
         batch = receiver.take(most=1_000_000, timeout=0.1)
         if batch is not None:
             assert batch.size == sum(map(len, messages_of(batch)))
-            found += [message[25:] for message in messages_of(batch)]
-    return found
+            received += [message[25:] for message in messages_of(batch)]
+    return received
 
 
 def server_end(source: SourceSettings) -> Lsn:
@@ -90,12 +90,12 @@ def server_end(source: SourceSettings) -> Lsn:
 def test_every_message_arrives_once_and_in_order(source: SourceSettings) -> None:
     execute(source, "INSERT INTO t (note) SELECT repeat('x', i % 500) FROM generate_series(1, 30000) i")
     with receiving(source) as receiver:
-        seen: list[bytes] = []
-        while len(seen) < 30000:
+        received: list[bytes] = []
+        while len(received) < 30000:
             batch = receiver.take(most=500_000, timeout=5)
             assert batch is not None
-            seen += [message for message in messages_of(batch) if message[25:26] == b"I"]
-        identities = [int(message[25 + 8 + 5 :].split(b"t", 1)[0].split(b"n", 1)[0]) for message in seen]
+            received += [message for message in messages_of(batch) if message[25:26] == b"I"]
+        identities = [int(message[25 + 8 + 5 :].split(b"t", 1)[0].split(b"n", 1)[0]) for message in received]
     assert identities == list(range(1, 30001))
 
 
@@ -142,11 +142,11 @@ def test_a_full_queue_stops_reading_but_not_feedback(own_server: EmbeddedServer)
     with receiving(source, capacity=2_000_000) as receiver:
         time.sleep(4)
         assert receiver._size < 5_000_000
-        seen = 0
-        while seen < 20000:
+        received = 0
+        while received < 20000:
             batch = receiver.take(most=1_000_000, timeout=5)
             assert batch is not None
-            seen += sum(message[25:26] == b"I" for message in messages_of(batch))
+            received += sum(message[25:26] == b"I" for message in messages_of(batch))
 
 
 def test_a_keepalive_comes_when_asked_for_and_says_how_far_the_server_has_read(
@@ -234,11 +234,11 @@ def test_the_stream_passes_through_tls_with_small_and_large_messages(
             for size in sizes:
                 execute(plain, f"INSERT INTO t (note) SELECT repeat('x', {size}) FROM generate_series(1, 3)")
                 started = time.monotonic()
-                seen = 0
-                while seen < 3:
+                received = 0
+                while received < 3:
                     batch = receiver.take(most=1_000_000, timeout=10)
                     assert batch is not None
-                    seen += sum(
+                    received += sum(
                         message[25:26] == b"I" and len(message) > size for message in messages_of(batch)
                     )
                 assert time.monotonic() - started < 5

@@ -120,8 +120,8 @@ def test_a_transaction_of_tables_that_are_copied_again_proves_nothing(batches: l
     newest = SentTransaction.of(Lsn(300), START)
     for confirmed in (100, 201):
         sent = SENT if confirmed <= SENT.lsn else SentTransaction(Lsn(confirmed - 1), 0)
-        given = batches[confirmed > SENT.lsn :]
-        assert compared(*given, confirmed=confirmed, sent=sent, counts=frozenset({1}), newest=newest).complete
+        later = batches[confirmed > SENT.lsn :]
+        assert compared(*later, confirmed=confirmed, sent=sent, counts=frozenset({1}), newest=newest).complete
 
 
 @pytest.mark.parametrize(

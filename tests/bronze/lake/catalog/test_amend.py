@@ -24,17 +24,17 @@ def table(rows: list[dict[str, Any]]) -> pa.Table:
 
 def merged(rows: list[dict[str, Any]], changes: pa.Table) -> list[dict[str, Any]]:
     """Return a table's rows after the MERGE; fail if two source rows match one row, as the MERGE does."""
-    found = []
+    statements = []
     for row in rows:
         hits = [
             value for value in changes.to_pylist() if (value["o0"], value["o1"]) == (row["name"], row["at"])
         ]
         assert len(hits) < 2
         if not hits:
-            found.append(row)
+            statements.append(row)
         elif not hits[0]["goes"]:
-            found.append({"name": hits[0]["n0"], "at": hits[0]["n1"]})
-    return found
+            statements.append({"name": hits[0]["n0"], "at": hits[0]["n1"]})
+    return statements
 
 
 def closed(row: dict[str, Any]) -> dict[str, Any]:
@@ -79,16 +79,16 @@ NESTED = pa.schema(
 
 
 def nested(*ids: int, share: float = math.nan) -> pa.Table:
-    found = [
-        {"id": one, "share": share, "samples": ["a", None], "of": {"low": math.nan, "seen": [1]}}
-        for one in ids
+    values = [
+        {"id": row_id, "share": share, "samples": ["a", None], "of": {"low": math.nan, "seen": [1]}}
+        for row_id in ids
     ]
-    return pa.Table.from_pylist(found, schema=NESTED)
+    return pa.Table.from_pylist(values, schema=NESTED)
 
 
 def test_rows_with_lists_structs_and_nan_go_and_change_as_others_do() -> None:
-    gone = differing(nested(1, 2, 2, 3), nested(1, 3))
-    assert (gone["o0"].to_pylist(), gone["goes"].to_pylist()) == ([2], [True])
+    removed = differing(nested(1, 2, 2, 3), nested(1, 3))
+    assert (removed["o0"].to_pylist(), removed["goes"].to_pylist()) == ([2], [True])
     assert differing(nested(1, 2), nested(1, 2)).num_rows == 0, "NaN is no change of NaN"
     changed = differing(nested(1, 2), pa.concat_tables([nested(1), nested(2, share=0.5)]))
     assert (changed["o0"].to_pylist(), changed["n1"].to_pylist()) == ([2], [0.5])

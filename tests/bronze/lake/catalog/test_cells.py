@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    with lake_in_catalog(spark, tmp_path_factory.mktemp("cells")) as made:
-        yield made
+    with lake_in_catalog(spark, tmp_path_factory.mktemp("cells")) as lake_made:
+        yield lake_made
 
 
 def another(once: str) -> bytes:
     """Return the lease text of a remote process that renews its lease within three seconds."""
-    said = {"holder": "x", "command": "smelt silver", "pid": 1, "host": "h", "put": "now", "seconds": 3}
-    return json.dumps({**said, "once": once}).encode()
+    content = {"holder": "x", "command": "smelt silver", "pid": 1, "host": "h", "put": "now", "seconds": 3}
+    return json.dumps({**content, "once": once}).encode()
 
 
 def test_of_those_who_put_at_once_over_the_same_one_comes_about(lake: Lake) -> None:
@@ -46,13 +46,13 @@ def test_of_those_who_put_at_once_over_the_same_one_comes_about(lake: Lake) -> N
             put = list(
                 pool.map(lambda body, before=before: lease_rows.put(root, "one", body, over=before), bodies)
             )
-            (found,) = [each for each in put if each is not None]
-            assert lease_rows.read(root, "one") == found
-            assert found.body in bodies
+            (winner,) = [answer for answer in put if answer is not None]
+            assert lease_rows.read(root, "one") == winner
+            assert winner.body in bodies
         names = ["two", "three", "four", "five"]
         rows = list(pool.map(lambda name: lease_rows.put(root, name, b"{}", over=None), names))
     assert None not in rows, "each has a name of its own"
-    assert lease_rows.put(root, "gone", b"{}", over=found) is None
+    assert lease_rows.put(root, "gone", b"{}", over=winner) is None
 
 
 def test_who_has_put_a_first_row_and_sees_another_one_takes_it_back(spark: SparkSession, lake: Lake) -> None:
@@ -69,8 +69,8 @@ def test_who_has_put_a_first_row_and_sees_another_one_takes_it_back(spark: Spark
     with ThreadPoolExecutor(4) as pool:
         first = list(pool.map(lambda tag: lease_rows._is_first(lake.root, "beside", Found(b"x", tag)), tags))
     assert first.count(True) <= 1, "each but the last one sees another"
-    left = rows_of(spark, f"SELECT tag FROM {CATALOG}.control.leases WHERE name = 'beside'")
-    assert [row["tag"] for row in left] == [tag for tag, alone in zip(tags, first, strict=True) if alone]
+    remaining = rows_of(spark, f"SELECT tag FROM {CATALOG}.control.leases WHERE name = 'beside'")
+    assert [row["tag"] for row in remaining] == [tag for tag, alone in zip(tags, first, strict=True) if alone]
 
 
 def test_a_lease_is_taken_told_lost_and_given_back(lake: Lake) -> None:

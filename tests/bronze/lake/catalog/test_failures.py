@@ -58,25 +58,25 @@ def test_names_tell_what_an_error_means(names: list[str], kind: type[Exception])
     "error", [Py4JError("no answer"), Py4JNetworkError("gone"), ConnectionRefusedError()]
 )
 def test_a_jvm_that_has_ended_is_not_asked_again(error: Exception) -> None:
-    with pytest.raises(DefiniteError) as told, failures(URI):
+    with pytest.raises(DefiniteError) as caught, failures(URI):
         raise error
-    assert told.value.code == "spark-died"
+    assert caught.value.code == "spark-died"
 
 
 def test_a_session_that_its_server_has_ended_is_not_asked_again() -> None:
     closed: Any = ConnectSession.builder.remote("sc://127.0.0.1:1").create()
     Connect(closed).close()
-    with pytest.raises(DefiniteError, match="NO_ACTIVE_SESSION") as told, failures(URI):
+    with pytest.raises(DefiniteError, match="NO_ACTIVE_SESSION") as caught, failures(URI):
         closed.conf.get("spark.master")
-    assert told.value.code == "spark-died"
-    said = SparkConnectGrpcException(
+    assert caught.value.code == "spark-died"
+    session_closed = SparkConnectGrpcException(
         "[INVALID_HANDLE.SESSION_CLOSED] The handle is invalid. Session was closed. SQLSTATE: HY000",
         errorClass="INVALID_HANDLE.SESSION_CLOSED",
     )
-    with pytest.raises(DefiniteError, match="SESSION_CLOSED") as told, failures(URI):
-        raise said
-    assert told.value.code == "spark-died"
-    assert told.value.__cause__ is said
+    with pytest.raises(DefiniteError, match="SESSION_CLOSED") as caught, failures(URI):
+        raise session_closed
+    assert caught.value.code == "spark-died"
+    assert caught.value.__cause__ is session_closed
 
 
 def test_a_value_that_has_the_name_of_a_conflict_is_none() -> None:

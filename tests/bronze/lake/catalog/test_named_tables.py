@@ -38,12 +38,12 @@ SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    with lake_in_catalog(spark, tmp_path_factory.mktemp("named")) as made:
-        yield made
+    with lake_in_catalog(spark, tmp_path_factory.mktemp("named")) as lake_made:
+        yield lake_made
 
 
 def rows(*ids: int) -> pa.Table:
-    return pa.table({"id": list(ids), "name": [f"n{one}" for one in ids]}, schema=SCHEMA)
+    return pa.table({"id": list(ids), "name": [f"n{number}" for number in ids]}, schema=SCHEMA)
 
 
 def ids(spark: SparkSession, uri: str) -> list[int]:
@@ -96,8 +96,8 @@ def test_marks_of_two_processes_at_once_never_go_back(lake: Lake, monkeypatch: p
     looks[0] = 0
     commits.append(third, SCHEMA.empty_table(), {"other": 7})
     assert looks == [2]
-    found = CatalogTable(uri)
-    marks = {name: found.transaction_version(name) for name in ("gap", "resnapshot", "other")}
+    table = CatalogTable(uri)
+    marks = {name: table.transaction_version(name) for name in ("gap", "resnapshot", "other")}
     assert marks == {"gap": 500, "resnapshot": 500, "other": 7}
 
 
@@ -117,12 +117,12 @@ def test_a_property_that_is_set_meanwhile_is_no_other_writer(spark: SparkSession
 def test_a_commit_under_which_a_property_changes_is_tried_again(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    uri, left = made(lake, "changed"), [2]
+    uri, attempts_left = made(lake, "changed"), [2]
     whole = commits._commit
 
     def refused(*args: object, **more: object) -> None:
-        left[0] -= 1
-        if left[0] >= 0:
+        attempts_left[0] -= 1
+        if attempts_left[0] >= 0:
             raise TableChangedError("DELTA_METADATA_CHANGED")
         whole(*args, **more)  # type: ignore[arg-type]
 
@@ -133,15 +133,15 @@ def test_a_commit_under_which_a_property_changes_is_tried_again(
 
 def test_what_others_append_while_rows_are_changed_stays(lake: Lake) -> None:
     now = datetime.now(UTC)
-    ours, others = ControlTables(lake), ControlTables(lake)
+    ours, second_control = ControlTables(lake), ControlTables(lake)
     ours.record_cut(Cut("silver", Lsn(5), now, {"a": 1, "b": 2}, now))
     ours.open_error(OpenError("table", "public.a", "table-failed", "one", "none"))
     assert ours.latest_cut("silver") is not None
     change = ours._errors.update
 
     def late(how: object) -> None:
-        others.open_error(OpenError("table", "public.b", "table-failed", "two", "none"))
-        others.record_cut(Cut("silver", Lsn(6), now, {"a": 3}, now + timedelta(seconds=1)))
+        second_control.open_error(OpenError("table", "public.b", "table-failed", "two", "none"))
+        second_control.record_cut(Cut("silver", Lsn(6), now, {"a": 3}, now + timedelta(seconds=1)))
         change(how)  # type: ignore[arg-type]
 
     ours._errors.update = late  # type: ignore[method-assign, assignment]
@@ -165,8 +165,8 @@ def test_rows_that_were_read_before_an_append_take_nothing_of_it_along(
     changed = before.set_column(1, "name", pa.array([None] * before.num_rows, pa.string()))
     amend(uri, before, changed)
     amend(uri, before, changed)
-    found = rows_of(spark, f"SELECT id, name FROM {CATALOG}.bronze.amended")
-    assert sorted((row[0], row[1]) for row in found) == [(1, None), (3, None), (4, "n4")]
+    stored_rows = rows_of(spark, f"SELECT id, name FROM {CATALOG}.bronze.amended")
+    assert sorted((row[0], row[1]) for row in stored_rows) == [(1, None), (3, None), (4, "n4")]
 
 
 def test_a_merge_shows_its_condition_where_the_mark_is_looked_for(spark: SparkSession, lake: Lake) -> None:
@@ -187,16 +187,16 @@ def test_a_table_that_somebody_else_made_is_left_alone(spark: SparkSession, lake
     for layer in ("silver", "control"):
         spark.sql(f"CREATE TABLE {CATALOG}.{layer}.taken (id BIGINT, name STRING) USING DELTA")
         spark.sql(f"INSERT INTO {CATALOG}.{layer}.taken VALUES (1, 'theirs')")
-    with pytest.raises(DefiniteError) as told:
+    with pytest.raises(DefiniteError) as caught:
         SilverLog(lake).read("taken")
-    assert told.value.code == "catalog-name-taken"
+    assert caught.value.code == "catalog-name-taken"
     for write in (
         lambda: delta.open_or_create(lake.uri("control", "taken"), SCHEMA, description=""),
         lambda: delta.overwrite(lake.uri("control", "taken"), rows(9)),
     ):
-        with pytest.raises(DefiniteError) as told:
+        with pytest.raises(DefiniteError) as caught:
             write()
-        assert told.value.code == "catalog-name-taken"
+        assert caught.value.code == "catalog-name-taken"
     assert [row["id"] for row in rows_of(spark, f"SELECT id FROM {CATALOG}.control.taken")] == [1]
 
 
@@ -208,9 +208,9 @@ def test_a_view_or_a_table_of_another_format_is_no_table_of_ours(spark: SparkSes
             lambda name=name: SilverLog(lake).read(name),
             lambda name=name: delta.open_or_create(lake.uri("silver", name), SCHEMA, description=""),
         ):
-            with pytest.raises(DefiniteError) as told:
+            with pytest.raises(DefiniteError) as caught:
                 look()
-            assert told.value.code == "catalog-name-taken", name
+            assert caught.value.code == "catalog-name-taken", name
 
 
 def test_a_table_that_was_removed_or_put_back_is_noticed_before_a_step_builds_upon_it(
@@ -229,20 +229,20 @@ def test_a_table_that_was_removed_or_put_back_is_noticed_before_a_step_builds_up
     make(2)
     log = SilverLog(lake)
     log.begin(alone=False)
-    known = log.read("held")
+    state = log.read("held")
     log.begin(alone=True)
     log.confirm("held", look=True)
-    for again in (True, False):
+    for removed in (True, False):
         spark.sql(f"DROP TABLE {CATALOG}.silver.held")
-        if again:
+        if removed:
             make(1)
-        assert known is not None
-        assert log.read("held") == known, "what was seen last stands"
-        with pytest.raises(SmeltError, match=rf"version {known.version} of silver\.held is gone") as told:
+        assert state is not None
+        assert log.read("held") == state, "what was seen last stands"
+        with pytest.raises(SmeltError, match=rf"version {state.version} of silver\.held is gone") as caught:
             log.confirm("held", look=True)
-        assert (told.value.code, told.value.where) == ("table-put-back", CATALOG)
-        known = log.read("held")
-    assert known is None
+        assert (caught.value.code, caught.value.where) == ("table-put-back", CATALOG)
+        state = log.read("held")
+    assert state is None
 
 
 def test_a_failing_task_is_an_error_that_every_opener_knows(spark: SparkSession, lake: Lake) -> None:
@@ -258,11 +258,11 @@ def test_many_rows_are_one_commit(
     uri = lake.uri("bronze", f"many_{sees}")
     delta.open_or_create(uri, CHANGES_SCHEMA, description="")
     now = datetime.now(UTC)
-    each = dict.fromkeys(CHANGES_SCHEMA.names) | {
+    change = dict.fromkeys(CHANGES_SCHEMA.names) | {
         "lsn": 90, "commit_ts": now, "op": "insert", "relation_id": 1, "table_schema": "public",
                "columns": ["a"], "new": ["é"], "table_name": "t", "commit_lsn": 90,
     }  # fmt: skip
-    some = pa.Table.from_pylist([{**each, "seq": number} for number in range(3)], schema=CHANGES_SCHEMA)
+    some = pa.Table.from_pylist([{**change, "seq": number} for number in range(3)], schema=CHANGES_SCHEMA)
     delta.append(delta.open_existing(uri), some)
     monkeypatch.setattr(named_files, "_PIECE_BYTES", 1)
     monkeypatch.setattr(commits, "append", None)
@@ -272,9 +272,11 @@ def test_many_rows_are_one_commit(
     delta.append(delta.open_existing(uri), some)
     assert CatalogTable(uri).version() == before + 1
     if not sees:
-        left = rows_of(spark, f"SHOW TABLES IN {CATALOG}.{SCRATCH}")  # views of the session are among them
-        assert not [row for row in left if not row["isTemporary"]], "what was beside is gone"
-    found = CatalogTable(uri).rows().cast(CHANGES_SCHEMA).sort_by([("seq", "ascending")])
-    assert found.num_rows == 6
-    assert found.slice(0, 1) == found.slice(1, 1)
+        remaining = rows_of(
+            spark, f"SHOW TABLES IN {CATALOG}.{SCRATCH}"
+        )  # views of the session are among them
+        assert not [row for row in remaining if not row["isTemporary"]], "what was beside is gone"
+    stored = CatalogTable(uri).rows().cast(CHANGES_SCHEMA).sort_by([("seq", "ascending")])
+    assert stored.num_rows == 6
+    assert stored.slice(0, 1) == stored.slice(1, 1)
     assert not any(aside(uri).iterdir())

@@ -9,10 +9,10 @@ from deltasmelt.bronze.lake.catalog.sql import MADE_PROPERTY, require_ours
 
 
 def test_a_table_without_our_property_is_anothers() -> None:
-    with pytest.raises(DefiniteError) as told:
+    with pytest.raises(DefiniteError) as caught:
         require_ours("catalog://main/silver/customers", {"owner": "them"}, "deltasmelt.relation")
-    assert told.value.code == "catalog-name-taken"
-    assert "`main`.`silver`.`customers`" in told.value.message
+    assert caught.value.code == "catalog-name-taken"
+    assert "`main`.`silver`.`customers`" in caught.value.message
 
 
 def test_ours_and_what_lies_at_a_path_pass() -> None:

@@ -32,14 +32,14 @@ def property_set(marks: dict[str, int], **others: str) -> dict[str, Any]:
 
 @given(MARKS)
 def test_what_a_commit_says_is_read_again(marks: dict[str, int]) -> None:
-    found = commit_marks.read(written(marks, commit="c1"))
-    assert (found.marks, found.complete, found.more) == (marks, False, {"commit": "c1"})
+    commit = commit_marks.read(written(marks, commit="c1"))
+    assert (commit.marks, commit.complete, commit.more) == (marks, False, {"commit": "c1"})
 
 
 @given(MARKS)
 def test_setting_the_property_says_all(marks: dict[str, int]) -> None:
-    found = commit_marks.read(property_set(marks, other="7"))
-    assert (found.marks, found.complete) == (marks, True)
+    commit = commit_marks.read(property_set(marks, other="7"))
+    assert (commit.marks, commit.complete) == (marks, True)
     assert commit_marks.marks_of({commit_marks.MARKS_PROPERTY: json.dumps(marks)}) == marks
 
 
@@ -59,10 +59,10 @@ def test_a_property_of_another_form_holds_no_mark(theirs: str) -> None:
 @given(st.integers(0, 2**63 - 1))
 def test_a_merge_tells_its_mark_in_its_condition(lsn: int) -> None:
     condition = commit_marks.condition("t.`_commit_lsn`", lsn)
-    shown = condition.replace("t.`_commit_lsn`", "_commit_lsn#12L").replace("L)", ")")
+    shown_condition = condition.replace("t.`_commit_lsn`", "_commit_lsn#12L").replace("L)", ")")
     entry: dict[str, Any] = {
         "operation": "MERGE",
-        "operationParameters": {"predicate": json.dumps([f"(({shown}) AND (id#1L = id#2L))"])},
+        "operationParameters": {"predicate": json.dumps([f"(({shown_condition}) AND (id#1L = id#2L))"])},
     }
     assert commit_marks.read(entry, app="deltasmelt.silver").marks == {"deltasmelt.silver": lsn}
     assert not commit_marks.read(entry).marks
@@ -91,9 +91,9 @@ def test_the_newest_word_of_each_mark_counts_back_to_the_entry_that_says_all() -
         property_set({"a": 7, "b": 3, "c": 1}),
         written({"d": 1}),  # older than all
     ]
-    told = [commit_marks.read(entry) for entry in entries]
-    assert commit_marks.collected(told) == {"a": 9, "b": 4, "c": 1}
-    assert commit_marks.gone_on(told[:3], {"b": 1, "e": 5}) == {"a": 9, "b": 4, "e": 5}
+    commits = [commit_marks.read(entry) for entry in entries]
+    assert commit_marks.collected(commits) == {"a": 9, "b": 4, "c": 1}
+    assert commit_marks.gone_on(commits[:3], {"b": 1, "e": 5}) == {"a": 9, "b": 4, "e": 5}
 
 
 @given(st.lists(st.text(min_size=1, max_size=12), min_size=3, max_size=3))

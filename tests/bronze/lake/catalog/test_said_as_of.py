@@ -38,44 +38,48 @@ def test_marks_are_those_of_all_commits_wherever_the_property_was_written(
     places = st.integers(0, len(commits) - 1)
     first_of, second_of = sorted((data.draw(places), data.draw(places)))
     written = {data.draw(st.integers(of, len(commits) - 1)): of for of in (first_of, second_of)}
-    known: list[dict[str, int]] = []
+    expected: list[dict[str, int]] = []
     entries: list[dict[str, Any]] = []
     marks_at: list[dict[str, int]] = []
     properties: list[dict[str, str]] = []
     for number, marks in enumerate(commits):
-        known.append({**(known[-1] if known else {}), **marks})
+        expected.append({**(expected[-1] if expected else {}), **marks})
         entries.append(entry(len(entries), marks))
-        marks_at.append(known[number])
+        marks_at.append(expected[number])
         if number in written:
-            of = next(at for at, one in enumerate(marks_at) if one is known[written[number]])
-            entries.append(entry(len(entries), known[written[number]], as_of=of))
-            marks_at.append(known[number])
+            of = next(at for at, marks_then in enumerate(marks_at) if marks_then is expected[written[number]])
+            entries.append(entry(len(entries), expected[written[number]], as_of=of))
+            marks_at.append(expected[number])
             properties.append(
-                {commit_marks.MARKS_PROPERTY: json.dumps({**known[written[number]], commit_marks.AS_OF: of})}
+                {
+                    commit_marks.MARKS_PROPERTY: json.dumps(
+                        {**expected[written[number]], commit_marks.AS_OF: of}
+                    )
+                }
             )
-    told = [commit_marks.read(one) for one in reversed(entries)]
-    assert commit_marks.collected(told) == known[-1]
-    assert commit_marks.reaches_back(told)
+    commits_read = [commit_marks.read(one) for one in reversed(entries)]
+    assert commit_marks.collected(commits_read) == expected[-1]
+    assert commit_marks.reaches_back(commits_read)
     for version in range(len(entries)):
         for oldest in range(1, version + 2):
-            left = [one for one in told if oldest <= one.version <= version]
+            visible = [commit for commit in commits_read if oldest <= commit.version <= version]
             newest = version == len(entries) - 1
-            if commit_marks.reaches_back(left) if left else False:
-                assert commit_marks.collected(left) == marks_at[version]
-            found = commit_marks.gone_on_from_property(left, properties[-1], version, newest=newest)
-            assert found is None or found == marks_at[version], (version, oldest)
+            if commit_marks.reaches_back(visible) if visible else False:
+                assert commit_marks.collected(visible) == marks_at[version]
+            result = commit_marks.gone_on_from_property(visible, properties[-1], version, newest=newest)
+            assert result is None or result == marks_at[version], (version, oldest)
 
 
 def whole(as_of: int | None, oldest: int, version: int, *, told: bool, newest: bool = True) -> bool:
     """Check whether all marks are found when only commits from ``oldest`` on remain."""
-    left = [
+    visible = [
         commit_marks.Said(version=at, complete=told and at == version)
         for at in range(version, oldest - 1, -1)
     ]
     properties = (
         {} if as_of is None else {commit_marks.MARKS_PROPERTY: json.dumps({commit_marks.AS_OF: as_of})}
     )
-    return commit_marks.gone_on_from_property(left, properties, version, newest=newest) is not None
+    return commit_marks.gone_on_from_property(visible, properties, version, newest=newest) is not None
 
 
 def test_where_the_property_and_its_own_commit_are_what_went_last_nothing_is_missing() -> None:
@@ -89,12 +93,12 @@ def test_where_the_property_and_its_own_commit_are_what_went_last_nothing_is_mis
 
 
 def test_a_property_of_a_release_that_did_not_say_as_of_when_ends_the_reading() -> None:
-    told = [
+    commits = [
         commit_marks.read(entry(2, {"a": 3})),
         commit_marks.Said({"a": 1, "b": 2}, complete=True, version=1),
     ]
-    assert commit_marks.collected([*told, commit_marks.read(entry(0, {"c": 9}))]) == {"a": 3, "b": 2}
-    assert commit_marks.reaches_back(told)
+    assert commit_marks.collected([*commits, commit_marks.read(entry(0, {"c": 9}))]) == {"a": 3, "b": 2}
+    assert commit_marks.reaches_back(commits)
 
 
 def test_a_property_of_before_what_is_known_takes_nothing_back() -> None:
@@ -105,13 +109,13 @@ def test_a_property_of_before_what_is_known_takes_nothing_back() -> None:
 
 
 def test_of_two_properties_the_newer_one_says_all() -> None:
-    told = [
+    commits = [
         commit_marks.read(entry(53, {"a": 51}, as_of=51)),
         commit_marks.read(entry(52, {"a": 50}, as_of=50)),
         commit_marks.read(entry(51, {"a": 51})),
     ]
-    assert commit_marks.collected(told) == {"a": 51}
-    assert commit_marks.collected([told[1], told[2]]) == {"a": 51}
+    assert commit_marks.collected(commits) == {"a": 51}
+    assert commit_marks.collected([commits[1], commits[2]]) == {"a": 51}
 
 
 @pytest.mark.parametrize("name", ["orders", "order_items", "x"])
