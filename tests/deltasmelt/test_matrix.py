@@ -13,7 +13,9 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 def test_each_dependency_has_a_floor_that_it_allows_and_the_lock_is_within_its_bounds() -> None:
-    needed = {one.name: one.specifier for one in map(Requirement, PROJECT["dependencies"])}
+    needed = {
+        requirement.name: requirement.specifier for requirement in map(Requirement, PROJECT["dependencies"])
+    }
     assert set(floors()) == set(needed)
     assert [name for name, version in floors().items() if version not in needed[name]] == []
     lock = dict(re.findall(r"^([\w-]+)==([\w.]+)", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
@@ -21,7 +23,11 @@ def test_each_dependency_has_a_floor_that_it_allows_and_the_lock_is_within_its_b
 
 
 def test_each_python_that_the_project_claims_is_tried_with_the_lowest_pyarrow_and_the_lock() -> None:
-    claimed = [one[-4:] for one in PROJECT["classifiers"] if re.search(r"Python :: 3\.\d+$", one)]
+    claimed = [
+        classifier[-4:]
+        for classifier in PROJECT["classifiers"]
+        if re.search(r"Python :: 3\.\d+$", classifier)
+    ]
     lowest = {"pyarrow": floors()["pyarrow"]}
     tried = [(row.python, row.versions) for row in rows()]
     assert [line for line in claimed for versions in ({}, lowest) if (line, versions) not in tried] == []

@@ -67,10 +67,10 @@ def test_tables_and_statements_show_the_newest_cut_or_an_earlier_one(lake: delta
     assert count(lake.table("gold.customer", as_of=FIRST)) == ROWS
     most = "SELECT max(orders.id) AS most, max(silver.orders.total) AS total FROM silver.orders"
     assert lake.sql(most).collect() == [(2 * ROWS, 2 * ROWS + 0.5)]
-    both = "SELECT count(*) FROM silver.orders AS o JOIN gold.customer ON customer.id = o.id"
-    assert lake.sql(both, as_of="0/100").collect() == [(ROWS,)]
+    joined = "SELECT count(*) FROM silver.orders AS o JOIN gold.customer ON customer.id = o.id"
+    assert lake.sql(joined, as_of="0/100").collect() == [(ROWS,)]
     with pytest.raises(deltasmelt.DefiniteError, match=r"there is no table silver\.late"):
-        lake.sql(f"{both}, silver.late", as_of=FIRST)
+        lake.sql(f"{joined}, silver.late", as_of=FIRST)
 
 
 def test_all_of_one_moment_is_as_of_one_commit_while_the_pipeline_goes_on(
@@ -80,16 +80,16 @@ def test_all_of_one_moment_is_as_of_one_commit_while_the_pipeline_goes_on(
         now, newest = lake.at(), lake.table("silver.orders")
         assert (now.commit_lsn, now.commit_ts) == (SECOND, datetime(2026, 1, 1, 13, tzinfo=UTC))
         assert {"silver.orders", "silver.late", "gold.customer", "control.cuts"} <= set(now.tables)
-        counted = now.sql("SELECT count(*) FROM silver.orders JOIN gold.customer USING (id)")
+        count_rows = now.sql("SELECT count(*) FROM silver.orders JOIN gold.customer USING (id)")
 
         address, control = lake.pipeline.lake_address(), ControlTables(lake.pipeline.lake_address())
-        one = pa.table({"id": pa.array([1], pa.int32())})
-        write_deltalake(address.uri("silver", "orders"), one, mode="overwrite", schema_mode="overwrite")
+        frame = pa.table({"id": pa.array([1], pa.int32())})
+        write_deltalake(address.uri("silver", "orders"), frame, mode="overwrite", schema_mode="overwrite")
         control.record_cut(Cut("silver", Lsn(0x300), None, {"orders": 2}))
 
         assert count(lake.table("silver.orders")) == 1, "silver alone is ahead"
         assert lake.at().commit_lsn == SECOND, "gold is not"
-        assert counted.collect() == [(2 * ROWS,)]
+        assert count_rows.collect() == [(2 * ROWS,)]
         assert count(newest) == count(now.table("silver.orders")) == 2 * ROWS
         assert lake.at("0/100").sql("SELECT count(*) FROM silver.orders").collect() == [(ROWS,)]
 
@@ -150,17 +150,17 @@ def test_a_statement_that_is_put_together_has_its_tables_and_arguments(lake: del
     text = "'SELECT count(*) FROM silver.' || 'orders WHERE id BETWEEN :low AND :high'"
     assert lake.sql(f"EXECUTE IMMEDIATE {text} USING 2 + 3 AS low, 10 AS high").collect() == [(6,)]
     lake.sql("DECLARE OR REPLACE id = 5")
-    found = lake.sql("EXECUTE IMMEDIATE 'SELECT count(*) FROM silver.orders WHERE id = ?' USING id")
+    counted_rows = lake.sql("EXECUTE IMMEDIATE 'SELECT count(*) FROM silver.orders WHERE id = ?' USING id")
     lake.sql("DROP TEMPORARY VARIABLE id")
-    assert found.collect() == [(1,)], "the variable, and not the column of its name"
+    assert counted_rows.collect() == [(1,)], "the variable, and not the column of its name"
 
 
 def test_each_view_names_a_version_so_that_spark_would_write_nothing(
     lake: deltasmelt.OpenLake,
 ) -> None:
-    shown = lake.at(FIRST)._sql
-    assert {layer for layer, _ in shown._known} == {"bronze", "silver", "gold", "control"}
-    assert all(" VERSION AS OF " in shown._view(table)[1] for table in shown._known)
+    lake_sql = lake.at(FIRST)._sql
+    assert {layer for layer, _ in lake_sql._known} == {"bronze", "silver", "gold", "control"}
+    assert all(" VERSION AS OF " in lake_sql._view(table)[1] for table in lake_sql._known)
 
 
 def test_what_cannot_be_found_is_said_before_spark_is_asked(
@@ -208,14 +208,14 @@ def test_a_comparison_that_the_command_would_refuse_is_refused_before_anything_i
 
 
 def test_bounds_of_a_comparison_are_said_in_plain_figures() -> None:
-    for given, said in (
+    for arguments, message in (
         ({"sample": 0}, "sample: 0 is not a number from 0.000001 to 1"),
         ({"connections": 65}, "max_connections: 65 is not a whole number from 1 to 64"),
         ({"rate": 0}, "rate: 0 is not a whole number, at least 1"),
     ):
         with pytest.raises(deltasmelt.ConfigurationError) as refused:
-            Load(**given)
-        assert str(refused.value).splitlines()[0] == said
+            Load(**arguments)
+        assert str(refused.value).splitlines()[0] == message
     for most in (Load(connections=64, rate=1, sample=1), Load(connections=1, sample=0.000001), Load()):
         assert most.connections in {64, 1, None}
 

@@ -49,12 +49,12 @@ print(SparkContext._active_spark_context)
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
     """Create a silver table with two versions, and a cut at the first version."""
-    with reading(spark), lake_in_catalog(spark, tmp_path_factory.mktemp("named")) as made:
+    with reading(spark), lake_in_catalog(spark, tmp_path_factory.mktemp("named")) as lake_made:
         spark.sql(f"CREATE TABLE {CATALOG}.silver.orders USING DELTA AS SELECT id FROM range(2)")
         spark.sql(f"INSERT INTO {CATALOG}.silver.orders SELECT id FROM range(2, 4)")
         moment = datetime(2026, 1, 1, 12, tzinfo=UTC)
-        ControlTables(made).record_cut(Cut("silver", FIRST, moment, {"orders": 0}))
-        yield made
+        ControlTables(lake_made).record_cut(Cut("silver", FIRST, moment, {"orders": 0}))
+        yield lake_made
 
 
 @pytest.fixture
@@ -84,15 +84,17 @@ def test_tables_and_status_are_read_in_the_session_that_is_there_and_it_stays_as
                 assert joined.collect() == [(1,)]
                 status = opened.status()
                 assert (status.lake, status.source_error is None) == (f"catalog {CATALOG}", False)
-                assert "catalog-session" not in {one.code for one in opened.check(offline=True)}
+                assert "catalog-session" not in {finding.code for finding in opened.check(offline=True)}
                 with opened._held.told():
                     control = ControlTables(opened.pipeline.lake_address())
                     control.record_cut(Cut("silver", SECOND, None, {"orders": 1}))
                 assert SparkSession.getActiveSession() is spark, "not the one beside it, which wrote"
             assert seen() == before
-            with deltasmelt.open(file) as again:
-                assert again.sql("SELECT count(*) FROM silver.orders CROSS JOIN mine").collect() == [(4,)]
-                assert again.at("0/1FF").commit_lsn == FIRST
+            with deltasmelt.open(file) as second_lake:
+                assert second_lake.sql("SELECT count(*) FROM silver.orders CROSS JOIN mine").collect() == [
+                    (4,)
+                ]
+                assert second_lake.at("0/1FF").commit_lsn == FIRST
     finally:
         spark.conf.set(OLD_VERSIONS, "false")
         spark.sql("DROP VIEW IF EXISTS mine")

@@ -74,16 +74,16 @@ def refusal(words: list[str], *, template: bool) -> str | None:
     command = ROOT_COMMAND.commands.get(words[0])
     if command is None:
         return f"no command {words[0]}"
-    rest = [word for word in words[1:] if word not in {"--help", "--debug"}]
+    arguments = [word for word in words[1:] if word not in {"--help", "--debug"}]
     if template:
-        known = {
+        options = {
             option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
         }
-        given = re.findall(r"(?<![\w-])--?[a-z][a-z-]*", " ".join(rest))
-        unknown = [option for option in given if option not in known]
+        options_given = re.findall(r"(?<![\w-])--?[a-z][a-z-]*", " ".join(arguments))
+        unknown = [option for option in options_given if option not in options]
         return f"no option {unknown[0]}" if unknown else None
     try:
-        command.make_context(words[0], list(rest))
+        command.make_context(words[0], list(arguments))
     except COMMAND_LINE_ERROR as error:  # the base class of all errors of a command line
         return str(error.format_message())
     return None
@@ -92,24 +92,24 @@ def refusal(words: list[str], *, template: bool) -> str | None:
 @pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_command_of_a_page_parses(path: Path) -> None:
     wrong = [
-        f"{block}: smelt {' '.join(words)}: {why}"
+        f"{block}: smelt {' '.join(words)}: {reason}"
         for block in blocks(path)
         for words in commands(block)
-        if (why := refusal(words, template="[" in " ".join(words) and "]" in " ".join(words)))
+        if (reason := refusal(words, template="[" in " ".join(words) and "]" in " ".join(words)))
     ]
     wrong += [
-        f"{path.name}:{line}: `smelt {' '.join(words)}`: {why}"
+        f"{path.name}:{line}: `smelt {' '.join(words)}`: {reason}"
         for line, words in spans(path)
-        if (why := refusal(words, template=True))
+        if (reason := refusal(words, template=True))
     ]
     assert wrong == []
 
 
 def test_commands_are_found_in_blocks_of_every_kind() -> None:
-    found = [words for block in ALL for words in commands(block)]
-    assert len(found) > 120
-    assert ["silver", "pipeline.yml", "--until-caught-up"] in found, "behind && in a crontab"
-    assert ["run", "pipeline.yml"] in found
+    command_lines = [words for block in ALL for words in commands(block)]
+    assert len(command_lines) > 120
+    assert ["silver", "pipeline.yml", "--until-caught-up"] in command_lines, "behind && in a crontab"
+    assert ["run", "pipeline.yml"] in command_lines
     assert refusal(["snapshto", "x"], template=True)
     assert refusal(["run", "pipeline.yml", "--until-done"], template=False)
     assert refusal(["preview", "pipeline.yml"], template=False)
@@ -158,8 +158,8 @@ def test_every_yaml_block_is_read_by_the_models(
     else:
         assert isinstance(value, dict), f"{name}: neither a pipeline file, nor a document, nor a suite"
         assert set(value) <= set(Pipeline.model_fields), name
-        rest = "".join(f"{key}: {default}\n" for key, default in MINIMAL.items() if key not in value)
-        file.write_text(text + rest, encoding="utf-8")
+        minimal_keys = "".join(f"{key}: {default}\n" for key, default in MINIMAL.items() if key not in value)
+        file.write_text(text + minimal_keys, encoding="utf-8")
         load_pipeline(file)
 
 
@@ -169,8 +169,20 @@ def test_every_python_block_compiles(block: Block) -> None:
 
 
 def test_every_language_of_a_block_is_checked_or_known() -> None:
-    known = {"yaml", "sql", "python", "json", "sh", "console", "ini", "text", "", "{toctree}", "{include}"}
-    assert {block.language for block in ALL} <= known
+    languages = {
+        "yaml",
+        "sql",
+        "python",
+        "json",
+        "sh",
+        "console",
+        "ini",
+        "text",
+        "",
+        "{toctree}",
+        "{include}",
+    }
+    assert {block.language for block in ALL} <= languages
 
 
 @pytest.mark.postgres

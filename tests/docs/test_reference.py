@@ -21,14 +21,14 @@ def test_a_key_without_a_meaning_is_noticed() -> None:
 
 
 def test_types_and_defaults_are_written_as_in_the_file() -> None:
-    found = {key: (kind, default) for key, kind, default in keys(Pipeline)}
-    assert found["bronze.flush_interval"] == ("duration", "`500ms`")
-    assert found["bronze.flush_bytes"] == ("size", "`64MB`")
-    assert found["source.slot"] == ("text", "required")
-    assert found["silver.deletes"] == ("`hard` `soft`", "`hard`")
-    assert found["source.tables"] == ("list", "`[public.*]`")
-    assert found["snapshot.workers"] == ("integer, at least 1, at most 64", "`4`")
-    assert "pipeline" in found
+    by_key = {key: (kind, default) for key, kind, default in keys(Pipeline)}
+    assert by_key["bronze.flush_interval"] == ("duration", "`500ms`")
+    assert by_key["bronze.flush_bytes"] == ("size", "`64MB`")
+    assert by_key["source.slot"] == ("text", "required")
+    assert by_key["silver.deletes"] == ("`hard` `soft`", "`hard`")
+    assert by_key["source.tables"] == ("list", "`[public.*]`")
+    assert by_key["snapshot.workers"] == ("integer, at least 1, at most 64", "`4`")
+    assert "pipeline" in by_key
 
 
 def test_every_table_has_its_columns_and_a_column_without_a_meaning_is_noticed() -> None:

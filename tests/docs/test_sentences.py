@@ -28,8 +28,8 @@ def sentences(text: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_sentence_of_a_page_is_long(path: Path) -> None:
-    found = sentences(path.read_text(encoding="utf-8"))
-    long = [text for text in found if sum(1 for word in text.split() if re.search(r"\w", word)) > LONGEST]
+    listed = sentences(path.read_text(encoding="utf-8"))
+    long = [text for text in listed if sum(1 for word in text.split() if re.search(r"\w", word)) > LONGEST]
     assert long == []
 
 

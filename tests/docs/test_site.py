@@ -81,8 +81,8 @@ def test_links_between_pages_stay_and_those_that_lead_out_are_named(offline: Any
 def test_every_page_is_in_a_list_of_the_index() -> None:
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     listed = {line for line in index.splitlines() if (DOCS / f"{line}.md").is_file()}
-    found = {str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.rglob("*.md")}
-    assert {name for name in found if not name.startswith("errors/")} - {"index"} == listed - {
+    names = {str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.rglob("*.md")}
+    assert {name for name in names if not name.startswith("errors/")} - {"index"} == listed - {
         "errors/README"
     }
 

@@ -27,9 +27,9 @@ def test_the_sql_of_the_tutorial_prepares_a_server_that_passes_its_check(
     role, owner = (f"{name}_{uuid.uuid4().hex[:8]}" for name in ("smelt", "app"))
     name = str(conninfo_to_dict(database)["dbname"])
     text = "".join(block.text for block in blocks(TUTORIAL) if block.language == "sql")
-    for word, here in (("smelt", role), ("app", owner), ("shop", f'"{name}"')):
-        text = re.sub(rf"\b{word}\b", here, text)
-    statements = [each.strip() for each in text.split(";") if each.strip()]
+    for word, replacement in (("smelt", role), ("app", owner), ("shop", f'"{name}"')):
+        text = re.sub(rf"\b{word}\b", replacement, text)
+    statements = [part.strip() for part in text.split(";") if part.strip()]
     assert len(statements) == 7
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(
@@ -42,13 +42,13 @@ def test_the_sql_of_the_tutorial_prepares_a_server_that_passes_its_check(
                 connection.execute(statement.encode())
     monkeypatch.setenv("PGPASSWORD", "choose-one")
     try:
-        done = [
+        processes = [
             smelt_here("init", "--dsn", make_conninfo(database, user=role), folder=tmp_path),
             smelt_here("check", "pipeline.yml", folder=tmp_path),
         ]
     finally:
         with psycopg.connect(database, autocommit=True) as connection:
             connection.execute(f"DROP OWNED BY {role}, {owner}; DROP ROLE {role}, {owner}".encode())
-    assert [one.returncode for one in done] == [0, 0]
-    assert "error:" not in "".join(one.stdout + one.stderr for one in done)
+    assert [process.returncode for process in processes] == [0, 0]
+    assert "error:" not in "".join(process.stdout + process.stderr for process in processes)
     assert (tmp_path / "documents" / "customer.yml").is_file()

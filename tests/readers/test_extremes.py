@@ -36,11 +36,14 @@ def test_every_value_of_every_type_is_read_by_other_readers(
     path = lake.uri(layer, "extremes")
     expected = plain_rows(pa.table(spark.sql(f"SELECT * FROM {lake.sql(layer, 'extremes')}").toArrow()))
     assert len(expected) == OWN_ROWS
-    assert {row["at"] for row in expected} == {None, *(f"{microseconds(one)} us UTC" for one in MOMENTS)}
+    assert {row["at"] for row in expected} == {
+        None,
+        *(f"{microseconds(moment)} us UTC" for moment in MOMENTS),
+    }
     for reader in (by_datafusion, by_files):
-        assert compared(reader, path, expected, [microseconds(one) for one in MOMENTS]) == [], reader
+        assert compared(reader, path, expected, [microseconds(moment) for moment in MOMENTS]) == [], reader
     schemas = [pq.ParquetFile(file).schema for file in DeltaTable(path).file_uris()]
-    types = {one.column(at).physical_type for one in schemas for at in range(len(one))}
+    types = {schema.column(at).physical_type for schema in schemas for at in range(len(schema))}
     assert "INT64" in types
     assert "INT96" not in types
 

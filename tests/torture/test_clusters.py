@@ -79,10 +79,10 @@ def fingerprint_here(pipeline: Path, table: str, cells: str) -> list[str]:
     """Return the number of rows in silver and the sum of their hashes."""
     number = f"CAST(conv(substr(md5({cells}), 1, 8), 16, 10) AS BIGINT)"
     query = f"SELECT CAST(count(*) AS STRING) AS n, CAST(sum({number}) AS STRING) AS h FROM silver.{table}"
-    with Command("sql", pipeline, query, "--output", "json", folder=pipeline.parent) as asked:
-        assert asked.wait() == 0, asked.text()
-        output = re.search(r"\{.*\}", asked.text())
-        assert output, asked.text()
+    with Command("sql", pipeline, query, "--output", "json", folder=pipeline.parent) as command:
+        assert command.wait() == 0, command.text()
+        output = re.search(r"\{.*\}", command.text())
+        assert output, command.text()
         return list(json.loads(output[0]).values())
 
 

@@ -85,8 +85,8 @@ def test_the_wheel_alone_then_its_extras_then_the_demo(bare: Path, database: str
     assert "remedy: pip install 'deltasmelt[spark]'" in without.stderr
 
     install(bare, "deltasmelt[demo]")  # as the remedies say it; the installed wheel gets its extras
-    shown = done(smelt, "demo", "--seconds", "5", "--folder", "demo", folder=tmp_path)
-    assert "equal" in shown
+    output = done(smelt, "demo", "--seconds", "5", "--folder", "demo", folder=tmp_path)
+    assert "equal" in output
     assert (tmp_path / "demo" / "lake").is_dir()
     code = (
         "import deltasmelt\n"
@@ -94,4 +94,4 @@ def test_the_wheel_alone_then_its_extras_then_the_demo(bare: Path, database: str
         "    print(lake.table('silver.orders').count() > 0, lake.at().commit_lsn > 0)"
     )
     assert "True True" in done(bare / "python", "-c", code, folder=tmp_path), "in a session of its own"
-    assert "error:" not in shown
+    assert "error:" not in output

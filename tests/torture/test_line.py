@@ -93,10 +93,10 @@ def wait_for_copy(running: Running, seconds: float = 20.0) -> None:
 
 
 def errors_ever(lake_path: str) -> set[str]:
-    where = f"{lake_path}/control/errors"
-    if not DeltaTable.is_deltatable(where):
+    place = f"{lake_path}/control/errors"
+    if not DeltaTable.is_deltatable(place):
         return set()
-    return set(DeltaTable(where).to_pyarrow_table()["code"].to_pylist())
+    return set(DeltaTable(place).to_pyarrow_table()["code"].to_pylist())
 
 
 def assert_healed(source: SourceSettings, lake_path: str, *codes: str) -> None:
@@ -106,9 +106,9 @@ def assert_healed(source: SourceSettings, lake_path: str, *codes: str) -> None:
     """
     read_all(source, lake_path)
     assert ControlTables(Lake(lake_path)).open_errors() == []
-    said = errors_ever(lake_path)
-    assert said <= set(codes)
-    assert bool(said) == bool(codes)
+    errors = errors_ever(lake_path)
+    assert errors <= set(codes)
+    assert bool(errors) == bool(codes)
     assert_each_change_once(bronze_rows(lake_path))
     assert_bronze_equals_source(source, lake_path, "public.items")
 

@@ -123,8 +123,8 @@ def test_a_log_of_ten_thousand_entries_is_read_whole(tmp_path: Path) -> None:
         start = time.monotonic()
         table = delta.open_existing(root)
         assert table.version() == ENTRIES - 1
-        found = {name: transaction_version(table, f"app {name}") for name in range(7)}
-        assert found == {name: max(range(name, ENTRIES, 7)) for name in range(7)}
+        versions = {name: transaction_version(table, f"app {name}") for name in range(7)}
+        assert versions == {name: max(range(name, ENTRIES, 7)) for name in range(7)}
         assert time.monotonic() - start < 600
 
 
@@ -157,9 +157,9 @@ def test_the_reader_fills_a_lake_in_azure_s_store(
         changes(source, rng)
         smelt(tmp_path, "bronze", file, "--until-caught-up")
         parsed = json.loads(smelt(tmp_path, "status", file, "--output", "json"))
-        assert {one["name"] for one in parsed["tables"]} == {"public.customers", "public.orders"}
+        assert {table["name"] for table in parsed["tables"]} == {"public.customers", "public.orders"}
         rows = DeltaTable(f"{root}/bronze/changes").to_pyarrow_table(columns=["op", "table_name"]).to_pylist()
-        loaded = sum(one["op"] == "snapshot" and one["table_name"] == "orders" for one in rows)
-        deleted = sum(one["op"] == "delete" for one in rows)
+        loaded = sum(row["op"] == "snapshot" and row["table_name"] == "orders" for row in rows)
+        deleted = sum(row["op"] == "delete" for row in rows)
         assert loaded == 3000
         assert 3000 + 2 - deleted == fetch(source, "SELECT count(*) FROM orders")

@@ -102,11 +102,11 @@ def test_what_postgresqls_own_tests_leave_is_in_silver_or_has_its_error(
         flow.note_tables("regress")
         assert len(flow.tables) > 1
         cut = flow.carry()
-        found = {str(table): flow.difference(table, cut) for table in flow.tables}
+        texts = {str(table): flow.difference(table, cut) for table in flow.tables}
     finally:
         flow.silver.close()
         flow.connection.close()
     errors = {error.name: error for error in flow.control.open_errors()}
-    assert {name: text for name, text in found.items() if text and name not in errors} == {}
+    assert {name: text for name, text in texts.items() if text and name not in errors} == {}
     assert {name: error.message for name, error in errors.items() if error.code in _UNKNOWN} == {}
     assert all(error.remedy for error in errors.values())

@@ -201,13 +201,13 @@ def test_a_publication_that_may_not_be_changed_is_an_error_with_the_sql_and_heal
 ) -> None:
     execute(source, *SCHEMA)
     read_all(source, lake_path)
-    kept = source.model_copy(update={"manage": False})
+    unmanaged = source.model_copy(update={"manage": False})
     execute(source, "ALTER PUBLICATION smelt SET (publish = 'insert')", *UNSEEN)
     with pytest.raises(DefiniteError, match=r"ALTER PUBLICATION .* SET \(publish = ") as caught:
-        read_all(kept, lake_path)
+        read_all(unmanaged, lake_path)
     assert caught.value.code == "publication-incomplete"
     execute(source, "ALTER PUBLICATION smelt SET (publish = 'insert, update, delete, truncate')")
-    read_all(kept, lake_path)
+    read_all(unmanaged, lake_path)
     assert snapshots(lake_path, "items") == 2
     assert_whole(source, lake_path)
 
@@ -217,9 +217,9 @@ def test_a_table_taken_out_of_a_publication_that_is_not_ours_to_change_stops_alo
 ) -> None:
     execute(source, *SCHEMA)
     read_all(source, lake_path)
-    kept = source.model_copy(update={"manage": False})
+    unmanaged = source.model_copy(update={"manage": False})
     control = ControlTables(Lake(lake_path))
-    with Running(kept, lake_path) as running:
+    with Running(unmanaged, lake_path) as running:
         execute(source, "ALTER PUBLICATION smelt DROP TABLE items", *UNSEEN)
         wait_for(lambda: running.error is not None or control.open_errors() != [])
         [error] = control.open_errors()
@@ -231,7 +231,7 @@ def test_a_table_taken_out_of_a_publication_that_is_not_ours_to_change_stops_alo
         wait_for(lambda: running.error is not None or control.open_errors() == [])
         execute(source, "INSERT INTO items VALUES (9, 'after')")
         assert running.error is None
-    read_all(kept, lake_path)
+    read_all(unmanaged, lake_path)
     assert snapshots(lake_path, "others") == 1
     assert_whole(source, lake_path)
 
@@ -246,8 +246,8 @@ def test_a_start_with_a_table_missing_in_the_publication_carries_the_others(
         "CREATE PUBLICATION smelt FOR TABLE others, parts",
         f"SELECT pg_create_logical_replication_slot('{source.slot}', 'pgoutput')",
     )
-    kept = source.model_copy(update={"manage": False})
-    read_all(kept, lake_path)
+    unmanaged = source.model_copy(update={"manage": False})
+    read_all(unmanaged, lake_path)
     errors = {(error.name, error.code) for error in ControlTables(Lake(lake_path)).open_errors()}
     assert errors == {
         ("public.items", "table-not-published"),
@@ -259,6 +259,6 @@ def test_a_start_with_a_table_missing_in_the_publication_carries_the_others(
         "ALTER PUBLICATION smelt ADD TABLE ONLY items",
         "ALTER PUBLICATION smelt SET (publish_via_partition_root = true)",
     )
-    read_all(kept, lake_path)
+    read_all(unmanaged, lake_path)
     assert ControlTables(Lake(lake_path)).open_errors() == []
     assert_whole(source, lake_path)

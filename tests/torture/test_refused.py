@@ -69,8 +69,8 @@ def test_a_password_that_is_changed_and_changed_back_is_waited_for(
         execute(admin, "INSERT INTO items VALUES (2, 'meanwhile')")
 
         def waits() -> bool:
-            told = running.reader.progress.read()
-            return told["phase"] == "waiting" and "rejected the password" in told["said"]
+            progress = running.reader.progress.read()
+            return progress["phase"] == "waiting" and "rejected the password" in progress["said"]
 
         wait_for(waits)  # copies may be refused first, while the stream's line is only lost
         assert running.error is None

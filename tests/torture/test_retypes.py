@@ -34,12 +34,12 @@ def test_every_retype_ends_with_silver_as_the_source(
 ) -> None:
     flow = Flow(spark, database, Lake(path=str(tmp_path / "lake")))
     flow.connection.execute(SCHEMA)
-    known = kinds(flow.connection)
-    taken = pairs(flow.connection, known)
-    assert sum(map(len, taken.values())) > 1500
+    all_kinds = kinds(flow.connection)
+    chosen = pairs(flow.connection, all_kinds)
+    assert sum(map(len, chosen.values())) > 1500
     if not every:
-        taken = one_of_each_class({kind.name: kind.type for kind in known}, taken)
-    columns = {before: lasting(flow.connection, before, afters) for before, afters in taken.items()}
+        chosen = one_of_each_class({kind.name: kind.type for kind in all_kinds}, chosen)
+    columns = {before: lasting(flow.connection, before, afters) for before, afters in chosen.items()}
     for at, (before, values) in enumerate(columns.items()):
         make(flow, f"t{at}", before, values)
     flow.play(["CREATE TABLE calm (id int PRIMARY KEY, a int)", "INSERT INTO calm VALUES (1, 1)"])
@@ -57,16 +57,16 @@ def test_every_retype_ends_with_silver_as_the_source(
 
 def one_of_each_class(types: Mapping[str, PgType], taken: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """Return one pair per class: pairs differ in silver's type before or after, or in the need for a copy."""
-    found: dict[str, list[str]] = {}
-    seen = set()
+    chosen: dict[str, list[str]] = {}
+    classes = set()
     for before, afters in taken.items():
         for after in afters:
             then, now = types[before], types[after]
             class_ = (reading(then).ddl, reading(now).ddl, same_text(then, now), then.oid == now.oid)
-            if class_ not in seen:
-                seen.add(class_)
-                found.setdefault(before, []).append(after)
-    return found
+            if class_ not in classes:
+                classes.add(class_)
+                chosen.setdefault(before, []).append(after)
+    return chosen
 
 
 def make(flow: Flow, name: str, before: str, values: Mapping[str, Sequence[str]]) -> None:

@@ -37,7 +37,7 @@ def rentals(database: str, tmp_path: Path) -> Path:
     source = SourceSettings(dsn=SecretStr(database), slot="s", publication="p")
     with connect(source) as connection:
         described = read_catalog(connection, source).described
-    for draft in propose(replace(each, rows=0) for each in described).drafts:
+    for draft in propose(replace(table, rows=0) for table in described).drafts:
         (tmp_path / "documents" / f"{draft.name}.yml").write_text(draft_text(draft))
     with file.open("a") as text:
         text.write("spark: {spark.driver.memory: 2g}\n")

@@ -126,10 +126,10 @@ def test_who_starts_over_gives_up_at_once_when_it_is_stopped(
             start_over(patient, Lake(lake_path), "shop", anew=True, stop=stop)
         failed.set()
 
-    with session(source) as other, closing(ReplicationStream(source, application_name="other")) as reader:
+    with session(source) as second, closing(ReplicationStream(source, application_name="other")) as reader:
         if waits == "for a lock":
-            other.autocommit = False
-            other.execute("LOCK TABLE pg_publication_rel IN ACCESS EXCLUSIVE MODE")
+            second.autocommit = False
+            second.execute("LOCK TABLE pg_publication_rel IN ACCESS EXCLUSIVE MODE")
         else:
             reader.start(Lsn(0))
         thread = threading.Thread(target=run, daemon=True)

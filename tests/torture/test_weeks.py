@@ -66,22 +66,22 @@ def older(world: World) -> None:
 
 def kept(world: World) -> dict[str, int]:
     """Count the stored data: versions that cuts pin, files, log entries, rows of control tables."""
-    found = {}
+    counts = {}
     layers: tuple[Layer, ...] = ("silver", "gold")
     for layer in layers:
         names = world.control.names(layer)
-        found[f"tables of {layer}"] = len(names)
+        counts[f"tables of {layer}"] = len(names)
         for name in names:
             uri, oldest = world.lake.uri(layer, name), world.control.oldest_version(layer, name)
             assert oldest is not None
-            found[f"versions of {layer}.{name}"] = DeltaTable(uri).version() - oldest
-            found[f"files of {layer}.{name}"] = len(DeltaTable(uri).file_uris())
-            found[f"log of {layer}.{name}"] = len(list(Path(uri, "_delta_log").glob("*.json")))
+            counts[f"versions of {layer}.{name}"] = DeltaTable(uri).version() - oldest
+            counts[f"files of {layer}.{name}"] = len(DeltaTable(uri).file_uris())
+            counts[f"log of {layer}.{name}"] = len(list(Path(uri, "_delta_log").glob("*.json")))
     for table in ("cuts", "runs", "errors"):
         uri = world.lake.uri("control", table)
-        found[f"control.{table}"] = DeltaTable(uri).to_pyarrow_table().num_rows
-        found[f"files of control.{table}"] = len(DeltaTable(uri).file_uris())
-    return found
+        counts[f"control.{table}"] = DeltaTable(uri).to_pyarrow_table().num_rows
+        counts[f"files of control.{table}"] = len(DeltaTable(uri).file_uris())
+    return counts
 
 
 def turn(world: World, day: int, number: int) -> None:
@@ -114,29 +114,33 @@ def test_nothing_grows_after_the_first_week(spark: SparkSession, tmp_path: Path)
     world.define([BUSY, QUIET, FAILING])
     upkeep = Maintenance(spark, world.lake, world.control, retention=2 * DAY, documents=True)
     effects: Counter[Effect] = Counter()
-    seconds, done, counts = [], [], []
+    seconds, results, counts = [], [], []
 
     def count(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
         effects[door] += "bronze/relations" not in where  # whose small files the reader joins
         return effect()
 
     for day in range(DAYS):
-        begun, before = time.monotonic(), effects.total()
+        start, before = time.monotonic(), effects.total()
         with guarded(count):
             for number in range(2):
                 turn(world, day, number)
-        seconds.append(time.monotonic() - begun)
-        done.append(effects.total() - before)
+        seconds.append(time.monotonic() - start)
+        results.append(effects.total() - before)
         older(world)
         assert list(upkeep.all_tables())
         assert not upkeep.failed
         counts.append(kept(world))
     logs = {name: number for name, number in counts[-1].items() if name.startswith("log")}
-    others = {name: number for name, number in counts[-1].items() if name not in logs and "day_" not in name}
-    week = {name: max(one.get(name, 0) for one in counts[:WEEK]) for name in others}
-    assert not {name: (week[name], number) for name, number in others.items() if number > week[name] + 2}
+    other_counts = {
+        name: number for name, number in counts[-1].items() if name not in logs and "day_" not in name
+    }
+    week = {name: max(day_counts.get(name, 0) for day_counts in counts[:WEEK]) for name in other_counts}
+    assert not {
+        name: (week[name], number) for name, number in other_counts.items() if number > week[name] + 2
+    }
     # What a failing document is looked at depends on its pauses, and so on the clock.
-    assert median(done[-WEEK:]) < 1.15 * median(done[:WEEK]), done
+    assert median(results[-WEEK:]) < 1.15 * median(results[:WEEK]), results
     assert median(seconds[-WEEK:]) < 2 * median(seconds[:WEEK]), seconds
     # A log is cut off before a checkpoint, of which each 50th version has one.
     assert max(logs.values()) < 60, logs
