@@ -235,8 +235,8 @@ class Stages:
         """Return a temporary failure as its error; None for another failure, or a Spark without an answer."""
         if isinstance(error, SmeltError):
             return error if isinstance(error, TransientError) else None
-        found = outage(error, self._lake)
-        return found if found is not None and answers(self._spark, after=error) else None
+        failure = outage(error, self._lake)
+        return failure if failure is not None and answers(self._spark, after=error) else None
 
     def cycle(self, *, at_once: bool = True) -> bool:
         """Fold new changes into silver, then build gold; return whether any layer moved.

@@ -174,7 +174,7 @@ def beside_a_copy(folder: Path, rows: int) -> None:
         f"cycles over 5 small tables: alone {calm:.2f} s (longest {max(alone):.2f}); while {rows:,} rows are "
         f"taken again {busy:.2f} s, {busy / calm:.2f} times, the first one {beside[0] / calm:.2f} times, the "
         f"longest {max(beside) / calm:.2f} times ({len(beside)} cycles in {lasted:.0f} s: "
-        f"{', '.join(f'{one:.1f}' for one in beside)} s); the one that has the table {last:.2f} s"
+        f"{', '.join(f'{value:.1f}' for value in beside)} s); the one that has the table {last:.2f} s"
     )
 
 

@@ -177,8 +177,8 @@ def test_a_statement_may_begin_with_a_comment(tmp_path: Path) -> None:
     for comment in ("-- all orders", "--\n", "--all: orders\n-- of = today"):
         assert smelt_here("sql", file, comment, folder=tmp_path).stderr.strip() == "SQL: no statement"
     for option in ("--orders", "--ordered=2"):
-        process = smelt_here("sql", file, option, folder=tmp_path).stderr
-        assert f"No such option: {option.partition('=')[0]}" in process
+        output = smelt_here("sql", file, option, folder=tmp_path).stderr
+        assert f"No such option: {option.partition('=')[0]}" in output
 
 
 def test_a_server_that_is_down_is_told_with_its_address_and_without_the_password(tmp_path: Path) -> None:

@@ -127,8 +127,8 @@ def commands() -> Iterator[list[str]]:
         for option in options:
             if option.required:
                 words += [option.opts[0], _WORDS[option.name]]
-        switches = [one for one in options if one.is_flag and one.name not in _ENDLESS]
-        ends = [one.opts[0] for one in switches if one.name == "until_caught_up"]
+        switches = [param for param in options if param.is_flag and param.name not in _ENDLESS]
+        ends = [param.opts[0] for param in switches if param.name == "until_caught_up"]
         yield [name, *words, *ends]
         for switch in switches:
             for flag in (*switch.opts, *switch.secondary_opts):
@@ -136,7 +136,7 @@ def commands() -> Iterator[list[str]]:
                     continue
                 with_all = [word for word in words if not (flag == "--all" and word == _WORDS["tables"])]
                 yield [name, *with_all, *ends, flag]
-        repeatable = [one for one in options if one.name in {"table", "document"}]
+        repeatable = [param for param in options if param.name in {"table", "document"}]
         for option in repeatable:
             yield [name, *words, *ends, option.opts[0], _WORDS[option.name]]
 

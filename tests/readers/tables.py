@@ -107,12 +107,12 @@ def _expected(spark: SparkSession, lake: Lake, layer: Layer, name: str) -> dict[
     frame = spark.sql(f"SELECT * FROM {lake.sql(layer, name)}")
     left_out = [field.name for field in frame.schema if field.dataType.simpleString() == "variant"]
     rows = plain_rows(pa.table(frame.drop(*left_out).toArrow()))
-    asked = (
+    since = (
         [microseconds(moment) - 1 for moment in MOMENTS]
         if "at" in frame.columns and name not in CASES
         else []
     )
-    return {"path": lake.uri(layer, name), "rows": rows, "moments": asked, "left_out": left_out}
+    return {"path": lake.uri(layer, name), "rows": rows, "moments": since, "left_out": left_out}
 
 
 def _shape(name: str, column: tuple[str, PgType] | None) -> SilverTable:

@@ -60,9 +60,9 @@ def changes(source: SourceSettings, rng: random.Random) -> None:
 
 
 def equal(folder: Path, file: Path) -> None:
-    process = smelt(folder, "verify", file)
-    assert "silver.orders: equal to PostgreSQL" in process
-    assert "gold.customer: equal to a full rebuild" in process
+    output = smelt(folder, "verify", file)
+    assert "silver.orders: equal to PostgreSQL" in output
+    assert "gold.customer: equal to a full rebuild" in output
 
 
 def test_a_pipeline_is_killed_again_and_again(database: str, tmp_path: Path) -> None:

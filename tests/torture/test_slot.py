@@ -170,7 +170,7 @@ def test_a_slot_that_the_server_gave_up_is_named_with_the_setting_to_raise(
     "how", ["dropped", *(pytest.param(how, marks=LONG) for how in ("recreated", "advanced"))]
 )
 @pytest.mark.parametrize(
-    "point", ["slot-made", *(pytest.param(one, marks=LONG) for one in ("slot-dropped", "started-over"))]
+    "point", ["slot-made", *(pytest.param(point, marks=LONG) for point in ("slot-dropped", "started-over"))]
 )
 def test_the_remedy_killed_at_any_step_leaves_the_old_error_or_a_complete_request(
     source: SourceSettings, lake_path: str, how: str, point: str

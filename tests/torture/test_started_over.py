@@ -97,7 +97,10 @@ def test_a_transaction_that_keeps_the_new_slot_from_being_made_is_waited_for(
 
 @pytest.mark.parametrize(
     "point",
-    ["slot-dropped", *(pytest.param(each, marks=LONG) for each in ("given-up", "slot-made", "started-over"))],
+    [
+        "slot-dropped",
+        *(pytest.param(point, marks=LONG) for point in ("given-up", "slot-made", "started-over")),
+    ],
 )
 def test_a_reader_killed_while_it_starts_over_does_so_at_its_next_start(
     source: SourceSettings, lake_path: str, point: str

@@ -120,9 +120,9 @@ def test_who_reads_a_table_before_its_writer_sees_what_comes_in_the_place_of_a_t
     ControlTables(lake).open_error(OpenError("table", "b", "some-code", "said", None))
     open_sink(lake_path).add_relations([shape(200, "id", "a")])
     assert [error.name for error in read.open_errors()] == ["a", "b"]
-    assert [each.from_lsn for each in watch.read()] == [100, 200]
+    assert [version.from_lsn for version in watch.read()] == [100, 200]
     read.close_errors("table", "b")
-    assert [each.name for each in ControlTables(lake).open_errors()] == ["a"]
+    assert [error.name for error in ControlTables(lake).open_errors()] == ["a"]
 
 
 @pytest.mark.parametrize("tear", [in_pages(0), in_pages(50), bytes_of_zero, lambda whole: whole[:-10]])

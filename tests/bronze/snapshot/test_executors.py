@@ -257,24 +257,24 @@ def test_an_executor_that_was_not_examined_fails_the_table_it_was_given_and_no_o
                     return super().run(partial(copy_ranges, replace(task, versions={"pyarrow": "1.0"})))
                 case "c":
                     dsn = SecretStr("host=127.0.0.1 sslcert=/nowhere/cert")
-                    given = SourceSettings(dsn=dsn, slot="s", publication="p")
-                    return super().run(partial(copy_ranges, replace(task, source=given)))
+                    settings = SourceSettings(dsn=dsn, slot="s", publication="p")
+                    return super().run(partial(copy_ranges, replace(task, source=settings)))
                 case "d":
-                    said = super().run(work)
-                    for name in [part["path"] for one in results_of(said) for part in one.parts]:
+                    answer = super().run(work)
+                    for name in [part["path"] for result in results_of(answer) for part in result.parts]:
                         Path(lake_path, "bronze", "changes", name).unlink()
-                    return said
+                    return answer
                 case _:
                     return super().run(work)
 
     outcome = take(source, lake_path, settings=SMALL, executors=OneOfThem().ready)
     assert [table.name for table in outcome.taken] == ["e"]
-    said = {error.table.name: error.message for error in outcome.failed}
+    messages = {error.table.name: error.message for error in outcome.failed}
     assert {error.code for error in outcome.failed} == {"executors-unfit"}
-    assert "No module named 'bronze'" in said["a"]
-    assert f"the executor {socket.gethostname()} has pyarrow" in said["b"]
-    assert "/nowhere/cert (source.sslcert)" in said["c"]
-    assert "is not there for the reader" in said["d"]
+    assert "No module named 'bronze'" in messages["a"]
+    assert f"the executor {socket.gethostname()} has pyarrow" in messages["b"]
+    assert "/nowhere/cert (source.sslcert)" in messages["c"]
+    assert "is not there for the reader" in messages["d"]
     assert_bronze_equals_source(source, lake_path, "public.e")
     assert_no_stray(lake_path)
 
@@ -408,10 +408,10 @@ def test_what_keeps_executors_from_copying_is_said_before_anything_is_locked(
 
     class OtherMachine(Here):
         def run(self, work: Callable[[], str]) -> str:
-            said = super().run(work)
+            answer = super().run(work)
             for file in (tmp_path / "lake").iterdir():
                 file.unlink()
-            return said
+            return answer
 
     def refused(executors: Here, given: SourceSettings) -> SmeltError:
         with pytest.raises(SmeltError) as caught:

@@ -143,7 +143,7 @@ def test_texts_are_converted_as_the_server_does_and_check_tells_of_the_encoding(
         reported = [
             finding for finding in inspect(connection, source) if finding.subject == "server_encoding"
         ]
-    assert [(each.level, each.code) for each in reported] == [("warning", "encoding-not-utf8")]
+    assert [(finding.level, finding.code) for finding in reported] == [("warning", "encoding-not-utf8")]
     assert name in reported[0].message
 
 

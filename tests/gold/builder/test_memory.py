@@ -190,11 +190,11 @@ def sized(
 
 def test_documents_that_are_not_built_now_stay_as_large_as_they_were() -> None:
     machine = Machine(2 * GB, 2)
-    for known, told in ((50 * MB, 50 * MB), (10, 1000), (None, None)):
+    for bound, expected in ((50 * MB, 50 * MB), (10, 1000), (None, None)):
         sizing = _Weighing(machine, machine.room + 1)
-        assert sized(sizing, known, 10**7) == told
+        assert sized(sizing, bound, 10**7) == expected
         assert sizing.weighed == ["fans", "all", "some"]
-        assert sized(sizing, known, 10**7) == told
+        assert sized(sizing, bound, 10**7) == expected
         assert sizing.weighed[3:] == ["fans", "some"], "all of them only once, where they really are large"
 
 

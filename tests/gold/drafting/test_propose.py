@@ -564,7 +564,9 @@ def test_every_draft_of_any_schema_is_a_valid_document_that_holds_its_roots_colu
         tree = tree_of(draft, tables)
         expressions = {tree_field.expression for tree_field in tree.fields if isinstance(tree_field, Value)}
         expected = {
-            column(each.name) for each in by_name[draft.root].table.columns if each.spark_type != "BINARY"
+            column(source_column.name)
+            for source_column in by_name[draft.root].table.columns
+            if source_column.spark_type != "BINARY"
         }
         expected -= {column(name) for name, _ in draft.omitted}
         assert expressions == expected

@@ -358,8 +358,8 @@ _ORDER: Final = "silver holds it as text, which has another order than PostgreSQ
         ("{many: public.item, on: {txt: u}, values: id}", "no equality of text and uuid"),
         ("{many: public.item, on: {txt: m}, values: id}", "no equality of text and mood"),
         *(
-            (f'{{many: public.item, {_ON}, values: id, where: "{where}"}}', said)
-            for where, said in (
+            (f'{{many: public.item, {_ON}, values: id, where: "{condition}"}}', said)
+            for condition, said in (
                 ("e = 'x'", "compare lower(…)"),
                 ("e like 'x%'", "matches in any case"),
                 ("array_contains(array(e), 'x')", "compare lower(…)"),

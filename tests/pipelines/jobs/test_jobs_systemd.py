@@ -48,18 +48,18 @@ SHARED = FOLDER / "deltasmelt-.service.d" / "common.conf"
 
 def read(name: str) -> dict[str, dict[str, list[str]]]:
     """Return a unit, with the additions from the shared folder for units of its prefix."""
-    found: dict[str, dict[str, list[str]]] = {"Unit": defaultdict(list)}
+    sections: dict[str, dict[str, list[str]]] = {"Unit": defaultdict(list)}
     text = (FOLDER / name).read_text()
     if name.startswith("deltasmelt-") and name.endswith(".service"):
         text += SHARED.read_text()
     for line in text.splitlines():
         if match := re.fullmatch(r"\[(\w+)\]", line):
-            section = found.setdefault(match[1], defaultdict(list))
+            section = sections.setdefault(match[1], defaultdict(list))
         elif line and not line.startswith("#"):
             key, equals, value = line.partition("=")
             assert equals, line
             section[key].append(value)
-    return found
+    return sections
 
 
 UNITS = sorted(path.name for path in FOLDER.iterdir() if path.is_file())
@@ -90,22 +90,22 @@ def test_systemd_itself_finds_nothing_to_say(tmp_path: Path) -> None:
     shutil.copytree(SHARED.parent, tmp_path / SHARED.parent.name)
     if program is not None:
         command = [program, "verify", "--man=no", *(str(tmp_path / name) for name in UNITS)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        ours = [line for line in (done.stdout + done.stderr).splitlines() if "smelt" in line]
+        process = subprocess.run(command, capture_output=True, text=True, check=False)
+        ours = [line for line in (process.stdout + process.stderr).splitlines() if "smelt" in line]
         assert ours == []
 
 
 def commands(name: str) -> list[str]:
     service = read(name)["Service"]
-    found = []
+    listed = []
     for line in service["ExecStart"]:
         program, *words = shlex.split(line)
         assert program == SMELT
         command, params = parsed(words)
         assert str(params["file"]) == "/etc/deltasmelt/pipeline.yml"
         assert params.get("until_caught_up") in {None, command != "bronze"}
-        found.append(command)
-    return found
+        listed.append(command)
+    return listed
 
 
 def test_each_service_calls_commands_that_parse() -> None:
@@ -130,35 +130,33 @@ def test_the_reader_is_started_again_unless_its_command_line_is_wrong() -> None:
 
 def test_the_connection_string_of_unit_and_page_verifies_the_server_against_a_file() -> None:
     texts = [(FOLDER / "deltasmelt-reader.service").read_text(), PAGE]
-    found = [
-        line for text in texts for line in re.findall(r"^(?:#\s+)?SMELT_DSN='(.+)'$", text, re.MULTILINE)
-    ]
-    assert len(found) == 2
-    for dsn in found:
-        given = conninfo_to_dict(dsn)
-        assert (given["sslmode"], given["sslrootcert"]) == ("verify-full", "/etc/deltasmelt/ca.pem")
+    dsns = [line for text in texts for line in re.findall(r"^(?:#\s+)?SMELT_DSN='(.+)'$", text, re.MULTILINE)]
+    assert len(dsns) == 2
+    for dsn in dsns:
+        parameters = conninfo_to_dict(dsn)
+        assert (parameters["sslmode"], parameters["sslrootcert"]) == ("verify-full", "/etc/deltasmelt/ca.pem")
 
 
 def test_the_drop_in_for_spark_gives_the_reader_what_the_stages_have() -> None:
     block = re.search(r"```ini\n\[Service\]\n(.*?)```", PAGE, re.DOTALL)
     assert block is not None
-    given = dict(line.split("=", 1) for line in block[1].splitlines())
-    assert set(given) <= KNOWN["Service"]
+    settings = dict(line.split("=", 1) for line in block[1].splitlines())
+    assert set(settings) <= KNOWN["Service"]
     stages = read("deltasmelt-silver.service")["Service"]
-    assert [given["MemoryMax"]] == stages["MemoryMax"]
+    assert [settings["MemoryMax"]] == stages["MemoryMax"]
     reader = read("deltasmelt-reader.service")["Service"]
     assert {key for key in ("MemoryDenyWriteExecute", "MemoryHigh") if reader[key] != stages.get(key)} < set(
-        given
+        settings
     )
 
 
 def test_gold_follows_silver_whose_exit_code_3_somebody_hears_of() -> None:
     """systemd 252 behaved so with a substitute for `smelt`: failure, mail, and then gold."""
     for first, second in (("silver", "gold"), ("maintain", "quality")):
-        one, other = (read(f"deltasmelt-{name}.service") for name in (first, second))
-        wanted = one["Unit"]["Wants"]
-        assert f"deltasmelt-{second}.service" in wanted, "not Requires: it starts after a failure"
-        assert f"deltasmelt-{first}.service" in other["Unit"]["After"]
+        first_unit, second_unit = (read(f"deltasmelt-{name}.service") for name in (first, second))
+        unit_wants = first_unit["Unit"]["Wants"]
+        assert f"deltasmelt-{second}.service" in unit_wants, "not Requires: it starts after a failure"
+        assert f"deltasmelt-{first}.service" in second_unit["Unit"]["After"]
     for name in SERVICES:
         unit = read(name)
         assert unit["Unit"]["OnFailure"] == ["smelt-failed@%n.service"]
@@ -176,7 +174,7 @@ def test_all_services_are_confined_but_the_jvm_may_compile() -> None:
         service = read(name)["Service"]
         assert service["ProtectSystem"] == ["strict"]
         assert service["User"][0] == "deltasmelt", "also without the folder that all share"
-        own = (FOLDER / name).read_text()
-        assert not re.search(r"^(Protect|Private|Restrict[A-Z]|System|NoNew|Cap)", own, re.MULTILINE)
+        unit_text = (FOLDER / name).read_text()
+        assert not re.search(r"^(Protect|Private|Restrict[A-Z]|System|NoNew|Cap)", unit_text, re.MULTILINE)
     memory = {name: read(name)["Service"].get("MemoryDenyWriteExecute") for name in SERVICES}
     assert {name for name, value in memory.items() if value} == {"deltasmelt-reader.service"}

@@ -199,10 +199,10 @@ def test_each_kind_of_harm_is_found_and_repaired(source: Source) -> None:
         ('{"a":7,"b":"b7"}', "surplus"), ('{"a":100,"b":"b100"}', "missing"),
         ('{"a":101,"b":"b101"}', "twice"), ('{"a":103,"b":"b103"}', "lsn"),
     }  # fmt: skip
-    shown = smelt_here("verify", source.file, "--table", "public.cells", folder=source.folder)
-    assert shown.returncode == 1
-    assert '  {"id":1} differs\n    note: "n1" at the source, "" in silver\n' in shown.stdout
-    assert "  remedy: smelt verify FILE --table public.cells --repair\n" in shown.stdout
+    report = smelt_here("verify", source.file, "--table", "public.cells", folder=source.folder)
+    assert report.returncode == 1
+    assert '  {"id":1} differs\n    note: "n1" at the source, "" in silver\n' in report.stdout
+    assert "  remedy: smelt verify FILE --table public.cells --repair\n" in report.stdout
     process = smelt_here("verify", source.file, "--repair", folder=source.folder)
     assert "taken from the source again: public.cells, public.counted" in process.stderr
     assert "silver.cells: equal to PostgreSQL" in process.stdout

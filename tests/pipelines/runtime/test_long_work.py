@@ -173,7 +173,7 @@ def test_cycles_pass_while_a_large_table_is_copied(spark: SparkSession, lake_pat
     assert [run.mode for run in runs] == ["incremental", "snapshot", "snapshot"]
     assert runs[1].changes == MANY + 1, "statistics of bronze's files count the copy's rows"
     history = DeltaTable(folding.lake.uri("silver", "large")).history()
-    copied = next(one["operationMetrics"] for one in history if one["operation"] == "WRITE")
+    copied = next(commit["operationMetrics"] for commit in history if commit["operation"] == "WRITE")
     assert int(copied["numFiles"]) == 1, "of two cores the copy leaves one to the others"
 
     # A table that always has much to fold is in every second cut at least.

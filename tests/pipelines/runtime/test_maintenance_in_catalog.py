@@ -64,7 +64,7 @@ def test_what_others_have_in_our_schemas_stops_no_maintenance_and_is_told_once(
     messages = [record.getMessage() for record in caplog.records if record.name == "deltasmelt.maintenance"]
     passed_over = sorted(message.partition(" is not maintained: ")[0] for message in messages)
     assert passed_over == ["bronze.seen", "control.plain"]
-    assert all("not a table of this pipeline" in one for one in messages)
+    assert all("not a table of this pipeline" in message for message in messages)
     spark.catalog.dropTempView("passing")
 
 
@@ -93,8 +93,8 @@ def test_a_table_without_a_word_on_its_timestamps_is_written_again_once(
     before.sql(f"INSERT INTO {address} VALUES (1, TIMESTAMP '9999-12-31 23:59:59.999999 UTC')")
     folder = rows_of(spark, f"DESCRIBE DETAIL {address}")[0]["location"]
     assert has_old_files(DeltaTable(folder))
-    own = access_of(spark).child()
-    results = [renewed(own, address, delta.open_existing(uri), own.sql) for _ in range(2)]
+    child = access_of(spark).child()
+    results = [renewed(child, address, delta.open_existing(uri), child.sql) for _ in range(2)]
     assert results == [True, False]
     assert not has_old_files(DeltaTable(folder))
     assert rows_of(spark, f"SELECT id, CAST(at AS STRING) FROM {address}") == [

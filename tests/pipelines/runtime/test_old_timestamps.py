@@ -143,7 +143,7 @@ def test_maintenance_writes_them_again_and_no_cut_feed_or_document_is_harmed(
         spark.sql(f"OPTIMIZE {world.lake.sql('gold', 'person')} ZORDER BY (id)").collect()
     assert has_old_files(opened(world, "gold", "person"))
     with patch.object(old_timestamps, "_FEW", 0):
-        rewritten = {table for table, one in maintained().items() if "timestamps rewritten" in one}
+        rewritten = {table for table, text in maintained().items() if "timestamps rewritten" in text}
     assert rewritten == {("gold", "person")}
     assert not has_old_files(opened(world, "gold", "person"))
     world.step(lambda shop: shop.put("people", id=9, seen=moment(900), home="moved"))

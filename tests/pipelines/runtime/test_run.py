@@ -382,7 +382,7 @@ def test_the_notebook_reads_the_lake_in_the_session_that_is_there_and_leaves_it(
         "customers",
         "orders",
     ]
-    assert [one.document for one in variables["verified"].documents] == ["customer"]
+    assert [verification.document for verification in variables["verified"].documents] == ["customer"]
     assert variables["quality"].success
     assert (shop.folder / "quality.html").exists()
     captured = capsys.readouterr()

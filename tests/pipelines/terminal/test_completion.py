@@ -19,8 +19,8 @@ BIN = Path(sys.executable).parent
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Create a home folder in which `smelt --install-completion` installs the script."""
     folder = tmp_path_factory.mktemp("home")
-    process = bash("smelt --install-completion", folder, folder)
-    assert "bash completion installed in" in process
+    output = bash("smelt --install-completion", folder, folder)
+    assert "bash completion installed in" in output
     assert ".bash_completions/smelt.sh" in (folder / ".bashrc").read_text()
     return folder
 

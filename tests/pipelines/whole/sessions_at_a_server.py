@@ -68,8 +68,8 @@ def asked(session: SparkSession) -> str:
 @contextmanager
 def other_client(session: SparkSession, remote: str) -> Iterator[Any]:
     """Open the server's session from a second client."""
-    own: Any = session
-    second: Any = RemoteSession.builder.remote(f"{remote}/;session_id={own.session_id}").create()
+    first: Any = session
+    second: Any = RemoteSession.builder.remote(f"{remote}/;session_id={first.session_id}").create()
     try:
         yield second
     finally:

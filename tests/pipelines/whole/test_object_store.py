@@ -111,19 +111,29 @@ def test_a_pipeline_killed_within_a_commit_and_refused_for_a_while_is_equal_to_i
         store.set_faults()
         assert "rebuilt" in smelt("rebuild", file, "gold")
         assert "silver.orders" in smelt("maintain", file)
-        process = smelt("verify", file)
-        assert "silver.orders: equal to PostgreSQL" in process
-        assert "295 rows" in process
-        assert "gold.customer: equal to a full rebuild" in process
+        output = smelt("verify", file)
+        assert "silver.orders: equal to PostgreSQL" in output
+        assert "295 rows" in output
+        assert "gold.customer: equal to a full rebuild" in output
         assert "pg_drop_replication_slot" in smelt("drop", file, "--yes")
     assert fetch(source, "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s", source.slot) == 0
     assert fetch(source, "SELECT count(*) FROM pg_publication") == 0
-    commits = [one for one in store.requests("PUT") if re.search(r"_delta_log/[0-9]+\.json$", one.path)]
-    assert {one.path.split("/")[3] for one in commits} == {"bronze", "silver", "gold", "control", SCRATCH}
+    commits = [
+        request for request in store.requests("PUT") if re.search(r"_delta_log/[0-9]+\.json$", request.path)
+    ]
+    assert {request.path.split("/")[3] for request in commits} == {
+        "bronze",
+        "silver",
+        "gold",
+        "control",
+        SCRATCH,
+    }
     shop = in_store("s3://lake/shop", store.options())
-    made = {one.path.removeprefix("/lake/shop/") for one in store.requests("PUT", f"/lake/shop/{SCRATCH}/")}
-    left_over = [one for one in made if not one.endswith("/") and objects.read(shop, one) is not None]
-    assert (bool(made), left_over) == (True, []), "what a rebuild made for itself is gone"
+    paths = {
+        path.path.removeprefix("/lake/shop/") for path in store.requests("PUT", f"/lake/shop/{SCRATCH}/")
+    }
+    extra = [path for path in paths if not path.endswith("/") and objects.read(shop, path) is not None]
+    assert (bool(paths), extra) == (True, []), "what a rebuild made for itself is gone"
     assert {one.condition for one in commits} == {"*"}, "each commit is put on condition"
 
 

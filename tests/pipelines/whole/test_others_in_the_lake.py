@@ -196,8 +196,8 @@ def test_what_others_do_is_noticed_or_harmless_and_what_is_printed_heals(  # noq
     # A cycle without a window already notices all of it, and names no version that is gone.
     process = place.smelt("silver", "--until-caught-up")
     assert process.returncode == 3, process.stderr
-    errors = {one.name: one for one in place.control.open_errors()}
-    assert {name: one.code for name, one in errors.items()} == {
+    errors = {error.name: error for error in place.control.open_errors()}
+    assert {name: error.code for name, error in errors.items()} == {
         **{f"public.{name}": "table-written-by-others" for name in CHANGED},
         f"public.{BROKEN}": "log-entry-torn",
     }
@@ -212,7 +212,7 @@ def test_what_others_do_is_noticed_or_harmless_and_what_is_printed_heals(  # noq
     assert "UPDATE" in str(reasons["d_tidied"][1])
     assert "RESTORE" in str(reasons["d_emptied"][1])
     assert reasons["d_unfed"][0] == "full"
-    (torn,) = (one for one in place.control.open_errors() if one.scope == "document")
+    (torn,) = (open_error for open_error in place.control.open_errors() if open_error.scope == "document")
     assert (torn.name, torn.code) == ("d_zeroed", "log-entry-torn")
     place.move_away(torn.remedy)
     process = place.smelt("gold", "--until-caught-up")

@@ -215,7 +215,7 @@ def test_serverless_compute_only_reads_a_lake_with_a_path_and_says_so(
     execute(source, "UPDATE orders SET total = total + 1 WHERE id % 7 = 0")
     remote.smelt("bronze", "--until-caught-up")
     with Front(server.remote) as front:
-        refused, asked, judged = Remote(tmp_path, front.remote).in_turn(
+        refused, listed, judged = Remote(tmp_path, front.remote).in_turn(
             ("silver", "--until-caught-up"),
             ("sql", "SELECT count(*), sum(total) FROM silver.orders", *_OUT),
             ("quality",),
@@ -223,6 +223,6 @@ def test_serverless_compute_only_reads_a_lake_with_a_path_and_says_so(
         )
     assert "[spark-setting-guarded]" in refused, refused
     assert "on Databricks a cluster" in refused
-    assert f"\n90,{sum(range(1, 91))}\n" in asked
+    assert f"\n90,{sum(range(1, 91))}\n" in listed
     assert "hold as of" in judged
     remote.smelt("silver", "--until-caught-up")

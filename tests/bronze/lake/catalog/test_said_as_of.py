@@ -57,7 +57,7 @@ def test_marks_are_those_of_all_commits_wherever_the_property_was_written(
                     )
                 }
             )
-    commits_read = [commit_marks.read(one) for one in reversed(entries)]
+    commits_read = [commit_marks.read(record) for record in reversed(entries)]
     assert commit_marks.collected(commits_read) == expected[-1]
     assert commit_marks.reaches_back(commits_read)
     for version in range(len(entries)):
