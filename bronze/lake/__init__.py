@@ -1,17 +1,17 @@
-"""Delta tables on a folder or an object store, without Spark.
+"""Delta tables in a folder, an object store or a catalog; only a catalog's tables need Spark.
 
 In reading order:
 
-* `location` (where a lake lies), `folders` (a table's name as a folder's), `scratch` (tables for a while),
-  `spark_text` (names and texts in SQL);
-* `client` and `stand_ins` (values of `deltalake`, which a lake in a catalog needs not);
-* `delta` (open, commit, retry), `history` and `transactions` (what commits say), `parquet` (files that a
-  commit names), `compaction`, `retention`;
-* `stores` (schemes and options of object stores), `objects` (small ones, put on condition), `leases` and
-  `lease_objects` (who may write there), `entries` and `tail` (a log's entries put and followed there);
-* `named` (tables of a catalog);
-* `disk` and `torn_log` (what a power cut leaves), `failures` (storage that cannot be read or written);
-* `control` and `control_tables` (what the layers tell each other), `thinning` and `pruning` (what of it is
-  kept);
-* `consistent_cut` (as of when tables are read together).
+* `place` and `location` (where a lake lies, names of tables and folders), `stores` (URL schemes and options),
+  `scratch` (temporary tables);
+* `client` and `stand_ins` (classes of `deltalake`, or substitutes where `deltalake` is absent);
+* `delta` (open, commit, retry), `kept` (cached handles), `transactions` (marks in the log), `foreign_commits`
+  (commits of other writers), `parquet` (data files), `compaction`;
+* `objects` (small objects, conditional writes), `lease_objects` and `leases` (permission to write), `entries`
+  and `tail` (direct commits and log following in a store);
+* `catalog` and `named_files` (tables of a catalog);
+* `durability` and `torn_log` (power cuts), `failures` and `spark_errors` (errors of storage and of Spark);
+* `control_table`, `control` and `control_tables` (records that the layers exchange), `thinning` (retention of
+  these records);
+* `consistent_cut` (the LSN at which a reader sees silver and gold together).
 """

@@ -1,12 +1,13 @@
-"""The one answer to "as of when": the LSN at which everything that is read together is shown.
+"""Choice of the LSN at which silver and gold are read together, so that both show the same moment.
 
-Silver alone is shown at its newest cut. Gold follows silver, and a document stands for the rows that it was
-built from. So both together are shown at the newest LSN at which both have a cut: gold's newest where nothing
-is amiss. Where silver's record of that LSN is gone, an older common one is looked for. Where there is none,
-gold is left out rather than shown beside rows of another moment.
+Silver alone is read at its newest cut. Gold follows silver, and a document reflects the rows from which gold
+built the document. Both layers together are therefore read at the newest LSN at which both have a cut;
+normally this is gold's newest cut. If silver's cut of this LSN has been removed, the search continues with an
+older common LSN. If silver and gold have no common LSN, gold is omitted rather than shown together with rows
+of another moment.
 
-`smelt verify`, and gold when it goes on, ask something else: from which record of silver one document was
-built (`gold.incremental.starts`). They choose no cut.
+`smelt verify`, and gold when gold resumes, need a different record: the silver cut from which gold built one
+document (`gold.incremental.starts`). Neither chooses a cut here.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConsistentCut:
-    """One LSN, and the Delta version of each table of silver and gold at it.
+    """An LSN with the Delta version of each table of silver and gold at this LSN.
 
     Attributes:
         silver: silver's cut.
-        gold: gold's at the same LSN; None where gold is not asked for, or has none in common with silver.
+        gold: gold's cut at the same LSN; None if the caller omits gold, or without a common LSN.
     """
 
     silver: Cut
@@ -37,17 +38,17 @@ class ConsistentCut:
 
     @property
     def commit_lsn(self) -> Lsn:
-        """The last commit that is shown."""
+        """LSN of the last commit that the cut includes."""
         return self.silver.commit_lsn
 
     @property
     def commit_ts(self) -> datetime | None:
-        """When that was committed at the source."""
+        """Time of the last commit at the source."""
         return self.silver.commit_ts
 
     @property
     def versions(self) -> dict[tuple[Layer, str], int]:
-        """Delta versions by layer and table: silver's first, each layer's by name."""
+        """Delta versions by layer and table: silver first, each layer sorted by name."""
         cuts = [self.silver] if self.gold is None else [self.silver, self.gold]
         return {(cut.layer, name): version for cut in cuts for name, version in sorted(cut.tables.items())}
 
@@ -55,18 +56,18 @@ class ConsistentCut:
 def choose_cut(
     control: ControlTables, *, with_gold: bool, at: Lsn | datetime | None = None
 ) -> ConsistentCut | None:
-    """The newest consistent cut, or the newest at or before a moment.
+    """Return the newest consistent cut, or the newest cut at or before a moment.
 
     Args:
         control: the lake's control tables.
-        with_gold: whether gold is read as well.
+        with_gold: whether the caller reads gold as well.
         at: an LSN or a commit time.
 
     Returns:
-        None where silver has no cut that old.
+        The cut; None if silver has no cut at or before the moment.
     """
     gold = control.latest_cut("gold", at=at) if with_gold else None
-    while gold is not None:  # each step goes back to the other layer's next older LSN, so it ends
+    while gold is not None:  # ends: each step continues at an older LSN
         silver = control.latest_cut("silver", at=gold.commit_lsn)
         if silver is None:
             break

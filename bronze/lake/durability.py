@@ -1,18 +1,21 @@
-"""What a power cut leaves of a table on a local path. An object store keeps what it acknowledged.
+"""Durability on a local path: after a power cut, a table is never behind a confirmed position.
 
-The order is: a file's bytes and its name in the folder are on disk before a commit names it. The log entry
-and its name are on disk before anybody acts on it, the slot's confirmation above all. Neither Arrow nor
-`deltalake` flushes anything, so `PartWriter` does the first and `delta.settle` the second.
+An object store needs no flush: a store loses nothing after acknowledging a write.
 
-A process that was killed between a commit and its flush leaves an entry that the next one finds, and would
-act on. So who opens a table to write it flushes the entries first, from the newest checkpoint on; older ones
-were flushed before that was made. What a power cut left of an entry that was not flushed is
-`bronze.lake.torn_log`'s.
+**Order.** The bytes of a file and the file's name are on disk before a commit names the file. The log entry
+and the entry's name are on disk before any process acts on the entry, above all before the reader confirms
+the slot. Neither Arrow nor `deltalake` flushes: `PartWriter` flushes files, and `delta.settle` flushes
+entries.
 
-A checkpoint replaces the entries before it for every reader, and one of no length makes the table unreadable.
-`deltalake` would give it its name before its bytes are on disk. So it is made in a folder aside, over links
-to the same log, flushed, and only then moved to its name. A crash leaves the folder, which the next
-checkpoint removes after an hour. A new table is made aside in the same way.
+**A killed process.** A process that is killed between a commit and the flush leaves an unflushed entry, and
+the next process would act on this entry. Every process that opens a table for writing therefore first flushes
+all entries since the newest checkpoint. Earlier entries were flushed before the checkpoint was made.
+`bronze.lake.torn_log` handles an unflushed entry that a power cut has damaged.
+
+**Checkpoints and new tables.** A checkpoint replaces all earlier entries for every reader, so an empty
+checkpoint makes the table unreadable. `deltalake` would name the checkpoint before the bytes are on disk.
+This module therefore makes the checkpoint in a staging folder over hard links to the log, flushes the
+checkpoint, and then moves the checkpoint to its name. A new table is made in a staging folder too.
 """
 
 from __future__ import annotations
@@ -56,9 +59,9 @@ def _flush(path: Path) -> None:
 
 
 def flush_commits(uri: str, after: int, version: int) -> None:
-    """Make a table's log entries after one version, up to another, outlive a power cut.
+    """Flush a table's log entries after one version, up to another version.
 
-    Several, because another process may have committed right before or after us.
+    There may be several entries: another process may have committed at almost the same moment.
     """
     folder = local_folder(uri)
     if folder is not None and version > after:
@@ -69,14 +72,14 @@ def flush_commits(uri: str, after: int, version: int) -> None:
 
 
 def flush_after(uri: str, version: int) -> None:
-    """Make a table's log entries after a version outlive a power cut, however many there are."""
+    """Flush all log entries of a table after a version."""
     folder = local_folder(uri)
     if folder is not None:
         flush_commits(uri, version, max(entries_of(folder / _LOG), default=version))
 
 
 def flush_log(uri: str, version: int) -> None:
-    """Make what a table's log says up to a version outlive a power cut, whichever process wrote it."""
+    """Flush a table's log up to a version, whichever process wrote the entries."""
     folder = local_folder(uri)
     if folder is None:
         return
@@ -88,14 +91,14 @@ def flush_log(uri: str, version: int) -> None:
 
 
 def make_whole(uri: str, folder: Path, create: Callable[[str], None]) -> None:
-    """Make a local table under another name, flush it, and give it its own; no one sees a part of it.
+    """Make a local table in a staging folder, flush the table and rename the folder; no reader sees a part.
 
-    Nothing is done where the table has come about meanwhile.
+    Return without an error if another process has meanwhile made the table.
 
     Args:
         uri: location of the table.
-        folder: the same, as a path.
-        create: makes it at another one.
+        folder: path of the same location.
+        create: makes the table at the path that it receives.
     """
     made = [folder.parent, *(each.parent for each in folder.parents if not each.exists())]
     aside = folder.with_name(f"_{folder.name}-{uuid.uuid4()}")
@@ -106,7 +109,7 @@ def make_whole(uri: str, folder: Path, create: Callable[[str], None]) -> None:
         try:
             perform(Effect.CREATE_TABLE, uri, lambda: aside.rename(folder))
         except OSError:
-            if not (folder / _LOG).exists():  # not a lost race
+            if not (folder / _LOG).exists():  # no other process made the table
                 raise
         for each in made:
             flush_to_disk(each)
@@ -115,7 +118,10 @@ def make_whole(uri: str, folder: Path, create: Callable[[str], None]) -> None:
 
 
 def checkpoint(table: DeltaTable) -> None:
-    """Make a checkpoint at the version of a table's handle, or a newer one."""
+    """Make a checkpoint at the version of a table's handle, or at a newer version.
+
+    A crash leaves the staging folder, which the first checkpoint after an hour removes.
+    """
     uri = table.table_uri
     folder = local_folder(uri)
     if folder is None:
@@ -131,7 +137,7 @@ def checkpoint(table: DeltaTable) -> None:
         made = [*(aside / _LOG).glob(f"{table.version():020}.checkpoint*.parquet"), aside / _LOG / _HINT]
         for file in made:
             flush_to_disk(file)
-        for file in made:  # the hint last
+        for file in made:  # the hint last: readers follow the hint to the checkpoint
             name = folder / _LOG / file.name
             perform(Effect.CHECKPOINT, uri, lambda file=file, name=name: file.replace(name))  # type: ignore[misc]
         flush_to_disk(folder / _LOG)
@@ -140,21 +146,21 @@ def checkpoint(table: DeltaTable) -> None:
 
 
 def _link_log(log: Path, aside: Path, version: int) -> None:
-    """The entries after the newest checkpoint, and that, under other names in the file system."""
+    """Link the newest checkpoint and all later entries into a staging folder."""
     aside.mkdir(parents=True)
     known = newest_checkpoint(log)
     names = [f"{each:020}.json" for each in range((-1 if known is None else known) + 1, version + 1)]
     if known is not None:
         names += [_checkpoint_name(known), f"{known:020}.json"]
     for name in names:
-        with suppress(FileNotFoundError):  # an entry at or before a checkpoint may be gone
+        with suppress(FileNotFoundError):  # an entry at or before a checkpoint may be absent
             os.link(log / name, aside / name)
     with suppress(FileNotFoundError):
         shutil.copyfile(log / _HINT, aside / _HINT)
 
 
 def newest_checkpoint(log: Path) -> int | None:
-    """Version of the newest checkpoint, as the hint says; None where there is none."""
+    """Return the version of the newest checkpoint from the hint file; None without a checkpoint."""
     try:
         hint = json.loads((log / _HINT).read_text())
     except (FileNotFoundError, ValueError):
@@ -164,7 +170,7 @@ def newest_checkpoint(log: Path) -> int | None:
 
 
 def entry_path(log: Path, version: int) -> Path:
-    """Where a log has the entry of a version."""
+    """Return the path of a version's entry in a log."""
     return log / f"{version:020}.json"
 
 
@@ -173,7 +179,7 @@ def _checkpoint_name(version: int) -> str:
 
 
 def entries_of(log: Path) -> list[int]:
-    """Versions of which a log has an entry, in no order."""
+    """Return the versions that have an entry in a log, unordered."""
     return [int(found[1]) for entry in log.iterdir() if (found := _ENTRY.fullmatch(entry.name))]
 
 

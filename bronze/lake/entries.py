@@ -1,19 +1,24 @@
-"""The usual entry of a table's log in an object store: files and marks, put by one request.
+"""Direct commit in an object store: files and marks in one log entry, written by one request.
 
-`deltalake` lists the log, puts the entry, lists again and reads the entry twice: five requests, of which a
-commit needs one. Here it is put on the condition that its number is free, which is all that a commit to Delta
-is. What would have to be checked before it, is not there:
+`deltalake` lists the log, writes the entry, lists again and reads the entry twice: five requests, although a
+commit needs one. `put_next` writes the entry on the condition that the entry's number is free; Delta defines
+a commit by exactly this condition. Three failures could make a check before the write necessary. None of the
+three does:
 
-* *another commit since the handle's version.* Had there been one, the number would be taken. Then, as in any
-  other doubt, nothing is put, and `deltalake` commits: it compares the marks' ids with what came between;
-* *a table that is not as the handle knows it.* Protocol and columns change by an entry, which takes it too;
-* *a free number of which there was an entry once.* Entries go from the oldest on, long after a checkpoint. A
-  table that was made anew has fewer, or none. In both cases the entry before is not there, so that is looked
-  for. `deltalake` lists the log for it, and has the same moment between look and put. Who put that entry
-  a moment ago need not look (`bronze.lake.control_table`).
+* *Another commit since the handle's version.* The number is then taken. In this and any further doubtful case
+  `put_next` writes nothing, and `deltalake` commits: `deltalake` compares the marks' ids with the commits in
+  between.
+* *A table that differs from the handle's state.* Protocol and columns change only by an entry, which also
+  takes the number.
+* *A free number that an earlier entry had.* Entries are removed oldest first, long after a checkpoint; a
+  recreated table has fewer entries or none. In both cases the preceding entry is missing, so `put_next`
+  checks for the preceding entry. `deltalake` lists the log for the same purpose, with the same gap between
+  check and write. A writer that wrote the preceding entry a moment ago skips the check
+  (`bronze.lake.control_table`).
 
-Only files that come and marks are written here, on tables of the protocol that ours are made with: version 2
-of writers has no features but append-only and invariants, and neither concerns a file of ours that comes.
+The entry contains only added files and marks, for tables of the protocol version that this project creates.
+Writer version 2 has only two features, append-only tables and invariants, and neither restricts an added file
+of this project.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#delta-log-entries.
 """
@@ -38,7 +43,7 @@ if TYPE_CHECKING:
 
 _READER: Final = 1
 _WRITER: Final = 2
-"""Versions of the protocol up to which a table has no feature that an entry of ours would have to heed."""
+"""Highest protocol version without any feature that these entries would have to respect."""
 
 
 def put_next(
@@ -50,18 +55,18 @@ def put_next(
     after: int | None = None,
     looks: bool = True,
 ) -> bool:
-    """Write the entry after the handle's version; False where nothing is written: it is left to `deltalake`.
+    """Write the entry after the handle's version; return False if `deltalake` must commit instead.
 
     Args:
-        table: open, in a store; its handle stays at its version.
-        actions: files that come, or go.
-        marks: set by the same commit.
-        said: goes into the entry's commitInfo.
-        after: a newer version than the handle's: it was put, or seen.
-        looks: whether to ask if the entry before is still there; not where it was put a moment ago.
+        table: an open handle of a table in a store; the handle stays at its version.
+        actions: added files; with any removed file the function writes nothing.
+        marks: marks that the same commit sets.
+        said: pairs for the entry's commitInfo.
+        after: a version newer than the handle's, which the caller wrote or saw.
+        looks: whether to check that the preceding entry exists; False if the caller wrote it a moment ago.
 
     Raises:
-        OSError: the store cannot be reached, or refuses. Whether the entry was put is not known then.
+        OSError: the store is unreachable or refuses; whether the entry was written is then unknown.
     """
     uri = table.table_uri
     added = [action for action in actions if isinstance(action, AddAction) and _is_plain(action)]
@@ -76,19 +81,19 @@ def put_next(
 
 
 def has_entry(uri: str, version: int) -> bool:
-    """Whether a table in a store has the entry of a version.
+    """Check whether a table in a store has the entry of a version.
 
     Raises:
-        OSError: the store cannot be reached, or refuses.
+        OSError: the store is unreachable or refuses.
     """
     return objects.exists(uri, _name(version))
 
 
 def read_entry(uri: str, version: int) -> bytes | None:
-    """The entry of a version of a table in a store; None where there is none.
+    """Return the entry of a version of a table in a store; None if the entry is absent.
 
     Raises:
-        OSError: the store cannot be reached, or refuses.
+        OSError: the store is unreachable or refuses.
     """
     try:
         return objects.read_whole(uri, _name(version))
@@ -99,7 +104,7 @@ def read_entry(uri: str, version: int) -> bytes | None:
 
 
 def _is_plain(action: AddAction) -> bool:
-    """Whether its path is the same in the log, where it is part of a URL, and it is of no partition."""
+    """Check whether a file has no partition and a path that needs no percent-encoding in the log."""
     return quote(action.path) == action.path and not action.partition_values
 
 

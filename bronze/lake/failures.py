@@ -1,12 +1,11 @@
-"""Failures of the lake's storage (a full disk, a store out of reach) as errors that say what to do.
+"""Errors for failures of the lake's storage (a full disk, an unreachable store), each with a remedy.
 
-While a pipeline runs, each of them is one that heals: a bucket that is away for a while, keys that are being
-changed, a full disk. It is tried again (`lake_failures`). When a command looks at the lake for the first
-time, a bucket that is not there and keys that are refused are a mistake of somebody, and trying again would
-hide it (`lake_opened`).
+While a pipeline runs, every such failure can heal: a bucket that is absent for a while, keys that are being
+changed, a full disk. The pipeline retries (`lake_failures`). When a command first opens the lake, a missing
+bucket or rejected keys are a mistake of the user, and a retry would hide the mistake (`lake_opened`).
 
-Which of them it is, only the text tells: `deltalake` raises `OSError` for all. The texts are those of the
-stores' own answers, which clients and scripts everywhere match, so they stay what they are.
+Only the message text distinguishes these cases: `deltalake` raises `OSError` for all. The texts are those of
+the stores' own answers. Clients and scripts everywhere match these texts, so the texts are stable.
 
 https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html;
 https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes;
@@ -44,7 +43,7 @@ _OTHER_REGION: Final = re.compile(
     r"AuthorizationHeaderMalformed|PermanentRedirect|301 Moved Permanently|redirect without LOCATION"
 )
 _NO_KEYS: Final = re.compile(r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google\.internal")
-"""Where a machine in a cloud finds its role; who is sent there was given no keys."""
+"""Addresses at which a cloud machine finds its role; a client without keys sends a request to these."""
 _REFUSED: Final = re.compile(
     r"403 Forbidden|401 Unauthorized|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|"
     r"InvalidToken|AuthenticationFailed|AuthorizationFailure|AuthorizationPermissionMismatch|AccountIsDisabled"
@@ -54,11 +53,11 @@ _BY_OPTIONS: Final = "give them in lake.options, in the environment, or by a rol
 
 @contextmanager
 def lake_failures(where: str, what: str = "the lake") -> Iterator[None]:
-    """What the storage raises in this block becomes ``lake-unwritable``.
+    """Convert each storage error of this block into ``lake-unwritable``.
 
     Args:
         where: the lake or table, for the message.
-        what: what cannot be written, for the message.
+        what: object that cannot be written, for the message.
 
     Raises:
         TransientError: ``lake-unwritable``.
@@ -76,14 +75,14 @@ def lake_failures(where: str, what: str = "the lake") -> Iterator[None]:
 
 @contextmanager
 def lake_opened(where: str) -> Iterator[None]:
-    """A command's first look at the lake: in a store, what keeps it from being opened is named.
+    """Convert each error of a command's first access to the lake; name the cause if the lake is in a store.
 
     Args:
         where: the lake or table, for the message.
 
     Raises:
         DefiniteError: ``lake-bucket``, ``lake-credentials``.
-        TransientError: ``lake-unreachable``; ``lake-unwritable`` of a local lake.
+        TransientError: ``lake-unreachable``; ``lake-unwritable`` for a local lake or a catalog.
     """
     if scheme_of(where) is None or is_named(where):
         with lake_failures(where):
@@ -96,12 +95,12 @@ def lake_opened(where: str) -> Iterator[None]:
 
 
 def store_error(error: Exception, where: str, what: str = "opened") -> SmeltError:
-    """What a store's failure is, where somebody asked for the lake and waits for the answer.
+    """Return the error for a store's failure during a command whose user waits for the result.
 
     Args:
-        error: as the store's client raised it.
-        where: the lake or table.
-        what: could not be done to it: a participle.
+        error: the exception of the store's client.
+        where: the lake or table, for the message.
+        what: participle for the operation that failed on the lake.
     """
     said = words_of(error)
     if lacks_bucket(error):
@@ -142,7 +141,7 @@ def store_error(error: Exception, where: str, what: str = "opened") -> SmeltErro
 
 
 def vanished(where: str) -> TransientError:
-    """Return the error of a lake that this process has read and that is gone; a volume may come back."""
+    """Return the error for a lake that has vanished after this process read it; a volume may return."""
     return TransientError(
         "the lake was there, and is gone",
         code="lake-unreachable",
@@ -152,15 +151,15 @@ def vanished(where: str) -> TransientError:
 
 
 def lacks_bucket(error: BaseException) -> bool:
-    """Whether a store says that not the object, but its bucket is not there."""
+    """Check whether a store reports a missing bucket rather than a missing object."""
     return _NO_BUCKET.search(str(error)) is not None
 
 
 def words_of(error: BaseException) -> str:
-    """What an error of the storage says, on one line.
+    """Return the message of a storage error on one line.
 
-    Without the frames and colours of a library, without the mark-up of a store's answer, and without what a
-    pipeline file gives as keys.
+    The line omits a library's frames and colours, the mark-up of a store's answer, and the keys of a pipeline
+    file.
     """
     said = _FRAMES.split(str(error), maxsplit=1)[0]
     said = _COLOURS.sub("", _DEBUG.split(said, maxsplit=1)[0])
@@ -170,6 +169,6 @@ def words_of(error: BaseException) -> str:
 
 
 def _answer(found: re.Match[str]) -> str:
-    """Code and message of a store's answer; the rest may quote what was signed, and with which key."""
+    """Return code and message of a store's answer; the rest may quote the signed text and the key."""
     fields = [re.search(_FIELD.format(name), found[0], re.DOTALL) for name in ("Code", "Message")]
     return ": ".join(field[1] for field in fields if field is not None)

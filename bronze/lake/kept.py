@@ -1,14 +1,15 @@
-"""A table that is looked at again and again: its handle is kept, and its log read on from where it was.
+"""Cached handle of a frequently polled table: a poll reads only the log entries after the handle's version.
 
-To open a table reads its log since the newest checkpoint: in an object store some twenty requests two entries
-after one. To look again takes one there where nothing is new: for the entry after the handle's. Where it is
-there, its marks are known by then. Now and then the log is listed all the same, for that entry may have been
-there and be gone, long after.
+Opening a table reads the log since the newest checkpoint: in an object store some 20 requests for two entries
+after a checkpoint. Polling a cached handle costs one request if the table is unchanged: for the entry after
+the handle's version. If this entry exists, the same request also returns the entry's marks. From time to time
+the handle lists the log anyway, because the next entry may have been written and, much later, removed.
 
-A handle says nothing where its table is gone, and stays at the version that it had. So of a local table it is
-noticed by the folder of its log that it is another one now, or gone. In a store a look that fails is taken
-for it; and who runs a stage there loses its lease with the lake (`bronze.lake.leases`). A table alone that is
-removed there and made anew with as many versions is not noticed: nobody removes tables under a pipeline.
+A cached handle of a removed table reports no error and stays at its version. On a local path the identity of
+the log folder therefore reveals a removed or recreated table. In a store a failed poll leads to a new handle,
+and a running stage loses its lease together with the lake (`bronze.lake.leases`). A single table that is
+removed in a store and recreated with at least as many versions is not detected; removing tables under a
+running pipeline is not supported.
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ if TYPE_CHECKING:
 
 
 LISTED_AFTER: Final = 30.0
-"""Seconds after which the log of a table in a store is listed again that is looked at all the time."""
+"""Seconds between two listings of the log of a table in a store that is polled continuously."""
 
 SELDOM: Final = 600.0
-"""The same of a table that one process alone writes, mostly. No entry is removed that is as young."""
+"""Seconds between two listings of a table with mostly one writer; no entry this young is ever removed."""
 
 
 class KeptTable:
-    """One table's handle; one thread at a time uses it.
+    """Cached handle of one table; only one thread at a time uses the handle.
 
     Args:
-        lake: where the table lies, which need not be there yet.
-        layer: of the table.
-        name: of the table.
+        lake: contains the table; the lake need not exist yet.
+        layer: layer of the table within the lake.
+        name: name of the table in PostgreSQL or control.
     """
 
     def __init__(self, lake: Lake, layer: Layer, name: str) -> None:
@@ -54,25 +55,27 @@ class KeptTable:
         self._listed = self._looked = 0.0
 
     def newest(self, *, within: float = 0.0) -> DeltaTable | None:
-        """The table at its newest version; None where there is none. Another handle is another table.
+        """Return the table at its newest version; None if the table is absent.
+
+        A different handle object means a different table.
 
         Args:
-            within: seconds since the last look of a table in a store, up to which that look is enough.
+            within: seconds for which the previous poll of a table that is not local remains sufficient.
 
         Raises:
-            DeltaError, OSError: it cannot be read.
-            ConfigurationError: the lake is a catalog, whose tables only Spark can place.
+            DeltaError, OSError: the table cannot be read.
+            ConfigurationError: ``catalog-session``: the lake is a catalog, and no session serves the catalog.
         """
         uri = delta.location(self._lake, self._layer, self._name)
         log = _log_folder(uri)
-        now, table = time.time(), self._table  # which goes on while a machine sleeps
+        now, table = time.time(), self._table  # wall clock: counts a machine's sleep
         if table is not None and log == self._log:
             if log is None and abs(now - self._looked) < within:
                 return table
             if abs(now - self._listed) < LISTED_AFTER and not _may_have_moved(table, uri):
                 self._looked = now
                 return table
-            with suppress(DeltaError):  # its log ends before the known version, or the store does not answer
+            with suppress(DeltaError):  # the log is shorter, or the store fails: open anew
                 delta.refresh(table)
                 self._listed = self._looked = now
                 return table
@@ -81,7 +84,7 @@ class KeptTable:
 
 
 def _may_have_moved(table: DeltaTable, uri: str) -> bool:
-    """Whether there is an entry after the handle's; of a local table, or a name, nobody asks."""
+    """Check whether a newer entry than the handle's exists; always true for local and catalog tables."""
     if local_folder(uri) is not None or is_named(uri):
         return True
     from deltasmelt.bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
@@ -93,7 +96,7 @@ def _may_have_moved(table: DeltaTable, uri: str) -> bool:
 
 
 def _log_folder(uri: str) -> tuple[int, int] | None:
-    """What tells the folder of a local table's log from another one at its place."""
+    """Return the identity of a local table's log folder; None if the folder is absent."""
     folder = local_folder(uri)
     if folder is None:
         return None

@@ -1,33 +1,30 @@
-"""Where the Delta tables lie: ``<layer>.<name>``, under a path or in a catalog of the Spark session.
+"""Location of a lake's tables: ``<layer>.<name>``, under a path or in a catalog of the Spark session.
 
-Everything that names a table of ours does it through `Lake`, so that both kinds of lake differ in one place.
+All code names the project's tables through `Lake`, so the two kinds of lake differ in this module only. The
+module also writes table names as folder names, and names and texts as Spark SQL. Everything here is pure.
 
-Names of tables as names of folders, and locations as `deltalake` and Spark say them. Pure.
-
-PostgreSQL takes any text for a table's name: ``../control/cuts``, ``a/b``, ``CON``, ``Orders`` beside
-``orders``. A folder's name is made of lower-case letters, digits, ``_`` and ``-`` alone. They mean themselves
-to every file system, in every URL and to Spark, also where case does not count or letters beyond ASCII are
-normalised. A ``-`` stands before what is written otherwise:
+PostgreSQL accepts any text as a table's name: ``../control/cuts``, ``a/b``, ``CON``, ``Orders`` next to
+``orders``. A folder's name contains only lower-case letters, digits, ``_`` and ``-``. Every file system,
+every URL and Spark read these characters unchanged, even where case is ignored or letters beyond ASCII are
+normalised. A ``-`` introduces every escaped character:
 
 ========================  ==================================  ============================
 in the name               in the folder's name                for instance
 ========================  ==================================  ============================
-a-z 0-9 _                 the same                            ``order_items``
+a-z 0-9 _                 unchanged                           ``order_items``
 A-Z                       ``-`` and the small letter          ``OrderItems``: ``-order-items``
-``-``                     twice                               ``a-b``: ``a--b``
+``-``                     doubled                             ``a-b``: ``a--b``
 anything else             ``-``, its code point in            ``a/b``: ``a-2f-b``;
                           hexadecimal, ``-``                  ``Größe``: ``-gr-0f6--0df-e``
 ========================  ==================================  ============================
 
-A code point that begins with a letter gets a 0 before it. An underscore in the first place is written as a
-code point, for Spark and others take such a folder for a hidden one. So is the first letter of a name that
-Windows keeps for a device.
+A code point whose first digit is a letter gets a leading 0. A leading underscore is escaped as a code point,
+because Spark and further tools treat a folder with a leading underscore as hidden. The first letter of a
+Windows device name is escaped too.
 
-No name written so begins with ``-0`` and a digit. What follows ``-00`` is the whole name in base 32, where it
-would be too long otherwise. What follows ``-01`` is a digest of one that is too long even so (of which no
-database in UTF-8 has any).
-
-Names and texts as Spark SQL writes them. Pure.
+No name escaped by these rules begins with ``-0`` and a digit. ``-00`` introduces the whole name in base 32,
+for names whose escaped form is too long. ``-01`` introduces a digest of a name that is too long even in base
+32; no database in UTF-8 has a name of such a length.
 """
 
 from __future__ import annotations
@@ -53,7 +50,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LONGEST: Final = 255
-"""Bytes of a file's name that all usual file systems take."""
+"""Longest file name, in bytes, that all usual file systems accept."""
 _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
 _UPPER: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _DEVICES: Final = re.compile(r"con|prn|aux|nul|com[0-9]|lpt[0-9]")
@@ -63,9 +60,9 @@ _ESCAPED: Final = re.compile(r"-(?:(-)|([a-z])|([0-9][0-9a-f]*)-)")
 
 
 def folder_name(name: str) -> str:
-    """The name of the folder in which a table of that name lies: unchanged where it is plain.
+    """Return the folder name of a table; a plain name is unchanged.
 
-    Two names never give one folder; `table_name` is the inverse.
+    Two names never give the same folder name; `table_name` is the inverse.
 
     Raises:
         ValueError: the name is empty.
@@ -82,10 +79,10 @@ def folder_name(name: str) -> str:
 
 
 def table_name(folder: str) -> str | None:
-    """The table's name that `folder_name` made a folder's name of; None of a digest, which does not tell it.
+    """Return the table name of a folder name; None for a digest, which cannot be reversed.
 
     Raises:
-        ValueError: it made none.
+        ValueError: `folder_name` never returns this folder name.
     """
     if folder.startswith(_DIGEST):
         return None
@@ -124,21 +121,22 @@ def _base32(text: bytes) -> str:
 
 
 def quoted(name: str) -> str:
-    """An identifier in backticks."""
+    """Return an identifier in backticks."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def literal(text: str) -> str:
-    """A text as Spark SQL reads it under default settings.
+    """Return a text as a Spark SQL literal under default settings.
 
-    Backslashes start escapes in its string literals, so they are doubled; line ends are written as escapes.
+    Backslashes start escapes in Spark's string literals, so backslashes are doubled. Line ends are written as
+    escapes.
     """
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
     return f"'{escaped}'"
 
 
 def address_of(location: str) -> str:
-    """The table as Spark SQL, quoted."""
+    """Return the quoted name of a catalog's table for Spark SQL."""
     return ".".join(map(quoted, parts_of(location)))
 
 
@@ -151,11 +149,11 @@ class Lake:
 
     Attributes:
         path: absolute local path or object-store URL, without a trailing slash.
-        catalog: a catalog of the Spark session.
-        scratch: in a catalog, the purpose of tables that exist for a while and are no part of the pipeline
-            (`bronze.lake.scratch`); None: the lake's own tables.
-        known: the place, where it is known already; None: the location is parsed.
-        place: how the tables are reached; every location of the lake carries it.
+        catalog: name of a catalog of the Spark session.
+        scratch: in a catalog, the purpose of temporary tables that are no part of the pipeline
+            (`bronze.lake.scratch`); None for the lake's own tables.
+        known: the place, if the caller already has a place; None to parse the location.
+        place: decides how the tables are reached; every location of the lake carries the place.
     """
 
     path: str | None = None
@@ -180,51 +178,51 @@ class Lake:
 
     @property
     def is_remote(self) -> bool:
-        """Whether each look at the lake costs a request to a store, or a statement of Spark."""
+        """Whether each access to the lake costs a request to a store or a Spark statement."""
         return self.path is None or self.in_store
 
     @property
     def label(self) -> str:
-        """What a person knows the lake by: its path, or the catalog's name."""
+        """Name of the lake for people: the path, or the catalog's name."""
         return str(self.catalog) if self.path is None else self.path
 
     @property
     def root(self) -> Location:
-        """The location below which the tables lie; in a catalog it stands for the name."""
+        """Location below which the tables lie; in a catalog the location stands for the catalog's name."""
         return Location(root_of(str(self.catalog)) if self.path is None else self.path, self.place)
 
     @property
     def folder(self) -> Path | None:
-        """The lake's folder; None in a store or a catalog."""
+        """Folder of the lake; None in a store or a catalog."""
         return self.root.folder
 
     def below(self, folder: str) -> Lake:
-        """Return a lake in a folder of this one, which is reached as this one is; not in a catalog."""
+        """Return a lake in a folder of this lake, reached through the same place; not in a catalog."""
         return Lake(path=self.root / folder, known=self.place)
 
     def scratch_for(self, purpose: str) -> Lake:
-        """Return the lake of a catalog's tables that exist for a while (`bronze.lake.scratch`).
+        """Return the lake of a catalog's temporary tables (`bronze.lake.scratch`).
 
         Args:
-            purpose: small letters and digits; the same purpose means the same tables.
+            purpose: lower-case letters and digits; equal purposes mean equal tables.
         """
         return Lake(catalog=self.catalog, scratch=purpose, known=self.place)
 
     def uri(self, layer: Layer, name: str) -> Location:
-        """Location of a table; the folder bears its name as `folder_name` writes it.
+        """Return the location of a table; `folder_name` writes the folder's name.
 
-        Of a catalog's table it stands for the name (`bronze.lake.place`).
+        The location of a catalog's table stands for the table's name (`bronze.lake.place`).
         """
         if isinstance(self.place, Catalog):
             return self.place.table(*self._placed(layer, name))
         return self.root / f"{layer}/{folder_name(name)}"
 
     def sql(self, layer: Layer, name: str) -> str:
-        """The table as Spark SQL, quoted."""
+        """Return the quoted table for Spark SQL."""
         if self.catalog is not None:
             return ".".join(map(quoted, (self.catalog, *self._placed(layer, name))))
         return f"delta.{quoted(self.uri(layer, name))}"
 
     def _placed(self, layer: Layer, name: str) -> tuple[str, str]:
-        """Schema and name of a table in the catalog."""
+        """Return schema and name of a table in the catalog."""
         return (layer, name) if self.scratch is None else scratch_name(self.scratch, layer, name)

@@ -1,20 +1,19 @@
-"""Places: a location is parsed here once, into a `Folder`, a `Store` or a `Catalog`.
+"""Places: this module alone parses a location, into a `Folder`, a `Store` or a `Catalog`.
 
-A place owns all that decides how its tables are reached: a store its options and the pace of its leases, a
-catalog the Spark session that serves it. Each lake has a place of its own (`bronze.lake.location.Lake`), and
-every location that a lake gives out carries that place (`Location`). So two lakes of one process never use
-each other's options or session, also where both lie at one location.
+A place owns everything that decides how its tables are reached: a store its options and lease duration, a
+catalog its Spark session. Each lake has its own place (`bronze.lake.location.Lake`), and every location of a
+lake carries the lake's place (`Location`). Two lakes of one process therefore never use each other's options
+or session, even if both lakes have the same location.
 
-Keys alone are known to the whole process. A message comes from any library and names no lake, so
-`without_keys` masks the keys of every place that this process has known, for as long as the process lives.
+Only the keys are known to the whole process. An error message can come from any library and names no lake.
+`without_keys` therefore masks the keys of every place that this process has ever created.
 
-Options bear the names that the Rust crate `object_store` gives them, in small letters
-(``aws_access_key_id``), for `deltalake` reads them as they are. Settings that no option gives come from the
-environment (``AWS_ACCESS_KEY_ID``), from a file, or from the platform: a role of the machine, a workload
-identity.
+Option names are the lower-case names of the Rust crate `object_store` (``aws_access_key_id``); `deltalake`
+reads the options unchanged. Settings without an option come from the environment (``AWS_ACCESS_KEY_ID``),
+from a file, or from the platform (a machine role, a workload identity).
 
-``catalog://main/silver/orders`` stands for the table ``main.silver.orders``: the catalog alone knows where
-its files lie, so nothing may take the location for a folder or a bucket.
+``catalog://main/silver/orders`` stands for the table ``main.silver.orders``. Only the catalog knows where the
+table's files lie, so no code may use such a location as a folder or a bucket.
 
 object_store: https://docs.rs/object_store (AmazonS3ConfigKey, AzureConfigKey, GoogleConfigKey).
 """
@@ -40,9 +39,9 @@ if TYPE_CHECKING:
 
 SCHEME: Final = "catalog://"
 SCRATCH: Final = "deltasmelt_scratch"
-"""Schema of a catalog's tables that are there for a while."""
+"""Schema of a catalog's temporary tables."""
 HADOOP: Final = "fs."
-"""Begins the names of options for Spark alone, which are Hadoop's own."""
+"""Prefix of options for Spark alone: Hadoop's own option names."""
 _FILE: Final = re.compile(r"(?i:file):(?://(?i:localhost(?=/))?(?P<after>.*)|(?P<absolute>/.*))", re.DOTALL)
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _MISREAD: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\[\]^|\\\x00-\x1f\x7f]")
@@ -50,11 +49,11 @@ _MISREAD_IN_URL: Final = re.compile(r"[%?#\[\]^|\\\x00-\x1f\x7f]")
 _SHOWN: Final = re.compile(
     r"(?:.*_)?(?:region|endpoint|endpoint_url|allow_http|style_request|skip_signature)"
 )
-"""Names of options whose values a message may show; the values of all other options are keys."""
+"""Names of options whose values a message may show; the values of all remaining options are keys."""
 _NUMBERS: Final = re.compile(r"\[\s*(?:\d{1,3},\s*){7,}\d{1,3}\s*\]")
-"""Bytes that a library writes as numbers: of a key that it could not read, for instance."""
+"""Bytes that a library prints as numbers, for instance the bytes of an unreadable key."""
 _SHORTEST: Final = 6
-"""Letters of a key from which it is masked; a shorter key would mask words of any text."""
+"""Minimum length of a masked key; masking shorter keys would mask words of ordinary text."""
 
 _KEYS: Final[set[str]] = set()
 _LOCK: Final = threading.Lock()
@@ -65,14 +64,14 @@ class Folder:
     """A folder of a file system that this machine sees."""
 
     root: str
-    lease: ClassVar[float] = LEASE_SECONDS  # taken by no process: the kernel's locks guard a folder
+    lease: ClassVar[float] = LEASE_SECONDS  # unused: the kernel's locks guard a folder
     needs_session: ClassVar[bool] = False
     folds_case: ClassVar[bool] = False
     scheme: ClassVar[str | None] = None
     options: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def serve(self, session: Callable[[], SparkSession]) -> None:
-        """Leave the session alone: the tables are reached without one."""
+        """Ignore the session: no table in a folder needs a session."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,9 +79,9 @@ class Store:
     """An object store.
 
     Attributes:
-        root: URL of the lake in it; one client reaches all tables below.
-        options: of the store, those for Spark alone included; may hold keys.
-        lease: seconds for which a lease holds.
+        root: URL of the lake in the store; one client reaches all tables below the URL.
+        options: the store's options, including those for Spark alone; may contain keys.
+        lease: seconds for which a lease is valid.
     """
 
     root: str
@@ -101,16 +100,16 @@ class Store:
             _KEYS.update(_keys(options))
 
     def __reduce__(self) -> tuple[type[Store], tuple[str, dict[str, str], float]]:
-        """Have another process make the store anew, which then masks the keys."""
+        """Recreate the store in another process on unpickling, so that this process masks the keys too."""
         return Store, (self.root, dict(self.options), self.lease)
 
     @property
     def scheme(self) -> str | None:
-        """The scheme of the URL, in small letters."""
+        """Scheme of the URL, in lower case."""
         return scheme_of(self.root)
 
     def serve(self, session: Callable[[], SparkSession]) -> None:
-        """Leave the session alone: the tables are reached without one."""
+        """Ignore the session: no table in a store needs a session."""
 
     def below(self, location: str) -> str:
         """Return the path from the root to a location at or below the root."""
@@ -119,11 +118,11 @@ class Store:
 
 @dataclass(slots=True, eq=False)
 class Catalog:
-    """A catalog of the Spark session; only that session reaches the tables.
+    """A catalog of the Spark session; only this session reaches the tables.
 
     Attributes:
-        name: of the catalog.
-        lease: seconds for which a lease holds.
+        name: the catalog's name in Spark SQL.
+        lease: seconds for which a lease is valid.
     """
 
     name: str
@@ -142,7 +141,7 @@ class Catalog:
         """Open this lake's tables through a session from now on.
 
         Args:
-            session: returns the session; called each time a table needs one, by any thread.
+            session: returns the session; any thread calls the function each time a table needs a session.
         """
         self._session = session
 
@@ -163,35 +162,35 @@ class Catalog:
 
 
 Place: TypeAlias = Folder | Store | Catalog
-"""Beside what each kind owns, every place answers:
+"""Any kind of place. Besides its own attributes every kind has:
 
-* `needs_session`: whether a Spark session alone reaches the tables. Then this process sees none of their
-  files, logs and folders, and Spark's history alone shows what their commits record.
-* `folds_case`: whether names that differ in nothing but case are one table.
-* `scheme`: of a store's URL, in small letters.
-* `serve`: which session opens the tables from now on, where they need one.
+* `needs_session`: whether only a Spark session reaches the tables. This process then sees no files, logs or
+  folders of the tables; Spark's history alone shows what their commits record.
+* `folds_case`: whether names that differ only in case mean the same table.
+* `scheme`: scheme of a store's URL, in lower case.
+* `serve`: sets the session that opens the tables from now on, if the place needs a session.
 """
 
 
 class Location(str):
-    """A location that carries its place; every location of a lake's table is one.
+    """A location that carries its place; every table location of a lake is a `Location`.
 
-    Text that is made of a location (`str.format`, slicing) is plain text and has lost the place. A location
-    below another one is made with ``/``.
+    Text made from a location (`str.format`, slicing) is plain text without the place. Use ``/`` to make a
+    location below another location.
     """
 
     __slots__ = ("place",)
     place: Place
 
     def __new__(cls, text: str, place: Place | None = None) -> Self:
-        """Return the location; without a place, of the place that the text names."""
+        """Return the location; without a place, parse the place from the text."""
         made = super().__new__(cls, text)
         made.place = place_of(text) if place is None else place
         return made
 
     @property
     def folder(self) -> Path | None:
-        """The folder of a file system that the location names; None in a store or a catalog."""
+        """The file system folder that the location names; None in a store or a catalog."""
         return local_folder(self)
 
     def __truediv__(self, below: str) -> Location:
@@ -199,7 +198,7 @@ class Location(str):
 
 
 def place_of(location: str) -> Place:
-    """Return the place of a location; of plain text a new one, without options and session."""
+    """Return the place of a location; for plain text a new place without options and session."""
     if isinstance(location, Location):
         return location.place
     if location.startswith(SCHEME):
@@ -213,22 +212,22 @@ def in_store(location: str, options: Mapping[str, str], *, lease: float = LEASE_
 
 
 def options_of(location: str) -> dict[str, str] | None:
-    """Return what `deltalake` and `obstore` need to reach a location; None where they need nothing."""
+    """Return the options with which `deltalake` and `obstore` reach a location; None if there are none."""
     options = place_of(location).options
     return {name: value for name, value in options.items() if not name.startswith(HADOOP)} or None
 
 
 def client_root(location: str) -> tuple[str, str]:
-    """Return the location that a client is made for, and the path from there to a location.
+    """Return the location for which a client is created, and the path from this root to a location.
 
-    One client, which keeps its connections, reaches all tables of a lake in a store.
+    One client, which caches its connections, reaches all tables of a lake in a store.
     """
     place = place_of(location)
     return (place.root, place.below(location)) if isinstance(place, Store) else (location, "")
 
 
 def catalog_of(location: str) -> Catalog:
-    """Return the catalog that a table is in.
+    """Return the catalog that contains a table.
 
     Raises:
         TypeError: the location is of another kind.
@@ -240,7 +239,7 @@ def catalog_of(location: str) -> Catalog:
 
 
 def scheme_of(location: str) -> str | None:
-    """Return the scheme of an object store's URL, in small letters; None of a local path."""
+    """Return the scheme of an object store's URL, in lower case; None for a local path."""
     found = None if local_folder(location) is not None else _URL.match(location)
     return None if found is None else found[1].lower()
 
@@ -249,8 +248,8 @@ def local_folder(location: str) -> Path | None:
     """Return the folder of a location; None in an object store.
 
     Args:
-        location: a path; or ``file:`` before a path that is percent-encoded, as Spark and `deltalake` write
-            the location of a local table.
+        location: a path; or ``file:`` followed by a percent-encoded path, as Spark and `deltalake` write the
+            location of a local table.
     """
     file = _FILE.fullmatch(location)
     if file is not None:
@@ -259,13 +258,15 @@ def local_folder(location: str) -> Path | None:
 
 
 def misread(location: str) -> str | None:
-    """Return the first part of a location that `deltalake` or Spark would read as something else.
+    """Return the first part of a location that `deltalake` or Spark would read differently.
 
-    `deltalake` 1.6 takes ``%20`` in a folder's name for a space, a backslash for a slash, and panics at some
-    others. In a URL it takes ``%``, ``?`` and ``#`` for what they are in one, and Spark does not.
+    In the name of a folder, `deltalake` 1.6 reads ``%20`` as a space and a backslash as a slash, and panics
+    at some further characters. In a URL `deltalake` interprets ``%``, ``?`` and ``#`` as URL syntax; Spark
+    does not.
 
     Args:
-        location: an absolute path, or a URL of an object store; no library reads that of a catalog.
+        location: an absolute path, or a URL of an object store; libraries never read the location of a
+            catalog.
     """
     if location.startswith(SCHEME):
         return None
@@ -274,7 +275,7 @@ def misread(location: str) -> str | None:
 
 
 def root_of(catalog: str) -> str:
-    """Return the location below which all tables of a catalog stand."""
+    """Return the location below which all tables of a catalog lie."""
     return SCHEME + quote(catalog, safe="")
 
 
@@ -294,18 +295,18 @@ def parts_of(location: str) -> tuple[str, str, str]:
 
 
 def scratch_name(purpose: str, layer: str, name: str) -> tuple[str, str]:
-    """Return schema and name of a table that is there for a while (`bronze.lake.scratch`)."""
+    """Return schema and name of a temporary table (`bronze.lake.scratch`)."""
     return SCRATCH, f"{purpose}_{layer}_{name}"
 
 
 def layer_of(location: str) -> str:
-    """Return the layer of a catalog's table, also of a table that is there for a while."""
+    """Return the layer of a catalog's table, including temporary tables."""
     _, schema, name = parts_of(location)
     return name.split("_")[1] if schema == SCRATCH else schema
 
 
 def without_keys(text: str) -> str:
-    """Return a text in which the keys of every place are masked, whoever wrote the text."""
+    """Return a text with the keys of every place masked, whichever library wrote the text."""
     with _LOCK:
         keys = sorted(_KEYS, key=len, reverse=True)
     for key in keys:
@@ -314,19 +315,19 @@ def without_keys(text: str) -> str:
 
 
 def _plain(location: str) -> str:
-    """Return a location as a person writes it: `deltalake` writes a table's percent-encoded."""
+    """Return a location without percent-encoding; `deltalake` encodes the location of a table."""
     scheme, _, rest = location.rstrip("/").partition("://")
     return f"{scheme.lower()}://{unquote(rest)}"
 
 
 def _keys(options: Mapping[str, str]) -> frozenset[str]:
-    """Return the values that no text may show, in each form in which a text may have them."""
+    """Return the secret option values in every form in which a text may contain them."""
     secret = (value for name, value in options.items() if _SHOWN.fullmatch(name) is None)
     return frozenset(form for value in secret for form in _forms(value) if len(form) >= _SHORTEST)
 
 
 def _forms(value: str) -> list[str]:
-    """Return a value as it is, decoded, and each text of a JSON object."""
+    """Return a value unchanged, a percent-decoded copy, and each text of a JSON object."""
     forms = [value, unquote(value)]
     try:
         inside = json.loads(value)

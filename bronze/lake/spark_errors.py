@@ -1,7 +1,8 @@
-"""Which exceptions Spark raises, and what they say of the session: broken, ended, or out of reach.
+"""Exceptions that Spark raises, and the session state that they report: broken, ended or out of reach.
 
-PySpark turns only some of a JVM's exceptions into its own; the others are those of Py4J. A session at a Spark
-Connect server raises PySpark's alone, and the client may come without Py4J. Nothing here starts Spark.
+PySpark converts only some of a JVM's exceptions into its own classes; the rest are Py4J's. A session at a
+Spark Connect server raises only PySpark's classes, and this client may be installed without Py4J. No function
+here starts Spark.
 """
 
 from __future__ import annotations
@@ -13,17 +14,16 @@ from typing import Any, Final
 from deltasmelt.bronze.errors import causes
 
 SESSION_ENDED: Final = ("INVALID_HANDLE.SESSION_", "NO_ACTIVE_SESSION")
-"""How conditions begin that say that a session at a server has ended: the server's, and the client's once it
-knows."""
+"""Prefixes of the error conditions of an ended session: first the server's, then the client's."""
 _CONNECT: Final = "pyspark.errors.exceptions.connect"
 """Module of the exceptions of Spark Connect."""
 _GRPC: Final = "grpc."
-"""Module of what the client leaves as it is: the error of a request to clone a session."""
+"""Module of exceptions that the client does not convert: the error of a request to clone a session."""
 _OF_GRPC: Final = re.compile(r'RPC that terminated with:\s+status = (\S+)\s+details = "([^"\n]*)')
 
 
 def spark_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
-    """Return the classes of what a failed statement raises, and `more`."""
+    """Return the exception classes of a failed statement, and `more`."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - a lake of files needs no Spark
 
     py4j: Any = sys.modules.get("py4j.protocol")  # pyspark loads it, where it has it
@@ -31,16 +31,16 @@ def spark_errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
 
 
 def of_grpc(error: BaseException) -> tuple[str, str] | None:
-    """Return status and words of a request that failed on its way to a server; None where Spark answered."""
+    """Return status and details of a request that failed before reaching Spark; None if Spark answered."""
     found = _OF_GRPC.search(str(error)) if type(error).__module__.startswith((_CONNECT, _GRPC)) else None
     return None if found is None else (found[1].removeprefix("StatusCode."), found[2])
 
 
 def is_broken(error: BaseException) -> bool:
-    """Check whether an error is one of the connection to the JVM: the JVM has ended, or cannot be reached.
+    """Check whether an error means that the JVM has ended or is unreachable.
 
-    A connection that breaks while an answer is awaited raises a bare `Py4JError` without a cause. A broken
-    pipe is no such error: the process that reads our output raises it.
+    A connection that breaks during a call raises a bare `Py4JError` without a cause. A broken pipe is a
+    different error: the process that reads this program's output causes a broken pipe.
     """
     py4j: Any = sys.modules.get("py4j.protocol")
     broken = () if py4j is None else (py4j.Py4JNetworkError, ConnectionRefusedError, ConnectionResetError)
@@ -48,13 +48,13 @@ def is_broken(error: BaseException) -> bool:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Check whether an error, or a cause of it, says that the server no longer has its session."""
+    """Check whether an error or one of its causes reports that the server has lost the session."""
     found: list[Any] = [*causes(error, hidden=True)]
     of_connect = (one for one in found if type(one).__module__.startswith(_CONNECT))
     return any((one.getCondition() or "").startswith(SESSION_ENDED) for one in of_connect)
 
 
 def is_out_of_reach(error: BaseException) -> bool:
-    """Check whether the server has lost the session, or could not be reached as long as the client tried."""
+    """Check whether the server has lost the session or stayed unreachable during all client retries."""
     of_request = of_grpc(error)
     return is_lost(error) or (of_request is not None and of_request[0] == "UNAVAILABLE")

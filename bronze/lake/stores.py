@@ -1,7 +1,7 @@
-"""Object stores: which schemes a lake's URL may have, and which options each scheme takes.
+"""Object stores: the URL schemes that a lake may have, and the options of each scheme.
 
-The options themselves belong to the lake's place (`bronze.lake.place.Store`). `pipelines.spark.hadoop`
-translates them for Spark.
+The option values belong to the lake's place (`bronze.lake.place.Store`). `pipelines.spark.hadoop` translates
+the options for Spark.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _KEYS: Final = {
     ),
     GOOGLE: ("google_service_account", "google_service_account_key"),
 }  # fmt: skip
-"""Options that both sides understand, by the schemes they are of."""
+"""Options that both `deltalake` and Spark support, by scheme."""
 
 _BOOLEANS: Final = frozenset(
     {"aws_allow_http", "aws_virtual_hosted_style_request", "aws_skip_signature", "azure_allow_http"}
@@ -41,16 +41,17 @@ _TRUE: Final = frozenset({"1", "true", "on", "yes"})
 _FALSE: Final = frozenset({"0", "false", "off", "no"})
 _ENDPOINTS: Final = ("aws_endpoint_url", "azure_storage_endpoint")
 _UNSAFE: Final = re.compile(r"fs\.s3a\.(?:bucket\.[^.]+\.)?(?:create\.performance|performance\.flags)")
-"""Settings with which S3A no longer looks whether a file is there."""
+"""Settings with which S3A no longer checks whether a file exists."""
 _MEANT: Final = re.compile(rf"(?:{'|'.join(SCHEMES)}):(?!//[^/])", re.IGNORECASE)
 _AZURE_PLACE: Final = re.compile(r"[a-z]+://[^@/]+@([^/]+)", re.IGNORECASE)
 
 
 def refuse_wrong(location: str, options: Mapping[str, str]) -> None:
-    """Whether a lake may lie there, and is told what its store understands.
+    """Check that a lake may have this location and that its store knows every option.
 
     Raises:
-        ValueError: the scheme is of no store that both sides reach, or an option is not one of its.
+        ValueError: not both `deltalake` and Spark reach a store of this scheme, or an option is unknown or
+            has a wrong value.
     """
     scheme = scheme_of(location)
     names = [name for name in options if not name.startswith(HADOOP)]
@@ -89,16 +90,16 @@ def _refuse_wrong_values(options: Mapping[str, str]) -> None:
 
 
 def is_true(said: str | None) -> bool:
-    """Whether an option, or the environment in its place, says yes."""
+    """Check whether the value of an option or environment variable means yes."""
     return said is not None and said.lower() in _TRUE
 
 
 def azure_host(location: str) -> str | None:
-    """The account's host in ``abfss://container@account.dfs.core.windows.net/…``; None where none is."""
+    """Return the host in ``abfss://container@account.dfs.core.windows.net/…``; None without a host."""
     found = _AZURE_PLACE.match(location)
     return None if found is None else found[1]
 
 
 def is_meant_for_store(path: str) -> bool:
-    """Whether a path begins as a store's URL does, and is none: ``s3:/bucket``."""
+    """Check whether a path resembles a store's URL without being valid: ``s3:/bucket``."""
     return _MEANT.match(path) is not None

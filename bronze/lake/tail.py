@@ -1,11 +1,12 @@
-"""A table in a store, followed from entry to entry: by one request each, and one where there is none.
+"""Log following in a store: one request for each new entry, and one request that finds no entry.
 
-A handle of `deltalake` lists the log and reads each new entry twice. What an entry does to a table's files,
-their rows and its marks it says itself, so it is read once, and the handle stays where it is. An entry that
-does more, or is not understood, ends that: the handle is brought up and followed anew.
+A handle of `deltalake` lists the log and reads each new entry twice. An entry itself states its effect on the
+table's files, rows and marks, so `Tail` reads each entry once and leaves the handle at its version. An entry
+with a further effect, or in an unknown form, ends the following: the caller refreshes the handle and follows
+again from there.
 
-Of one version no two files have one path. An entry that gives a file another deletion vector removes and adds
-the same path, in any order.
+In one version no two files have the same path. An entry that gives a file another deletion vector removes and
+adds the same path, in any order.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#actions.
 """
@@ -29,9 +30,9 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 _PLAIN: Final = frozenset({"add", "remove", "txn", "commitInfo", "cdc", "domainMetadata"})
-"""What an entry may say without changing more than files, marks, and domains, which nobody here reads."""
+"""Actions that change only files, marks and domains; no code of this project reads domains."""
 _KEPT: Final = 200
-"""Newest entries of which is known what they say of themselves."""
+"""Number of newest entries whose commitInfo and commit are kept."""
 
 Files = dict[str, tuple[int, int]]
 Values = dict[str, int | None]
@@ -39,17 +40,17 @@ Values = dict[str, int | None]
 
 @dataclass
 class Tail:
-    """A table since its handle was brought up.
+    """State of a table since the last refresh of its handle.
 
     Attributes:
-        version: up to which it was followed.
+        version: last version that was followed.
         files: rows and bytes of each file by its path.
-        marks: that were set since.
-        said: what each entry since says of itself, by version.
-        commits: of each entry since: who made it, and what it did.
-        column: name, within files, of a column whose values are counted; None: of none.
-        values: how many values of that column each file has, by its path; only files with some. None: the
-            file's statistics do not say.
+        marks: marks that were set since the refresh.
+        said: commitInfo of each entry since the refresh, by version.
+        commits: author and actions of each entry since the refresh.
+        column: name, within files, of a column whose values are counted; None to count no column.
+        values: number of the column's values per file path, only for files with any value; None if the file's
+            statistics do not state the number.
     """
 
     version: int
@@ -61,7 +62,7 @@ class Tail:
     values: Values = field(default_factory=dict)
 
     def follow(self, entry: bytes) -> bool:
-        """Take the next entry; False where it says what is not understood here, and nothing was taken."""
+        """Apply the next entry; return False for an entry in an unknown form, and change nothing then."""
         try:
             actions = [json.loads(line) for line in entry.splitlines() if line.strip()]
             if not all(action.keys() <= _PLAIN for action in actions):
@@ -88,20 +89,20 @@ class Tail:
         return True
 
     def size(self) -> tuple[int, int]:
-        """Rows and bytes of all files."""
+        """Return rows and bytes of all files."""
         return sum(rows for rows, _ in self.files.values()), sum(size for _, size in self.files.values())
 
     def total(self) -> int | None:
-        """Return how many values of the column all files have; None where statistics do not say.
+        """Return how many values of the column all files contain; None if statistics do not state the number.
 
-        Deleted rows count as long as their files stay.
+        Deleted rows count as long as their files remain.
         """
         counts = [count for count in self.values.values() if count is not None]
         return sum(counts) if len(counts) == len(self.values) else None
 
 
 def tail_of(table: DeltaTable, column: str | None = None) -> Tail:
-    """Return a table as of its handle; see `Tail` for the column."""
+    """Return the state of a table at the handle's version; `Tail` explains the column."""
     actions = pa.table(table.get_add_actions())
     columns = (actions[name].to_pylist() for name in ("path", "num_records", "size_bytes"))
     files = {path: (rows or 0, size) for path, rows, size in zip(*columns, strict=True)}
@@ -122,15 +123,15 @@ def _counted(actions: pa.Table, column: str | None) -> Values:
 
 
 def advance(tail: Tail, uri: str, enough: Callable[[Tail], bool] = lambda _: False) -> bool:
-    """Follow a table to its newest entry; False where the handle has to be brought up.
+    """Follow a table to its newest entry; return False if the caller must refresh the handle.
 
     Args:
-        tail: of the table.
-        uri: its location.
-        enough: nothing after what is there now is asked for; it is asked after each entry.
+        tail: state of the table, which the function updates.
+        uri: location of the table.
+        enough: called after each entry; True ends the following before the newest entry.
 
     Raises:
-        OSError: the store cannot be reached, or refuses.
+        OSError: the store is unreachable or refuses.
     """
     while True:
         version = tail.version + 1
@@ -144,10 +145,10 @@ def advance(tail: Tail, uri: str, enough: Callable[[Tail], bool] = lambda _: Fal
 
 
 def has_entry(tail: Tail, uri: str) -> bool:
-    """Whether the entry of the version up to which a table was followed is still there, by one request.
+    """Check by one request whether the entry of the last followed version still exists.
 
     Raises:
-        OSError: the store cannot be reached, or refuses.
+        OSError: the store is unreachable or refuses.
     """
     return perform(Effect.REFRESH, uri, lambda: entries.has_entry(uri, tail.version))
 

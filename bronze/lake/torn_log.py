@@ -1,39 +1,43 @@
-"""A log entry of which a power cut left a part.
+"""Log entries that a power cut left incomplete.
 
-**What is left.** An entry gets its name before its bytes are on disk (`bronze.lake.durability`). A power cut
-between the name and the flush leaves the entry empty, full of zeros, or with some pages of its bytes. Delta
-reads an empty entry as a commit of nothing. Delta refuses an entry that breaks off inside of a line, and with
-the entry the whole table. An entry that breaks off after a line is read as a whole one, although it names
-only a part of the files, or the files without the marks.
+**Failure.** An entry gets its name before its bytes are on disk (`bronze.lake.durability`). A power cut
+between the name and the flush leaves the entry empty, full of zeros, or with only some pages of its bytes.
+Delta reads an empty entry as a commit without actions. Delta rejects an entry that ends inside a line, and
+with the entry the whole table. Delta accepts an entry that ends after a complete line, although the entry
+then names only some of the files, or the files without the marks.
 
-**What is torn.** Delta writes no entry without a line, and every line is JSON. So in a table that only this
-pipeline writes an entry is torn that is empty, or has a line that is no JSON. Commits of `deltalake` also
-state in their first line how many actions follow. Spark's commits do not: one that breaks off exactly at the
-end of a line is not recognised, which of 500 entries torn inside is about one.
+**Detection.** Delta writes no entry without a line, and every line is JSON. In a table that only this
+pipeline writes, an entry is therefore torn if the entry is empty or has a line that is not JSON. Commits of
+`deltalake` also state in their first line how many actions follow. Spark's commits state no number: a Spark
+entry that ends exactly at a line end is not detected, which happens in about 1 of 500 torn entries.
 
-**What is done.** Whoever opens a table of bronze or control, or any table to write it, looks at its newest
-entry (`set_torn_aside`). A torn one gets another name, by which Delta passes it over: it is as if the commit
-had failed. Tables of silver and gold have one writer, under the lock of the layer: a process that only reads
-such a table leaves the entry and raises a temporary error. Bronze and control have writers in several
-processes, and handles that live for long: a handle that had read the torn entry would pass over the entry
-that takes its number. So every process judges and renames under a lock of the log's folder, before the entry
-is read. No process can write an entry of the same number before the torn one is gone, and that takes the
-lock. Where a file system has no locks, the file that is renamed must still be the file that was judged.
-Nothing that relied on the entry is misled:
+**Repair.** Every process that opens a table of bronze or control, or any table for writing, checks the newest
+entry (`set_torn_aside`). The process renames a torn entry. Delta ignores the new name, as if the commit had
+failed.
 
-* the reader confirms the slot after the flush alone, so the server sends the rows again. Should a disk have
-  lost what it acknowledged, bronze's position is then before the slot's: an error of its own
-  (`bronze.stream.continuity`);
-* silver and gold do not flush what Spark commits, and a cut may name the lost version. Their marks were in
-  that entry too. So a table is found before its cut, and its window is folded again from bronze. No cut names
-  the lost version from then on (`silver.run.worklist`).
+* Each table of silver and gold has one writer, which holds the layer's lock. A process that only reads such a
+  table leaves the entry unchanged and raises a transient error.
+* Bronze and control have writers in several processes and long-lived handles. A handle that has read the torn
+  entry would skip the entry that later gets the same number. Every process therefore checks and renames under
+  a lock of the log folder, before any handle reads the entry. No process can write an entry of the same
+  number before the torn entry is renamed, and renaming requires the lock. On a file system without locks, the
+  renamed file must still be the checked file.
 
-Files beside the entry that describe the same version go with it: Spark would take the checksum of the lost
-commit for that of the next one.
+**Consequence.** No reader of the lost entry is misled:
 
-**What is not done.** A torn entry that others follow stays. Processes that had read the table without it
-wrote those: the error names the file. A torn checkpoint is none of this: `bronze.lake.durability` flushes its
-own before they are named.
+* The reader confirms the slot only after the flush, so the server sends the rows again. If a disk loses
+  flushed bytes, bronze's position is before the slot's position: `bronze.stream.continuity` raises an error
+  for this case.
+* Silver and gold do not flush Spark's commits, and a cut may name the lost version. The lost entry also held
+  the table's marks. The table is therefore behind its cut, and silver folds its window again from bronze.
+  From then on no cut names the lost version (`silver.run.worklist`).
+
+Files that describe the lost version are renamed with the entry: otherwise Spark would use the checksum of the
+lost commit for the next commit.
+
+**Limits.** A torn entry that later entries follow stays. Processes that had read the table without the torn
+entry wrote the later entries; the error names the file. Torn checkpoints are no concern of this module:
+`bronze.lake.durability` flushes a checkpoint before naming it.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#delta-log-entries.
 """
@@ -57,10 +61,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 ACTIONS_KEY: Final = "deltasmelt.actions"
-"""Key of commitInfo under which a commit says how many actions follow it."""
+"""Key in commitInfo under which a commit states how many actions follow."""
 
 DERIVED: Final = frozenset(("silver", "gold"))
-"""Layers whose tables one process writes, under the layer's lock."""
+"""Layers whose tables have a single writer, which holds the layer's lock."""
 
 _ASIDE: Final = ".torn"
 _LOCK_SECONDS: Final = 10.0
@@ -69,19 +73,20 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
 def set_torn_aside(uri: str, *, thorough: bool = True, writes: bool = True) -> bool:
-    """Take the newest entry of a local table's log away if it is torn, and return whether it was.
+    """Rename the newest entry of a local table's log if the entry is torn; return whether a file was renamed.
 
-    No process is in the middle of writing an entry that is found here: entries appear under their name by one
-    step.
+    No process is still writing an entry that is visible here: entries get their name in one step.
 
     Args:
         uri: location of the table.
-        thorough: read all entries since the checkpoint; else the newest one, and of the others the size.
-        writes: the caller is the table's writer; a reader takes nothing away.
+        thorough: read all entries since the checkpoint; else read the newest entry and check only the size of
+            all earlier entries.
+        writes: whether the caller is the table's writer; a reader renames nothing.
 
     Raises:
-        DefiniteError: ``log-entry-torn``: an entry is torn that others follow.
-        TransientError: ``log-entry-torn``: a reader found the newest entry torn.
+        DefiniteError: ``log-entry-torn``: later entries follow a torn entry.
+        TransientError: ``log-entry-torn``: a reader found the newest entry torn, or another process holds the
+            lock of the log for too long.
         OSError: the log cannot be read or changed.
     """
     folder = local_folder(uri)
@@ -89,7 +94,7 @@ def set_torn_aside(uri: str, *, thorough: bool = True, writes: bool = True) -> b
     if folder is None or log is None or not log.is_dir() or _torn(folder, log, thorough=thorough) is None:
         return False
     with _locked(log, writes=writes):
-        found = _torn(folder, log, thorough=thorough)  # another process may have been first
+        found = _torn(folder, log, thorough=thorough)  # another process may have renamed the entry
         if found is None:
             return False
         version, judged = found
@@ -111,10 +116,10 @@ def set_torn_aside(uri: str, *, thorough: bool = True, writes: bool = True) -> b
 
 
 def _torn(folder: Path, log: Path, *, thorough: bool) -> tuple[int, tuple[int, ...]] | None:
-    """Return the newest entry and what identifies its file, if the entry is torn; None where it is whole.
+    """Return version and file identity of the newest entry if the entry is torn, else None.
 
     Raises:
-        DefiniteError: an entry is torn that others follow.
+        DefiniteError: later entries follow a torn entry.
     """
     known = newest_checkpoint(log)
     entries = sorted(each for each in entries_of(log) if known is None or each > known)
@@ -135,7 +140,7 @@ def _torn(folder: Path, log: Path, *, thorough: bool) -> tuple[int, tuple[int, .
 
 
 def _identity(path: Path) -> tuple[int, ...] | None:
-    """Return what tells a file from another one of the same name; None where there is none."""
+    """Return a value that differs between two files of equal name; None if the file is absent."""
     try:
         found = path.stat()
     except FileNotFoundError:
@@ -145,10 +150,10 @@ def _identity(path: Path) -> tuple[int, ...] | None:
 
 @contextmanager
 def _locked(log: Path, *, writes: bool) -> Iterator[None]:
-    """Hold the lock of a log's folder, where the file system has locks; a reader needs none.
+    """Hold the lock of a log's folder, if the file system has locks; a reader needs no lock.
 
     Raises:
-        TransientError: ``log-entry-torn``: another process has the lock for too long.
+        TransientError: ``log-entry-torn``: another process holds the lock for too long.
     """
     handle = os.open(log, os.O_RDONLY)
     deadline = time.monotonic() + _LOCK_SECONDS
@@ -175,7 +180,7 @@ def _locked(log: Path, *, writes: bool) -> Iterator[None]:
 
 
 def _remedy(folder: Path) -> str:
-    """Return what brings a table back; silver and gold are derived, so the table alone can be made anew."""
+    """Return the remedy for a table; silver and gold are derived, so a single table can be rebuilt."""
     layer = folder.parent.name
     if layer in DERIVED:
         return (
@@ -190,17 +195,17 @@ def _remedy(folder: Path) -> str:
 
 
 def _files_of(log: Path, version: int) -> Iterable[Path]:
-    """Return the entry of a version, the version's checksum, and what Hadoop lays beside both; entry last."""
+    """Return the existing files of a version: checksum, Hadoop's copies, and last the entry."""
     entry, checksum = f"{version:020}.json", f"{version:020}.crc"
     names = [f".{checksum}.crc", checksum, f".{entry}.crc", entry]
     return [path for name in names if (path := log / name).exists()]
 
 
 def _is_torn(path: Path, *, whole: bool) -> bool:
-    """Check whether an entry lacks something of what was written; by its size alone if not `whole`."""
+    """Check whether an entry is incomplete; check only the size unless `whole`."""
     try:
         lines = path.read_bytes().splitlines() if whole else [b""] * bool(path.stat().st_size)
-    except FileNotFoundError:  # removed meanwhile: a checkpoint stands for it
+    except FileNotFoundError:  # removed meanwhile: a checkpoint replaces the entry
         return False
     if not lines or not whole:
         return not lines
@@ -212,7 +217,7 @@ def _is_torn(path: Path, *, whole: bool) -> bool:
 
 
 def _stated(first: object) -> int:
-    """Return how many actions an entry says in its first one that it has after it; 0 where it says none."""
+    """Return how many further actions an entry's first action states; 0 without such a statement."""
     try:
         return int(first["commitInfo"][ACTIONS_KEY])  # type: ignore[index]
     except (ValueError, KeyError, TypeError):

@@ -1,23 +1,23 @@
-"""The application transactions of a table's log, read once and carried forward with the handle.
+"""Application transactions (marks) of a table's log, read once and updated along with the handle.
 
-`deltalake` answers one application id at a time, and reads the log from its newest checkpoint on for each:
-2 to 10 ms. A lake of 200 tables has more than a thousand ids, and each of the reader's looks asks for most of
-them. So what a log says of all of them is read in one pass, and kept beside the handle. Where the handle has
-moved on, only the entries after are read.
+`deltalake` returns the mark of one application id per call, and reads the log from the newest checkpoint each
+time: 2 to 10 ms. A lake of 200 tables has more than a thousand ids, and each poll of the reader needs most of
+them. This module therefore reads all marks of a log in one pass and caches them per handle. After the handle
+moves on, the module reads only the new entries.
 
-Why it is what `deltalake` would say:
+The cached marks equal the answers of `deltalake`:
 
-* the newest entry that names an id holds; before that, what the checkpoint says. Entries are read in order of
-  their versions, up to that of the handle, none left out;
-* where the log is not of that plain form, `deltalake` is asked: a checkpoint of several parts or under
-  another name, one that is newer than the handle, an entry that is gone or cannot be read, ids that expire
-  (``delta.setTransactionRetentionDuration``). Sidecars of a checkpoint hold files alone.
+* The newest entry that names an id wins; before the first such entry the checkpoint's value holds. Entries
+  are read in version order up to the handle's version, without gaps.
+* For any unusual log `deltalake` answers instead: a checkpoint in several parts or under another name, a
+  checkpoint newer than the handle, a missing or unreadable entry, expiring ids
+  (``delta.setTransactionRetentionDuration``). Sidecars of a checkpoint contain only files.
 
-An entry that we have just put or read ourselves (`bronze.lake.entries`) need not be read again: it is the one
-after the handle's version, and we know its marks (`expect_marks`, `expect_entry`).
+An entry that this process has just written or read (`bronze.lake.entries`) is not read again: the entry
+follows the handle's version, and its marks are known (`expect_marks`, `expect_entry`).
 
-What is kept belongs to a handle and goes with it. So a table that is made anew is read anew, as its handle
-is. A handle is used by one thread at a time.
+The cache belongs to a handle and is dropped with the handle. A recreated table gets a new handle, so its
+marks are read again. Only one thread at a time uses a handle.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transaction-identifiers.
 """
@@ -48,12 +48,12 @@ _LOG: Final = "_delta_log"
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What a log says up to a version.
+    """Cached marks of a log up to a version.
 
     Attributes:
-        version: of the handle.
-        found: version by application id; None where `deltalake` has to be asked.
-        ours: marks of the entry after it, where that is known already.
+        version: version of the handle.
+        found: mark by application id; None if `deltalake` must answer.
+        ours: marks of the next entry, if already known.
     """
 
     version: int
@@ -62,19 +62,15 @@ class _Known:
 
 
 _known: dict[int, tuple[ref[DeltaTable], _Known]] = {}
-"""By the id of a handle that lives: handles have no hash."""
+"""Cache by `id()` of a live handle: handles have no hash."""
 
 
 class _NotPlainError(Exception):
-    """The log is not of the form that is read here."""
+    """Signals a log whose form this module does not read."""
 
 
 def transaction_version(table: DeltaTable, app_id: str) -> int | None:
-    """The newest version that an application id has, as of the handle's version; None if it has none.
-
-    Args:
-        table: open.
-        app_id: of the application.
+    """Return the mark of an application id as of the handle's version; None without a mark.
 
     Raises:
         OSError: the log cannot be read.
@@ -94,12 +90,18 @@ def transaction_version(table: DeltaTable, app_id: str) -> int | None:
 
 
 def expect_marks(table: DeltaTable, marks: Iterable[Transaction]) -> None:
-    """The entry after a handle's version is our own, with these marks; the handle still stands before it."""
+    """Cache the marks of the caller's own commit, which follows the handle's version.
+
+    The handle must still be at the version before the commit.
+    """
     _expect(table, {mark.app_id: mark.version for mark in marks})
 
 
 def expect_entry(table: DeltaTable, entry: bytes) -> None:
-    """The entry after a handle's version is this one; the handle still stands before it."""
+    """Cache the marks of the entry that follows the handle's version.
+
+    The handle must still be at the version before the entry.
+    """
     with suppress(_NotPlainError):
         _expect(table, _marks_of(entry))
 
@@ -131,10 +133,10 @@ def _read(table: DeltaTable, known: _Known | None, version: int) -> _Known:
 
 
 def _checkpoint(uri: str, version: int) -> tuple[int, dict[str, int]]:
-    """Version of the newest checkpoint and what it says; -1 where there is none.
+    """Return version and marks of the newest checkpoint; version -1 without a checkpoint.
 
     Raises:
-        _NotPlainError: it is another kind of checkpoint, or newer than the version.
+        _NotPlainError: the checkpoint has another form, or is newer than the version.
     """
     try:
         with open_whole(uri, f"{_LOG}/_last_checkpoint") as file:
@@ -158,10 +160,10 @@ def _checkpoint(uri: str, version: int) -> tuple[int, dict[str, int]]:
 
 
 def _entries(uri: str, found: dict[str, int], after: int, until: int) -> dict[str, int]:
-    """What is known after one version, carried to another.
+    """Return the marks of a later version: the known marks, updated by each entry in between.
 
     Raises:
-        _NotPlainError: an entry is gone, or says what is not understood here.
+        _NotPlainError: an entry is missing, or has an unsupported form.
     """
     found = dict(found)
     for version in range(after + 1, until + 1):
@@ -175,10 +177,10 @@ def _entries(uri: str, found: dict[str, int], after: int, until: int) -> dict[st
 
 
 def _marks_of(entry: bytes) -> dict[str, int]:
-    """The marks that an entry sets.
+    """Return the marks that an entry sets.
 
     Raises:
-        _NotPlainError: it says what is not understood here.
+        _NotPlainError: the entry has an unsupported form.
     """
     found: dict[str, int] = {}
     if _EXPIRY.encode() in entry:
