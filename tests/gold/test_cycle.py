@@ -388,9 +388,9 @@ def test_a_feed_that_cannot_be_read_and_a_table_put_back_from_a_backup_lead_to_f
     # Like a vacuum beyond the feed's retention: files of the change are removed, the state remains.
     table = Path(world.lake.uri("silver", "orders"))
     log = table / "_delta_log" / f"{second_cut.tables['orders']:020}.json"
-    text = [json.loads(line)["cdc"]["path"] for line in log.read_text().splitlines() if '"cdc"' in line]
-    assert text
-    for path in text:
+    paths = [json.loads(line)["cdc"]["path"] for line in log.read_text().splitlines() if '"cdc"' in line]
+    assert paths
+    for path in paths:
         (table / path).unlink()
     # A process that has read the removed files still reads them, until a restart.
     jvm: Any = world.spark.sparkContext._jvm

@@ -190,8 +190,8 @@ def test_document_patterns_find_each_file_once_and_a_missing_plain_name_is_an_er
         (tmp_path / "documents" / name).touch()
     gold = "gold: {documents: [documents/*.yml, documents/a.yml]}"
     text = f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\n{gold}\n"
-    pipeline = load_pipeline(written(tmp_path, text)).document_files()
-    assert [path.name for path in pipeline] == ["a.yml", "b.yml"]
+    files = load_pipeline(written(tmp_path, text)).document_files()
+    assert [path.name for path in files] == ["a.yml", "b.yml"]
     incomplete = load_pipeline(written(tmp_path, text.replace("documents/a.yml", "documents/c.yml")))
     with pytest.raises(ConfigurationError, match=r"gold\.documents names documents/c\.yml"):
         incomplete.document_files()

@@ -77,5 +77,5 @@ def test_other_literals() -> None:
 @pytest.mark.parametrize("layer", ["silver", "gold"])
 def test_no_row_passes_through_python(layer: str) -> None:
     for path in (Path(__file__).parents[2] / layer).rglob("*.py"):
-        text = re.search(r"\budf\b|pandas|\.rdd\b|mapIn|applyIn|foreach\(|toLocalIterator", path.read_text())
-        assert text is None, f"{path.name}: {text}"
+        match = re.search(r"\budf\b|pandas|\.rdd\b|mapIn|applyIn|foreach\(|toLocalIterator", path.read_text())
+        assert match is None, f"{path.name}: {match}"

@@ -81,9 +81,9 @@ def fingerprint_here(pipeline: Path, table: str, cells: str) -> list[str]:
     query = f"SELECT CAST(count(*) AS STRING) AS n, CAST(sum({number}) AS STRING) AS h FROM silver.{table}"
     with Command("sql", pipeline, query, "--output", "json", folder=pipeline.parent) as command:
         assert command.wait() == 0, command.text()
-        output = re.search(r"\{.*\}", command.text())
-        assert output, command.text()
-        return list(json.loads(output[0]).values())
+        match = re.search(r"\{.*\}", command.text())
+        assert match, command.text()
+        return list(json.loads(match[0]).values())
 
 
 @pytest.fixture(params=["local-cluster", "standalone"])

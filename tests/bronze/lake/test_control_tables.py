@@ -118,12 +118,12 @@ def test_what_is_restated_with_the_words_that_it_has_is_not_written_again(lake_p
     message = f"no key in {list(range(80, 95))}"
     errors = [OpenError("table", f"public.{name}", "code", message) for name in "ab"]
     control.restate_errors([*errors, replace(errors[0], message="another problem of the table")])
-    table = DeltaTable(f"{lake_path}/control/errors").version()
+    version = DeltaTable(f"{lake_path}/control/errors").version()
     control.restate_errors([*errors, replace(errors[0], message="another problem of the table")])
     control.restate_error(errors[1])
-    assert DeltaTable(f"{lake_path}/control/errors").version() == table
+    assert DeltaTable(f"{lake_path}/control/errors").version() == version
     control.restate_errors([replace(error, message="other words") for error in errors])
-    assert DeltaTable(f"{lake_path}/control/errors").version() == table + 2, "closed, and recorded"
+    assert DeltaTable(f"{lake_path}/control/errors").version() == version + 2, "closed, and recorded"
     assert [error.message for error in control.open_errors()] == ["other words"] * 2
 
 

@@ -13,13 +13,13 @@ LOCAL_ALONE = {"bronze/lake/durability.py"}
 
 
 def test_no_other_module_opens_a_table_by_itself() -> None:
-    text = {
+    modules_found = {
         str(path.relative_to(ROOT))
         for room in ("bronze", "silver", "gold", "pipelines", "deltasmelt")
         for path in (ROOT / room).rglob("*.py")
         if OPENS.search(path.read_text(encoding="utf-8"))
     }
-    assert text == DOORS | LOCAL_ALONE
+    assert modules_found == DOORS | LOCAL_ALONE
 
 
 KINDS = frozenset({"is_named", "local_folder", "scheme_of", "Folder", "Store"})
@@ -59,7 +59,7 @@ def test_no_more_modules_know_how_a_catalog_keeps_tables() -> None:
     inside = re.compile(r"\bfrom deltasmelt\.bronze\.lake\.catalog(?:\.(?!session\b)\w+)? import ")
     rooms = ("bronze", "silver", "gold", "pipelines", "deltasmelt")
     modules = (path for room in rooms for path in (ROOT / room).rglob("*.py"))
-    text = {
+    names = {
         str(path.relative_to(ROOT)) for path in modules if inside.search(path.read_text(encoding="utf-8"))
     }
-    assert {path for path in text if "bronze/lake/" not in path} == STILL_INSIDE
+    assert {path for path in names if "bronze/lake/" not in path} == STILL_INSIDE

@@ -562,9 +562,9 @@ def test_special_letters_and_collations_are_known_at_every_level(server_dsn: str
               h text[] COLLATE odd, i text, j text[], k title[]);
             """
         )
-        (select_table,) = select_tables(connection, SourceSettings(slot="s", publication="p"))
+        (source_table,) = select_tables(connection, SourceSettings(slot="s", publication="p"))
     drop_database(server_dsn, dsn)
-    (table,) = silver_catalog([select_table.relation], SilverSettings()).values()
+    (table,) = silver_catalog([source_table.relation], SilverSettings()).values()
     ways = {column.name: comparison(column) for column in table.columns}
     assert {name: way.equality.tag for name, way in ways.items() if way.equality.tag} == dict.fromkeys(
         "abcd", "ascii"

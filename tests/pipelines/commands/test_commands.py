@@ -113,9 +113,9 @@ def test_explain_tells_how_changes_reach_a_document(commands: Commands) -> None:
 
 
 def test_preview_prints_a_document(commands: Commands) -> None:
-    output = json.loads(commands.say_here("preview", "customer", "--key", "7"))
-    assert (output["id"], output["name"]) == (7, "c7")
-    assert [order["id"] for order in output["orders"]] == [6, 56, 106, 156]
+    document = json.loads(commands.say_here("preview", "customer", "--key", "7"))
+    assert (document["id"], document["name"]) == (7, "c7")
+    assert [order["id"] for order in document["orders"]] == [6, 56, 106, 156]
 
 
 def test_verify_finds_gold_equal_to_a_rebuild(commands: Commands) -> None:
@@ -144,8 +144,8 @@ def test_maintain_says_what_it_did_to_each_table(commands: Commands) -> None:
 
 def test_rebuild_derives_silver_from_bronze(commands: Commands) -> None:
     before = commands.versions("silver")
-    output = commands.say_here("rebuild", "silver").splitlines()
-    assert {line.partition(":")[0] for line in output} == {"silver.customers", "silver.orders"}
+    lines = commands.say_here("rebuild", "silver").splitlines()
+    assert {line.partition(":")[0] for line in lines} == {"silver.customers", "silver.orders"}
     after = commands.versions("silver")
     assert after.keys() == before.keys()
     assert all(after[name] > before[name] for name in before)

@@ -436,9 +436,9 @@ def test_history_and_deleted_rows_from_before_the_snapshot_are_kept_and_the_rest
     assert stage.control.latest_cut("silver") == cut
     # What cannot be rebuilt is left as it is, also where others wrote to it.
     spark.sql(f"DELETE FROM {stage.lake.sql('silver', 'counted')} WHERE _deleted")
-    table = DeltaTable(stage.lake.uri("silver", "counted")).version()
+    version = DeltaTable(stage.lake.uri("silver", "counted")).version()
     assert "counted" in rebuild_silver(spark, pipeline, [kept.SHAPE.table], Output())
-    assert DeltaTable(stage.lake.uri("silver", "counted")).version() == table
+    assert DeltaTable(stage.lake.uri("silver", "counted")).version() == version
 
 
 def test_upkeep_pays_from_many_small_files_or_many_holes() -> None:

@@ -151,13 +151,15 @@ def test_delta_reads_what_files_alone_do_not_tell(spark: SparkSession, lake_path
 
     log = Path(tables.lake.uri("silver", "marked")) / "_delta_log"
     checksum = log / f"{1:020}.crc"
-    text = json.loads(checksum.read_text())
+    checksum_content = json.loads(checksum.read_text())
     (log / f".{1:020}.crc.crc").unlink()  # Hadoop's own, of the file as it was
     for wrong in (
-        json.dumps({**text, "numFiles": text["numFiles"] + 1}),
-        json.dumps({**text, "tableSizeBytes": text["tableSizeBytes"] - 1}),
-        json.dumps({**text, "numDeletionVectorsOpt": 1}),
-        json.dumps({name: value for name, value in text.items() if name != "numDeletedRecordsOpt"}),
+        json.dumps({**checksum_content, "numFiles": checksum_content["numFiles"] + 1}),
+        json.dumps({**checksum_content, "tableSizeBytes": checksum_content["tableSizeBytes"] - 1}),
+        json.dumps({**checksum_content, "numDeletionVectorsOpt": 1}),
+        json.dumps(
+            {name: value for name, value in checksum_content.items() if name != "numDeletedRecordsOpt"}
+        ),
         checksum.read_text()[:100],
     ):
         checksum.write_text(wrong)
