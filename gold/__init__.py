@@ -1,6 +1,7 @@
-"""Row state to documents, by Spark SQL.
+"""Turn rows into documents, by Spark SQL.
 
-In reading order: `language` (the document file), `expressions` (the SQL in it), `tree` (a document resolved
-against silver's catalog), `compile` (its query), `incremental` (which roots changes affect). Then `builder`
-(one document's table), `cycle` (all of them). Beside these: `preview`, `explain`, `verify`, `drafting`.
+In reading order: `language` (the document file), `expressions` (SQL in a document file), `tree` (a document
+resolved against silver's catalog), `compile` (the document's query), `incremental` (the roots that changes
+affect). Then `builder` (a document's table), `cycle` (all documents). Commands use `preview`, `explain`,
+`verify` and `drafting`.
 """

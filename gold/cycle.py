@@ -1,18 +1,19 @@
-"""The gold cycle: all documents to the newest silver cut.
+"""Run gold's cycle: bring all documents to the newest silver cut.
 
-Documents are built side by side, as many as the heap has room for (`gold.builder.memory`), each in one commit
-of its own table. The gold cut that names them all is recorded after the last one. A crash in between leaves
-some tables ahead of the newest gold cut, never a cut that names what is not there. The next cycle brings
-every document to one cut again.
+Gold builds documents in parallel, as many as the heap has room for (`gold.builder.memory`). Each document's
+table gets one commit. After the last commit, gold records the cut that names all tables. A kill in between
+leaves some tables ahead of the newest gold cut. A cut never names a version that is not committed. The next
+cycle brings every document to one cut again.
 
-A document that cannot be built (a column that is gone, an expression that fails on a value) stops alone: the
-error is recorded with its remedy and the others continue. It is tried again when there is a new cut, or the
-same one is recorded again. Its table and mark stay as they were, so it starts from the very record of
-silver's cut that it was built from. Where that record is not surely known, it is built in full.
+A document that cannot be built (a missing column, an expression that fails on a value) stops alone. Gold
+records the error with its remedy, and all further documents continue. Gold retries the document at a new
+cut, or when silver records the same cut again. Table and mark of the document stay unchanged, so the next
+build starts from the exact record of silver's cut behind the table. If this record is not surely known, the
+build is a full one.
 
 A lake that does not answer is no document's failure (`silver.spark.errors`): the cycle ends with a
-`TransientError` and is repeated after a pause. If one document meets that in several cycles in a row, it
-counts as that document's own failure, and the others no longer wait for it.
+`TransientError`, and the caller repeats the cycle after a pause. If one document fails in this way in several
+cycles in a row, the failure counts as the document's own, and all further documents no longer wait.
 """
 
 from __future__ import annotations
@@ -57,22 +58,22 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger("deltasmelt.gold")
 
 CatalogProvider: TypeAlias = Callable[[], "Mapping[TableName, SilverTable]"]
-"""Gives silver's catalog as it is now."""
+"""Function that returns silver's present catalog."""
 
 
 class _AheadOfCutError(DefiniteError):
-    """A table's newest shape came after the cut; silver's next cut will have it."""
+    """Raised if a table's newest shape came after the cut; silver's next cut will have the shape."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Turn:
-    """What one cycle builds from.
+    """The input of one cycle.
 
     Attributes:
-        cut: the silver cut.
-        last: gold's newest cut.
-        catalog: silver's.
-        rebuild: documents to build as a whole.
+        cut: the silver cut to build.
+        last: gold's newest cut, or None.
+        catalog: silver's tables by name.
+        rebuild: names of documents to build in full.
     """
 
     cut: Cut
@@ -85,16 +86,16 @@ class Gold:
     """The documents of one pipeline.
 
     Args:
-        spark: a session; each document has one of its own beside it. One that starts when needed is not
-            started by a cycle that leaves all documents as they are.
-        lake: where the tables lie.
-        documents: to build.
-        catalog_provider: gives silver's catalog.
+        spark: a session; each document gets a child session. A lazy session is not started by a cycle that
+            leaves all documents unchanged.
+        lake: the lake of all tables.
+        documents: the definitions of the documents to build.
+        catalog_provider: returns silver's present catalog.
         control: the lake's control tables.
-        machine: where tasks run; by default what the session's settings say.
+        machine: heap and cores of tasks; by default from the session's settings.
 
     Attributes:
-        runs: of the newest cycle, also those that found nothing to do and are not recorded.
+        runs: runs of the newest cycle, unrecorded runs without changes included.
     """
 
     def __init__(
@@ -125,10 +126,10 @@ class Gold:
         """Bring every document to the newest silver cut.
 
         Args:
-            rebuild: documents to build as a whole, whatever their tables hold.
+            rebuild: documents to build in full, whatever their tables hold.
 
         Returns:
-            the gold cut, recorded; None when nothing was new.
+            the recorded gold cut; None when nothing was new.
         """
         cut = self._control.latest_cut("silver")
         if cut is None or not self._standings or (cut == self._seen and not rebuild):
@@ -144,7 +145,9 @@ class Gold:
         self.runs = ended
         tables = {run.name: run.delta_version for run in ended if run.delta_version is not None}
         as_before = last is not None and last.commit_lsn == cut.commit_lsn and last.tables == tables
-        if as_before and last is not None and (last.marks or not tables):  # no marks: of an earlier version
+        if (
+            as_before and last is not None and (last.marks or not tables)
+        ):  # no marks: an earlier release's cut
             self._seen = cut
             return None
         states = {name: self._standings[name].table.known for name in tables}
@@ -156,9 +159,9 @@ class Gold:
         return gold_cut
 
     def _known(self, turn: _Turn) -> dict[str, Run | None]:
-        """Documents of which logs and files say all: their tables stay as they are, or an error stops them.
+        """Return the runs of documents that need no Spark: logs and files prove an unchanged table.
 
-        Their runs; None for those with an error.
+        A document with an error needs no Spark either, and has None instead of a run.
         """
         found: dict[str, Run | None] = {}
         meaning = self._spark.meaning
@@ -173,7 +176,7 @@ class Gold:
             except SmeltError as error:
                 self._put_down(name, error, turn)
                 found[name] = None
-            except Exception as error:  # noqa: BLE001 - its build meets it again, and says whose it is
+            except Exception as error:  # noqa: BLE001 - the build meets the error again, and records it
                 _LOGGER.info("%s needs Spark: %s", name, error)
             else:
                 if run is not None:
@@ -184,7 +187,7 @@ class Gold:
         return found
 
     def _built_now(self, names: Sequence[str], turn: _Turn) -> dict[str, Run | None]:
-        """Build documents side by side; their runs, None for those with an error."""
+        """Build documents in parallel; return their runs, with None for a document with an error."""
         if not names:
             return {}
         builds, machine = self._opened()
@@ -196,9 +199,9 @@ class Gold:
             )
 
     def _opened(self) -> tuple[dict[str, DocumentBuild], Machine]:
-        """What builds the documents, and where; starts Spark where that has not happened."""
+        """Return the builds of the documents, and the machine; start Spark if Spark is not started."""
         if self._workshop is None:
-            # First: pyspark loaded by two threads at once may be found half made.
+            # Start Spark first: of two threads that import pyspark at once, one may see it half loaded.
             spark = self._spark.get()
             from deltasmelt.gold.builder.document import DocumentBuild  # noqa: PLC0415 - they load Spark
             from deltasmelt.gold.builder.sizing import machine_of  # noqa: PLC0415
@@ -213,15 +216,15 @@ class Gold:
         return self._workshop
 
     def preview(self, name: str, key: str | Sequence[str], *, fresh: FreshTables | None = None) -> str:
-        """One document as it would be at the newest silver cut, as pretty JSON.
+        """Return one document at the newest silver cut, as pretty JSON.
 
         Args:
-            name: the document.
+            name: the name of the document.
             key: value of the root's key; of a composite key its values, as a sequence or separated by commas.
-            fresh: silver's tables at the log's head; with them the document is as it would be there.
+            fresh: silver's tables at the log's head; with them the document is shown at the log's head.
 
         Raises:
-            SmeltError: there is no such document, the key does not fit, or the definition is wrong.
+            SmeltError: the document does not exist, the key does not fit, or the definition is wrong.
         """
         from deltasmelt.gold.preview import Preview, at_head  # noqa: PLC0415 - they load Spark
 
@@ -241,10 +244,10 @@ class Gold:
             return Preview(session, self._lake, machine).document(tree, seen, key)
 
     def built(self, name: str) -> Built:
-        """What the newest gold cut says a document's table was built from.
+        """Return the tree, silver cut and version of a document's table in the newest gold cut.
 
         Raises:
-            SmeltError: there is no such document, it is in no gold cut, or its file says something else now.
+            SmeltError: no document has this name, no gold cut holds the document, or its file has changed.
         """
         from deltasmelt.gold.verify.verify import Built  # noqa: PLC0415 - loads Spark
 
@@ -284,7 +287,7 @@ class Gold:
         return standing
 
     def _one(self, build: DocumentBuild, turn: _Turn) -> Run | None:
-        """Build one document; None where it has an error."""
+        """Build one document; return None for a document with an error."""
         name = build.document.name
         if self._failed.get(name) == turn.cut and name not in turn.rebuild:
             return None
@@ -299,7 +302,7 @@ class Gold:
         return run
 
     def _put_down(self, name: str, error: SmeltError, turn: _Turn) -> None:
-        """Record a document's error. That silver's next cut will have a shape is one of a rebuild alone."""
+        """Record a document's error; an `_AheadOfCutError` is recorded in a rebuild alone."""
         if name in turn.rebuild or not isinstance(error, _AheadOfCutError):
             self._record(name, turn.cut, error)
 
@@ -309,10 +312,10 @@ class Gold:
         self._control.close_errors("document", name)
 
     def _tried(self, build: DocumentBuild, attempt: Callable[[], Run]) -> Run:
-        """Build a document; a failure that no rule knows is tried once more, and is then the document's own.
+        """Build a document; retry once after an unknown failure, then raise the document's own error.
 
         Raises:
-            SmeltError: the document's error.
+            SmeltError: the error of the document.
             TransientError: the lake does not answer.
             Exception: Spark itself no longer answers.
         """
@@ -344,7 +347,7 @@ class Gold:
         position = None if state is None else state.position
         if build.largest is None:
             for before in build.standing.runs():
-                # Of an older run it says nothing of what was built since, by a cycle that was killed.
+                # A run before the table's mark is too old: a killed cycle may have built documents since.
                 if LARGEST in before.details and before.to_lsn == position:
                     build.largest = int(str(before.details[LARGEST]))
                     break

@@ -1,4 +1,4 @@
-"""The section `gold` of a pipeline file."""
+"""Settings of the section `gold` in a pipeline file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from deltasmelt.bronze.config.sections import Section
 
 
 class GoldSettings(Section):
-    """Which documents there are.
+    """The documents of a pipeline.
 
     Attributes:
         documents: file patterns, relative to the pipeline file.

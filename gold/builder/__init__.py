@@ -1,7 +1,6 @@
 """One document's table, built in full or brought up to date.
 
-In reading order: `definition` (what decides its content), `standing` (whether it must be built), `document`,
-`build` (what both work with), `full`, `incremental`,
-`merging` (into its table), `gold_table`, `views` (silver at a cut), `kept`; how much fits: `memory`,
-`sizing`, `weights`, `widths`; then `spark_settings`, `failures`.
+In reading order: `build_start` (from which cut a build starts, and whether a build is needed), `document`,
+`build` (values that all builds use), `full`, `incremental`, `merging` (into the table), `gold_table`. Memory:
+`memory`, `sizing`, `weights`, `widths`, `growth`. Then `lost_values`, `spark_settings`, `failures`.
 """

@@ -1,8 +1,7 @@
-"""What every build of a document works with, and what one build is about.
+"""Values and views that every build of a document uses.
 
-Rows of a session that are computed once for all their readers, under names.
-
-Silver's tables at a cut, or at the log's head, as views of one session.
+A build reads silver's tables through views of its own Spark session, at a cut or at the log's head. Rows with
+several readers are computed once, as views under names.
 """
 
 from __future__ import annotations
@@ -39,11 +38,11 @@ if TYPE_CHECKING:
 
 
 class Kept:
-    """The kept rows of one session.
+    """Computed rows of one session, as temporary views.
 
-    Local checkpoints, not a cache: MERGE refuses a cached source, and Spark's cache is one for all sessions,
-    so a document that is done would take equal rows away from one that is not. Spark drops the rows when
-    nothing refers to them any longer.
+    The rows are local checkpoints, not cached tables. MERGE refuses a cached source. All sessions also have
+    one cache in common, so a finished document would remove equal rows of an unfinished one. Spark drops
+    checkpointed rows when nothing refers to the rows any longer.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -51,19 +50,19 @@ class Kept:
         self._views: list[str] = []
 
     def keep(self, query: str, view: str) -> None:
-        """Compute a query, under a name."""
+        """Compute a query's rows once, and register the rows as a view."""
         computed(self._spark.sql(query)).createOrReplaceTempView(view)
         self._views.append(view)
 
     def forget(self) -> None:
-        """Forget all of them."""
+        """Drop all registered views."""
         for view in self._views:
             self._spark.catalog.dropTempView(view)
         self._views.clear()
 
 
 class CutViews:
-    """Views of silver's tables at a version. They stay between cycles: resolving a version lists the log."""
+    """Views of silver's tables at a version, kept between cycles: Spark lists the log for each version."""
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self._spark = spark
@@ -71,7 +70,7 @@ class CutViews:
         self._versions: dict[str, int] = {}
 
     def at(self, tree: Tree, cut: Cut) -> Callable[[TableName], str]:
-        """Gives for each table of a document the view of its live rows at the cut."""
+        """Return a function from each table of a document to the view of its live rows at the cut."""
         names: dict[TableName, str] = {}
         for name, table in tree.tables().items():
             view = view_of(name)
@@ -85,10 +84,10 @@ class CutViews:
 
 
 def views_at_head(spark: SparkSession, tree: Tree, head: Head) -> Callable[[TableName], str]:
-    """Gives for each table of a document the view of its live rows at the log's head.
+    """Return a function from each table of a document to the view of its live rows at the log's head.
 
     Raises:
-        DefiniteError: one of them cannot be shown.
+        DefiniteError: a table cannot be shown at the log's head.
     """
     names: dict[TableName, str] = {}
     for name, table in tree.tables().items():
@@ -99,21 +98,21 @@ def views_at_head(spark: SparkSession, tree: Tree, head: Head) -> Callable[[Tabl
 
 
 def view_of(name: TableName) -> str:
-    """The view of a table, another one for each; ``"a.b"."c"`` and ``"a"."b.c"`` are two."""
+    """Return the name of a table's view, unique per table: ``"a.b"."c"`` and ``"a"."b.c"`` are two tables."""
     return f"silver_{ascii_word(str(name))}_{hashlib.sha256(name.quoted.encode()).hexdigest()[:12]}"
 
 
 @dataclass(frozen=True, slots=True)
 class Workplace:
-    """What all builds of one document share.
+    """Values that all builds of one document share.
 
     Attributes:
-        spark: its own session.
-        lake: where the tables lie.
-        table: the document's.
+        spark: the document's own Spark session.
+        lake: the lake of all tables.
+        table: the document's gold table.
         silver: the logs of silver's tables.
-        kept: rows that are computed once for all their readers, until the build ends.
-        sizing: what fits into memory.
+        kept: rows that a build computes once for several readers, until the build ends.
+        sizing: decides how many documents fit into memory.
         room: the memory that all documents share.
     """
 
@@ -126,22 +125,22 @@ class Workplace:
     room: Room
 
     def sizes(self, tree: Tree) -> dict[TableName, tuple[int, int]]:
-        """Rows and bytes of the silver tables, as they are now."""
+        """Return the present rows and bytes of the silver tables."""
         return {name: self.silver.size(table.name) for name, table in tree.tables().items()}
 
     def tasks(self) -> int:
-        """Tasks that Spark makes of what it shuffles."""
+        """Return the number of tasks that Spark makes for a shuffle."""
         given = setting(self.spark, "spark.sql.shuffle.partitions", "")
         return int(given) if given.isdecimal() else 200  # Databricks has `auto`
 
     def count_flagged(self, flags: Sequence[str], query: str, run: Run) -> None:
-        """Note how often what may happen in a document did; `query` counts it."""
+        """Record in the run how often each flagged event happened in a document; `query` counts events."""
         if flags:
             row = self.spark.sql(query).first()
             run.details |= {FLAGS[flag]: 0 if row is None else int(row[flag]) for flag in flags}
 
     def count_lost(self, tree: Tree, relation: TableSql, run: Run) -> None:
-        """Note how many values that a document reads silver could not hold."""
+        """Record in the run how many values of the document's columns silver could not hold."""
         query = lost_query(tree, relation)
         columns = may_be_lost(tree)
         for row in self.spark.sql(query).collect() if query is not None else ():
@@ -151,14 +150,14 @@ class Workplace:
 
 @dataclass(frozen=True, slots=True)
 class Build:
-    """One build.
+    """One build of a document.
 
     Attributes:
         tree: the document, resolved against the catalog of the cut.
         cut: the silver cut to build.
         relation: gives the view of each silver table at the cut.
-        sizes: of these tables.
-        run: its record, which it fills in.
+        sizes: rows and bytes of these silver tables.
+        run: the build's record; the build fills in its fields.
     """
 
     tree: Tree

@@ -1,39 +1,38 @@
-"""Where a document's table stands: from which cut it goes on, and whether a cut leaves it as it is.
+"""Decide from which cut a document's build starts, and whether the build is needed at all.
 
-**Where it stands.** The table's mark is the LSN of the cut of its last commit. A cut that changed no document
-leaves no commit. So the document stands at the newest gold cut that names its table with the same content,
-whether or not that is gold's newest cut. The argument at each point of failure:
+**Start.** The table's mark is the LSN of the cut of the table's last commit. A cut that changed no document
+leaves no commit. So a document's start is the newest gold cut that names the table with equal content,
+whether or not this cut is gold's newest. The argument at each point of failure:
 
-* *Killed between the table's commit and gold's cut.* The newest cut that names the table names an older
-  version, and another mark. So the mark alone counts, and no change is read twice.
-* *An error for months, or left out of one cut* (a shape that silver's cut lacks). Gold's cuts go on without
-  the document. The document stands at the last cut that named its table. Once `lake.retention` has removed
-  that cut, or silver's cut of that LSN, nobody knows which rows the document was built from. Then it is built
-  in full. So no document keeps files of silver for longer.
-* *A silver table was recreated or put back.* Silver has its cuts no longer name what is gone
-  (`ControlTables.disown`), and what is named is compared (`BuildStart.full_reason`).
-* *RESTORE by others, or rows that others changed.* Such a commit is found in the log since the version that a
-  cut named: the document is built in full. Where no cut names the table, the whole log is searched.
-* *A lake of an earlier version.* Where its cuts state no mark, the version alone is compared.
+* *Killed between the table's commit and gold's cut.* The newest cut that names the table has an older
+  version and a different mark. So the mark alone counts, and gold reads no change twice.
+* *An error for months, or left out of one cut* (silver's cut lacks a shape). Gold's cuts continue without
+  the document. The document's start stays the last cut that named the table. Once `lake.retention` has
+  removed this cut, or silver's cut of the LSN, the rows behind the document are unknown, and the build is a
+  full one. So no document makes silver retain files for longer.
+* *A silver table was recreated or rolled back.* Silver removes lost versions from its own cuts
+  (`ControlTables.disown`). `BuildStart.full_reason` compares the versions that remain.
+* *RESTORE by other writers, or rows that other writers changed.* Gold searches the log since the version
+  that a cut named, finds the foreign commit, and builds in full. If no cut names the table, gold searches
+  the whole log.
+* *A lake of an earlier version.* Cuts without a mark are compared by version alone.
 
-**Left as it is.** Delta's logs say this, and no Spark is asked. A table is left as it is where all of these
-hold:
+**No build needed.** Delta's logs prove without Spark that a cut leaves a table as the table is. All of these
+conditions must hold:
 
-* its definition is the document's (`gold.builder.build_start.PROVEN`);
-* nobody else wrote to it since a cut named it (`bronze.lake.foreign_commits`);
-* the silver cut that it was built from is recorded;
-* no version of a silver table went back, or was committed after that cut;
+* the table's definition is the document's (see below);
+* no other writer committed to the table since a cut named the table (`bronze.lake.foreign_commits`);
+* the silver cut of the last build is recorded;
+* no silver table went back to an older version, or had its version committed after the cut;
 * between the two cuts, no silver table of the document changed a row.
 
-A build by changes would then find no changed row. Wherever one of them is not sure, Spark decides.
+A build by changes would then read no changed row. If any condition is not sure, Spark decides.
 
-What decides what a document's table holds, as far as that is known without Spark.
-
-A table names the definition that it was built by: a digest of what is described here and of the types that
-Spark compiles the document to (`gold.builder.document`). These types follow from the document's query, from
-Spark's version and from the settings under which it runs. So once a process with Spark has found that a
-table's definition is the document's, that is remembered in the details of its run (`PROVEN`), together with
-all of these. While they are the same, the definition is, and no Spark has to be asked again.
+**Definition.** A table names the definition of its build. The name is a digest of two parts: the description
+of the document (`described`), and the types that Spark compiles the document to. These types follow from the
+document's query, Spark's version and the session's settings. Once a process with Spark has found a
+table's definition equal to the document's, the run's details record a proof (`PROVEN`): a digest of the
+definition and of everything behind it. While the proof is equal, the definition is equal, without Spark.
 """
 
 from __future__ import annotations
@@ -64,20 +63,22 @@ if TYPE_CHECKING:
     from deltasmelt.silver.run.table_log import SilverLog
 
 PROVEN: Final = "definition_proof"
-"""In a run's details: the `proof` by which its table's definition was found to be the document's."""
+"""Key in a run's details: the `proof` that the table's definition is the document's."""
 _COMPILER: Final = "3"
-"""Part of every digest: raised when the compiler gives another meaning to the same definition."""
+"""Part of every digest; raise this number when the compiler gives a new meaning to an unchanged definition.
+"""
 
 
 def described(document: Document, tree: Tree, session: Mapping[str, str]) -> str:
-    """All that decides what the table holds but Spark's types: definition, columns behind names, keys.
+    """Return everything that decides the table's content, apart from Spark's types.
 
-    Keys do: arrays are in the order of their rows' keys where nothing else orders them.
+    These are the definition, the columns behind names, and the keys: arrays without an order of their own are
+    in the order of their rows' keys.
 
     Args:
-        document: its definition.
+        document: the definition from the document file.
         tree: the document, resolved against silver's catalog.
-        session: settings of the session that may not be set, and have another value than they should.
+        session: read-only settings of the session whose value is not the wanted one.
     """
     tables = sorted(tree.tables().values(), key=lambda table: str(table.table))
     behind = [
@@ -93,22 +94,22 @@ def described(document: Document, tree: Tree, session: Mapping[str, str]) -> str
 
 
 def digest_of(description: str, schema: str) -> str:
-    """The digest by which a table names its definition.
+    """Return the digest by which a table names its definition.
 
     Args:
-        description: of `described`.
-        schema: Spark's types of the document's columns, as Spark writes them in short.
+        description: the text that `described` returns.
+        schema: Spark's types of the document's columns, in Spark's short form.
     """
     return hashlib.sha256(f"{description}\n{schema}".encode()).hexdigest()
 
 
 def proof(document: Document, tree: Tree, definition: str, meaning: str) -> str:
-    """A digest of a table's definition together with all that the definition follows from.
+    """Return a digest of a table's definition together with everything that the definition follows from.
 
     Args:
-        document: its definition.
+        document: the definition from the document file.
         tree: the document, resolved against silver's catalog.
-        definition: that the table names.
+        definition: the digest that the table names.
         meaning: how Spark understands statements (`silver.spark.lazy_session.LazySession.meaning`).
     """
     query = compile_tree(tree, lambda name: empty_table(tree, name)).sql
@@ -117,7 +118,7 @@ def proof(document: Document, tree: Tree, definition: str, meaning: str) -> str:
 
 
 def _release() -> str:
-    """Ours: another one may refuse what this one builds."""
+    """Return deltasmelt's release: a newer release may refuse a document that this release builds."""
     try:
         return metadata.version("deltasmelt")
     except metadata.PackageNotFoundError:  # run from a source tree that was never installed
@@ -125,24 +126,24 @@ def _release() -> str:
 
 
 _RUNS: Final = 5
-"""Newest runs of a document in which a proof of its definition is looked for."""
+"""Number of a document's newest runs that are searched for a proof of the definition."""
 _FEW: Final = 100
-"""Versions of silver's tables whose changes are read without asking how many rows these are."""
+"""Number of versions of silver's tables up to which a build reads changes without counting rows first."""
 
 
 class BuildStart:
-    """Where one document's table stands.
+    """The start of one document's builds.
 
     Args:
-        lake: where the tables lie.
-        document: its definition.
-        silver: the logs of silver's tables; of this document alone, as documents are built side by side.
+        lake: the lake of all tables.
+        document: the definition from the document file.
+        silver: the logs of silver's tables, for this document alone: documents are built in parallel.
         control: the lake's control tables.
 
     Attributes:
-        document: its definition.
-        table: the document's.
-        silver: as given.
+        document: the definition from the document file.
+        table: the document's gold table.
+        silver: the logs of silver's tables.
     """
 
     def __init__(self, lake: Lake, document: Document, silver: SilverLog, control: ControlTables) -> None:
@@ -155,15 +156,15 @@ class BuildStart:
         self._runs: list[Run] | None = None
 
     def is_same(self, name: str, since: int, until: int) -> bool:
-        """Whether a silver table holds the same rows at two versions."""
+        """Check whether a silver table holds equal rows at two versions."""
         return holds_the_same(delta.location(self._lake, "silver", name), since, until)
 
     def start(self, state: TableState | None, last: Cut | None) -> Start:
-        """Return from where changes are counted (the module says why).
+        """Return the cut from which a build reads changes; the module's head argues why the start is right.
 
         Args:
-            state: of the table.
-            last: gold's newest cut.
+            state: the state of the gold table.
+            last: gold's newest cut, or None.
         """
         position = None if state is None else state.position
         known_by = None
@@ -184,18 +185,18 @@ class BuildStart:
     def full_reason(
         self, state: TableState | None, definition: str, start: Start, tree: Tree, cut: Cut
     ) -> str | None:
-        """Why the whole table must be built; None where its changes are enough.
+        """Return the reason for a full build; None if a build by changes is enough.
 
         Args:
-            state: of the table.
-            definition: digest of what it is to be built by.
-            start: what the table holds.
+            state: the state of the gold table.
+            definition: digest of the definition to build by.
+            start: the cut that the table holds.
             tree: the document, resolved against the catalog of the cut.
             cut: the silver cut to build.
         """
         if state is None or state.definition != definition:
             return _other_definition(state)
-        # Others' writing may also make unknown what the table was built from: it is the cause.
+        # Before the check of the cut: a foreign commit may be why the cut is unknown, and is the real cause.
         others = self.written_by_others(state)
         if others is not None:
             return f"{others} of gold.{self.document.name} is not deltasmelt's"
@@ -212,20 +213,20 @@ class BuildStart:
         return self._recreated(names, start.cut) or self._too_much(names, start.cut, cut)
 
     def written_by_others(self, state: TableState | None) -> ForeignCommit | None:
-        """Return the first commit by others to the document's table since a cut named it; None without one.
+        """Return the first foreign commit to the table since a cut named the table; None without one.
 
-        A RESTORE leaves the mark of newer documents over older ones, and rows that somebody changed keep
-        theirs: no change of silver would correct them.
+        A RESTORE leaves the mark of newer documents over older documents, and changed rows keep the mark. No
+        change of silver would correct these rows.
 
         Args:
-            state: of the table.
+            state: the state of the gold table.
         """
         if state is not None and state.version == self._own:
             return None
         name = self.document.name
         named = self._control.last_named("gold", name)
         if state is None:
-            if named is not None:  # removed: its versions will come again with other documents
+            if named is not None:  # a recreated table will reach these versions with new documents
                 self._control.disown("gold", name, -1, None)
             return None
         if named is not None and is_put_back(state.version, state.position, named):
@@ -237,12 +238,12 @@ class BuildStart:
         return found
 
     def unchanged(self, tree: Tree, cut: Cut, last: Cut | None, meaning: str) -> Run | None:
-        """The run of a document whose table a cut leaves as it is; None where that is not sure.
+        """Return the run of a document whose table a cut leaves unchanged; None if this is not sure.
 
         Args:
             tree: the document, resolved against the catalog of the cut.
             cut: the silver cut to build.
-            last: gold's newest cut.
+            last: gold's newest cut, or None.
             meaning: how Spark would understand statements (`LazySession.meaning`).
         """
         clock, state = time.monotonic(), self.table.state()
@@ -266,13 +267,13 @@ class BuildStart:
         return run
 
     def runs(self) -> list[Run]:
-        """Return the document's newest recorded runs, newest first: read once, as the table may be long."""
+        """Return the document's newest recorded runs, newest first; read once, as the table may be long."""
         if self._runs is None:
             self._runs = self._control.runs("gold", self.document.name, limit=_RUNS)
         return self._runs
 
     def is_news(self, run: Run) -> bool:
-        """Check whether a run must be recorded: it built documents, or proves what no recorded run proves."""
+        """Check whether a run must be recorded: the run built documents, or has a proof of its own."""
         proven = run.details.get(PROVEN)
         if run.mode == "none" and (proven is None or self._is_proven(proven)):
             return False
@@ -283,7 +284,7 @@ class BuildStart:
         return any(run.details.get(PROVEN) == proven for run in self.runs())
 
     def _too_much(self, names: list[str], built: Cut, cut: Cut) -> str | None:
-        """Return why the changes cost more than the tables, of a document that stands far behind."""
+        """Return a reason for a full build if the changes have more rows than the silver tables."""
         between = {name: (built.tables[name], cut.tables[name]) for name in names}
         if sum(until - since for since, until in between.values()) <= _FEW:
             return None
@@ -297,11 +298,12 @@ class BuildStart:
         return f"the changes since the last build have {changes:,} rows, silver's tables {rows:,}"
 
     def _recreated(self, names: list[str], built: Cut) -> str | None:
-        """Return why versions cannot be compared, of a table that was removed and made anew.
+        """Return why versions cannot be compared, for a table that was removed and recreated.
 
-        Its log may reach the version of the last build again, with other rows; but it has another id. A cut
-        of an earlier version names no id: there the version was committed after the cut that names it. Both
-        times are of one clock where silver's Spark runs beside it.
+        A recreated table's log may reach the version of the last build again, with different rows, but the
+        table has a new id. A cut of an earlier release names no id. With such a cut, the version of a
+        recreated table was committed after the cut. Both times come from one clock if silver's Spark runs on
+        the same machine.
         """
         for name in names:
             known, stored = built.ids.get(name), self.silver.read(name)
@@ -315,7 +317,7 @@ class BuildStart:
 
 
 def _other_definition(state: TableState | None) -> str:
-    """Why a table that another definition built, or none, is built as a whole."""
+    """Return the reason for a full build of a table with a different definition, or without a definition."""
     if state is None or (state.definition is None and state.position is None):
         return "first build"
     if state.definition is None:

@@ -1,19 +1,19 @@
-"""Building one document's table from one silver cut, fully or by its changes.
+"""Build one document's table from one silver cut, in full or by changes.
 
-*State.* The gold table itself says where it stands. The mark ``deltasmelt.gold`` (version: the cut's LSN) is
-written in the same commit as the data (`silver.run.marks`). The property ``deltasmelt.definition`` is a
-digest of the definition, the compiled types and the columns behind them. It is written in the same commit as
-the first data of that definition; in a catalog it is absent from before that commit until after it
+*State.* The gold table records its own progress. The mark ``deltasmelt.gold`` (version: the cut's LSN) is in
+the commit of the data (`silver.run.marks`). The property ``deltasmelt.definition`` is a digest of the
+definition, the compiled types and the columns behind both. The first commit with data of a definition also
+writes the property. In a catalog, the property is empty from before this commit until after the commit
 (`gold.builder.full`).
 
-*Killed anywhere.* Before the one commit of a build, the table is as before and its mark says so: the same
-changes are read again. After it, mark and data are both new. Building twice from an older mark gives the
-same documents, because they are made from the cut's rows and not from the old documents. The feed only says
-which of them to build. So a cycle can be repeated at will.
+*Killed anywhere.* Before the single commit of a build, table and mark are unchanged, and the next build reads
+the changes again. After the commit, mark and data are both new. Two builds from an older mark give equal
+documents, because a build makes documents from the cut's rows, not from old documents. The change feed only
+names the documents to build. So a cycle can be repeated at will.
 
-*Full builds* (`gold.builder.full`) happen for a first build, for a changed definition, where the change feed
-between the two cuts cannot be read, and on request. The reason is recorded. All other builds touch only the
-documents that changes reach (`gold.builder.incremental`).
+*Full builds* (`gold.builder.full`) happen for a first build, for a changed definition, for an unreadable
+change feed between the two cuts, and on request. The run records the reason. Every other build touches only
+the documents that changes reach (`gold.builder.incremental`).
 """
 
 from __future__ import annotations
@@ -47,21 +47,21 @@ if TYPE_CHECKING:
 
 
 class DocumentBuild:
-    """Builds one document. Has its own Spark session, because transaction marks are session settings.
+    """The builds of one document, in a Spark session of their own: transaction marks are session settings.
 
     Args:
-        spark: the session beside which it has its own.
-        lake: where the tables lie.
-        standing: where the document's table stands.
-        machine: where tasks run.
+        spark: a session; the build makes a child session of its own.
+        lake: the lake of all tables.
+        standing: the start of the document's builds.
+        machine: the heap and cores that tasks have.
         room: the memory that all documents share.
-        meaning: how the session understands statements, where that is known without it.
+        meaning: how the session understands statements; None where only the session knows.
 
     Attributes:
-        document: what is built.
-        table: where it is built.
-        standing: as given.
-        largest: bytes of its largest document as the last build knew it, if it did.
+        document: the definition from the document file.
+        table: the document's gold table.
+        standing: the start of the document's builds.
+        largest: bytes of the largest document after the last build; None if unknown.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class DocumentBuild:
         self._work = Workplace(spark, lake, self.table, standing.silver, kept, sizing, room)
 
     def is_built_by(self, tree: Tree) -> bool:
-        """Whether the table was built by this definition, over tables of these shapes."""
+        """Check whether the table was built by this definition, over tables of these shapes."""
         state = self.table.state()
         return state is not None and state.definition == self._definition(tree).digest
 
@@ -96,12 +96,12 @@ class DocumentBuild:
         Args:
             tree: the document, resolved against the catalog of the cut.
             cut: the silver cut to build.
-            start: what the table holds now.
+            start: the cut that the table holds now.
             rebuild: build everything, whatever the table holds.
 
         Raises:
             DefiniteError: a document has no room in memory.
-            PySparkException: Spark refused the query, or a value could not be computed.
+            PySparkException: Spark refused the query, or failed to compute a value.
         """
         started = time.monotonic()
         run = Run("gold", self.document.name, "none", start.position, cut.commit_lsn)
@@ -117,10 +117,10 @@ class DocumentBuild:
         return run
 
     def _committed(self, cut: Cut, run: Run) -> int:
-        """The table's version, which says that it is as of the cut.
+        """Return the table's version, after checking that the table's mark has reached the cut.
 
         Raises:
-            SmeltError: ``lake-commit-lost``: the log does not have what Spark committed.
+            SmeltError: ``lake-commit-lost``: the log lacks a commit that Spark reported.
         """
         state = self.table.state()
         written = run.mode != "none" and run.changes > 0
@@ -148,7 +148,7 @@ class DocumentBuild:
             self.largest = build_full(self._work, build, state, definition, distrust=distrust)
 
     def _remember(self, tree: Tree, run: Run) -> None:
-        """Say in the run's details that the table's definition was found to be the document's."""
+        """Record in the run's details the proof that the table's definition is the document's."""
         if self._meaning is None:
             return
         digest = self._definition(tree).digest
@@ -157,7 +157,7 @@ class DocumentBuild:
         run.details[PROVEN] = self._proofs[digest]
 
     def _definition(self, tree: Tree) -> TableDefinition:
-        """All that decides what the table holds: what is described, and the types that Spark gives it."""
+        """Return everything that decides the table's content: the description, and Spark's types."""
         known = described(self.document, tree, self._unpinned)
         if known not in self._definitions:
             schema = schema_of(self._spark, tree).simpleString()

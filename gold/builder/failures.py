@@ -1,12 +1,12 @@
-"""What a failed Spark statement says about a document.
+"""Turn a failed Spark statement into a document's error.
 
-Spark tells its errors by SQLSTATE. Class 22 (a value that cannot be computed) and class 42 (a query that is
-not well-formed) are the document's own. They may come as Spark's error, or deep inside a task's. What
-begins with ``DELTA_`` is about a table, not an expression.
+Spark names its errors by SQLSTATE. Class 22 (a value cannot be computed) and class 42 (a query is not
+well-formed) are the document's own errors. Spark raises both directly, or a task's error contains them. An
+error that begins with ``DELTA_`` concerns a table, not an expression.
 
-Anything else is not known to be the document's: a disk, memory, a lost executor, but also a Java exception
-that an expression raised. It is tried once more, and then recorded in its own words (`unknown_error`), so
-that the other documents continue.
+Any further failure may have a cause outside the document: a disk, memory, a lost executor, but also a Java
+exception from an expression. The caller retries the build once and then records the failure in the words of
+the exception (`unknown_error`), so that all remaining documents continue.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake.spark_errors import spark_errors
 
 SPARK_ERRORS: Final = spark_errors()
-"""What a failed statement raises."""
+"""Exceptions that a failed statement raises."""
 
 _CONDITION: Final = re.compile(
     r"\[(?P<condition>[A-Z][A-Z0-9_.]+)\] (?P<said>.*?) SQLSTATE: (?P<state>\w{5})", re.DOTALL
 )
 _LENGTH: Final = 300
 _CAUSE: Final = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
-"""The innermost comes last."""
+"""Finds causes in a Java stack trace; the innermost cause is the last match."""
 
 
 def document_error(name: str, error: Exception) -> DefiniteError | None:
-    """The document's error that a Spark failure stands for; None where it is not the document's."""
+    """Return the document's error behind a Spark failure; None if the failure is not the document's."""
     for found in _CONDITION.finditer(str(error)):
         if found["state"][:2] in {"22", "42"} and not found["condition"].startswith("DELTA_"):
             said = " ".join(found["said"].split())
@@ -43,7 +43,7 @@ def document_error(name: str, error: Exception) -> DefiniteError | None:
 
 
 def unknown_error(name: str, error: Exception) -> DefiniteError:
-    """The document's error where its build failed twice for a reason that no rule knows."""
+    """Return the document's error after two failed builds for a reason that no rule knows."""
     said = " ".join(str(error).strip().partition("\n")[0].split())
     cause = _CAUSE.findall(str(error))
     if cause and cause[-1] not in said:
@@ -59,6 +59,6 @@ def unknown_error(name: str, error: Exception) -> DefiniteError:
 
 
 def condition(error: Exception) -> str:
-    """A failure in a few words: its condition, else its first line."""
+    """Return a failure in a few words: its condition, else its first line."""
     found = _CONDITION.search(str(error))
     return found["condition"] if found else str(error).strip().partition("\n")[0][:_LENGTH]

@@ -1,17 +1,18 @@
-"""Building a whole document table.
+"""Build a whole document table.
 
-A first build, or one with a changed definition, is one ``CREATE OR REPLACE TABLE … AS SELECT``, which swaps
-data, schema and property in one commit. With the same definition, one MERGE also deletes documents that are
-gone, so that unchanged documents are not written again.
+A first build, or a build by a changed definition, is one ``CREATE OR REPLACE TABLE … AS SELECT``. The
+statement swaps data, schema and property in one commit. With an unchanged definition, gold runs one MERGE
+that also deletes vanished documents, so that unchanged documents are not written again.
 
-Tables of a catalog are not replaced, as their owner, grants and history are theirs, and not every catalog
-does it. Such a table is made once. A build by another definition takes that from its property first. Then it
-writes rows, columns and mark in one commit. Then it names its own definition. Killed anywhere in between, the
-table names none, so it is built as a whole again. A definition is never named before its rows are there.
+Gold does not replace a catalog's table: owner, grants and history belong to the table, and not every
+catalog can replace. Gold creates a catalog's table once. A build by a different definition has three steps:
+first empty the definition property, then write rows, columns and mark in one commit, then set the property
+to the new definition. Killed between two steps, the table names no definition, and the next build is a full
+build again. The property never names a definition before the rows of this definition are committed.
 
-A build on request (`smelt rebuild`) trusts nothing that the table says of itself: the content of a document
-is compared, not the hash beside it. A table in which a document exists twice, which no MERGE can correct, is
-replaced.
+A build on request (`smelt rebuild`) trusts no statement of the table about its own rows: gold compares the
+content of documents, not the stored hash. If a document exists twice, no MERGE can correct the table, and
+gold replaces the table.
 """
 
 from __future__ import annotations
@@ -56,11 +57,11 @@ _LOGGER: Final = logging.getLogger("deltasmelt.gold")
 
 @dataclass(frozen=True, slots=True)
 class TableDefinition:
-    """What a document's table is built by.
+    """The definition by which gold builds a document's table.
 
     Attributes:
-        digest: of all that decides what the table holds.
-        has_local_times: a column of it, or one inside, is a timestamp without a time zone.
+        digest: digest of everything that decides the table's content.
+        has_local_times: whether a column, or a nested field, is a timestamp without a time zone.
     """
 
     digest: str
@@ -70,18 +71,18 @@ class TableDefinition:
 def build_full(
     work: Workplace, build: Build, state: TableState | None, definition: TableDefinition, *, distrust: bool
 ) -> int:
-    """Build all documents; returns the bytes of the largest, about.
+    """Build all documents; return the approximate bytes of the largest.
 
     Args:
-        work: of the document.
-        build: what to build.
-        state: of the table; None where there is none.
-        definition: to build by.
-        distrust: somebody may have written to the table.
+        work: shared values of the document's builds.
+        build: the tree, cut and run to build.
+        state: of the table; None before the first build.
+        definition: the definition to build by.
+        distrust: another writer may have changed the table.
 
     Raises:
         DefiniteError: a document has no room in memory.
-        PySparkException: Spark refused the query, or a value could not be computed.
+        PySparkException: Spark refused the query, or failed to compute a value.
     """
     small = is_small(build.sizes.values())
     tasks = 1 if small else work.tasks()
@@ -124,8 +125,8 @@ def _write(
             merge(work.spark, work.table, what, build.run)
         return
     kept, join = _kept_lsn(work.table.address, compiled, state, f"{int(build.cut.commit_lsn)}L", same=same)
-    # By the key few documents are found in few pages. Mostly they come in this order, and nothing is sorted;
-    # large ones never are, which would take room that is not planned for.
+    # Readers find few documents of near keys in few pages. Mostly the rows already come in this order. Large
+    # documents are never sorted: the plan has no memory for the sort.
     order = "" if not sort else f"\nSORT BY {', '.join(compiled.key)}"
     columns = ", ".join(f"d.{quote(name)}" for name in compiled.columns)
     rows = f"SELECT {columns}, {kept} AS {LSN}, d.{HASH} AS {HASH}\nFROM (\n{made}\n) AS d{join}{order}"
@@ -150,7 +151,7 @@ def _replace(work: Workplace, rows: str, mark: Mark, definition: TableDefinition
 def _write_named(
     work: Workplace, rows: str, mark: Mark, state: TableState | None, definition: TableDefinition
 ) -> None:
-    """Make a catalog's table, or write it again; why it may end anywhere, the module says."""
+    """Create a catalog's table, or write all its rows again; the module's head argues each failure."""
     table, spark = work.table, work.spark
     wanted = {one.name: ddl_of(one.dataType.jsonValue()) for one in spark.sql(rows).schema}
     reshapes = state is not None and table.types() != wanted
@@ -160,7 +161,7 @@ def _write_named(
         properties = _listed({DEFINITION_PROPERTY: "", **_properties(definition)})
         made = f"CREATE TABLE IF NOT EXISTS {table.address} ({columns})"
         _run(work, f"{made} USING DELTA TBLPROPERTIES ({properties})")
-        table.state()  # is it this one?
+        table.state()  # refuses an existing table that gold did not create
     else:
         first = {NTZ_FEATURE: "supported"} if reshapes and definition.has_local_times else {}
         if state.definition not in (None, definition.digest):
@@ -181,9 +182,10 @@ def _run(work: Workplace, statement: str, *, needed: Mapping[str, str] | None = 
 
 
 def _cluster(work: Workplace, compiled: Compiled) -> None:
-    """Have maintenance put documents of near keys together: a build leaves them where their hash belongs.
+    """Set the clustering key, so that maintenance groups documents by near keys: a build groups by hash.
 
-    It is a commit of its own, without data. Without it the same rows are found, in more pages.
+    The setting is a separate commit without data. Without clustering, a reader reads more pages for equal
+    rows.
     """
     if not all(map(prunable, compiled.key_types)) or not work.table.has_statistics(compiled.key):
         return
@@ -202,17 +204,19 @@ def _holds_one_twice(work: Workplace, compiled: Compiled) -> bool:
 def _kept_lsn(
     address: str, compiled: Compiled, state: TableState | None, lsn: str, *, same: bool
 ) -> tuple[str, str]:
-    """The LSN of each document of a table that is replaced, and the join with the old table that gives it.
+    """Return the LSN of each document of a replaced table, and the join that gives the LSN.
 
-    What did not change keeps its LSN: by the new definition; or, of a table that somebody wrote to, what all
-    its rows say. Where they say it since several LSNs, readers may have seen it only now.
+    An unchanged document keeps its LSN. After a changed definition, gold compares the stored hash. In a table
+    of an unchanged definition, which a foreign writer changed, gold compares the content of all rows of a
+    key. If rows of equal content have several LSNs, the newest counts: readers may not have seen the document
+    before.
 
     Args:
-        address: of the table.
-        compiled: the document.
-        state: of the table.
-        lsn: of the cut that is built, as SQL.
-        same: the table was built by the same definition.
+        address: the table's name in SQL.
+        compiled: the document's compiled query.
+        state: the state of the table before the build.
+        lsn: the LSN of the cut to build, as SQL.
+        same: whether the table was built by the same definition.
     """
     key = None if state is None else _key_columns(compiled, state)
     if state is None or key is None:
@@ -227,16 +231,16 @@ def _kept_lsn(
         f"GROUP BY {numbers} HAVING count(*) = count(h) AND count(DISTINCT h) = 1"
     )
     join = f"\nLEFT JOIN ({once}) AS o ON {on} AND o.{HASH} = d.{HASH}"
-    return f"least(o.{LSN}, {lsn})", join  # of a document that is new: the second
+    return f"least(o.{LSN}, {lsn})", join  # `least` ignores NULL, of a new document
 
 
 def _key_columns(compiled: Compiled, state: TableState) -> tuple[str, ...] | None:
-    """The key in the old table, where the old table has it under the same names."""
+    """Return the key, if the old table has key, hash and LSN under the same names; None otherwise."""
     return compiled.key if {*compiled.key, quote(HASH), quote(LSN)} <= state.columns else None
 
 
 def _properties(definition: TableDefinition) -> dict[str, str]:
-    """Properties that a table is made with."""
+    """Return the properties of a new table."""
     properties = {
         "delta.enableChangeDataFeed": "true",
         "delta.enableDeletionVectors": "true",

@@ -1,4 +1,4 @@
-"""A document's table as its Delta log shows it: its mark, its files, what was written last."""
+"""Read a document's table from its Delta log: the mark, the files, the rows of the last commit."""
 
 from __future__ import annotations
 
@@ -41,18 +41,19 @@ DEFINITION_PROPERTY: Final = "deltasmelt.definition"
 
 _SMALL_BYTES: Final = 32_000_000
 _SMALL_ROWS: Final = 50_000
-"""Size of all silver tables of a document, or of its own, up to which reads are planned for little data."""
+"""Limits up to which reads are planned for little data: all silver tables of a document, or its gold table.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """What a gold table says of itself.
+    """The state that a gold table's log records.
 
     Attributes:
-        version: of the table.
-        position: LSN of the cut it holds.
-        definition: digest that it was built by; None while a build by another one is under way.
-        columns: its columns, and the fields of the column `KEY`, as they are written in SQL.
+        version: the table's newest version.
+        position: LSN of the cut that the table holds.
+        definition: digest of the definition; None while a build by a new definition runs.
+        columns: quoted names of the columns, and of the fields of the column `KEY`.
     """
 
     version: int
@@ -65,11 +66,11 @@ class GoldTable:
     """One document's table.
 
     Attributes:
-        name: of the document.
-        writer: runs the statements that write it.
-        address: as SQL names it.
-        uri: its location.
-        known: the newest state that was asked for.
+        name: the document's name.
+        writer: runs the statements that write the table.
+        address: the table's name in SQL.
+        uri: the table's location in the lake.
+        known: the state that `state` returned last.
     """
 
     def __init__(self, lake: Lake, name: str) -> None:
@@ -82,10 +83,10 @@ class GoldTable:
         self.known: TableState | None = None
 
     def state(self) -> TableState | None:
-        """The table as it is now; None where there is none.
+        """Return the table's present state; None if the table does not exist.
 
         Raises:
-            DefiniteError: ``catalog-name-taken``: it is none of this pipeline's.
+            DefiniteError: ``catalog-name-taken``: gold did not create the catalog's table.
         """
         self.known = None
         table = self._open()
@@ -102,20 +103,20 @@ class GoldTable:
         return self.known
 
     def version(self) -> int | None:
-        """Its newest version; None where there is no table."""
+        """Return the table's newest version; None if the table does not exist."""
         table = self._open()
         return None if table is None else table.version()
 
     def is_as_of(self, since: int, until: int) -> bool:
-        """Whether it holds the same documents at two versions."""
+        """Check whether the table holds the same documents at two versions."""
         return holds_the_same(self.uri, since, until)
 
     def foreign(self, version: int, since: int) -> ForeignCommit | None:
-        """Return the first commit by others that changed documents; None where there is none.
+        """Return the first commit of a foreign writer that changed documents; None without one.
 
         Args:
-            version: the table's newest.
-            since: one that is known to be right, as a cut names it.
+            version: the table's newest version.
+            since: a correct version, as a cut names it.
         """
         if since >= version:
             return None
@@ -123,34 +124,34 @@ class GoldTable:
         return first_foreign(range(version, since, -1), commits)
 
     def files(self) -> pa.Table:
-        """Its data files with their statistics."""
+        """Return the table's data files with their statistics."""
         return pa.table(self._opened().get_add_actions(flatten=True))
 
     def types(self) -> dict[str, str]:
-        """The type of each column, as SQL names it; in their order."""
+        """Return the SQL type of each column, in the table's order."""
         schema = json.loads(self._opened().schema().to_json())
         return {field["name"]: ddl_of(field["type"]) for field in schema["fields"]}
 
     def number_of(self, files: pa.Table) -> int:
-        """How many files these are; of a catalog's table they are one row (`bronze.lake.catalog.table`)."""
+        """Return the number of files; a catalog's table has one row for all (`bronze.lake.catalog.table`)."""
         if not place_of(self.uri).needs_session:
             return int(files.num_rows)
         return len(self._opened().file_uris())
 
     def state_marks(self) -> None:
-        """Have a catalog's table say its mark again where that is due (`bronze.lake.delta.state_marks`)."""
+        """Write a catalog's mark again when the mark is due (`bronze.lake.delta.state_marks`)."""
         table = self._open()
         if table is not None:
             delta.state_marks(table)
 
     def has_statistics(self, key: Sequence[str]) -> bool:
-        """Whether files have statistics of columns: Delta keeps them of the first leaves of the schema.
+        """Check whether files have statistics of the key; Delta collects them for the schema's first leaves.
 
-        A struct in a struct is counted as one leaf here. So a key may be taken for one of them by mistake;
-        then the table cannot be clustered by it, which is no error.
+        A struct in a struct counts as one leaf. So this check may include a key without statistics by
+        mistake. Spark then refuses to cluster the table, and the build continues without clustering.
 
         Args:
-            key: as SQL names them.
+            key: the key's columns, as quoted in SQL.
         """
         first: list[str] = []
         for name, inner in _leaves(self._opened()).items():
@@ -158,14 +159,14 @@ class GoldTable:
         return set(key) <= set(first[:INDEXED_COLUMNS])
 
     def rows_written(self) -> int:
-        """Rows that the newest commit wrote, or the one before it if that wrote none."""
+        """Return the rows that the newest commit wrote, or the commit before if the newest wrote none."""
         table = self._open()
         entries = [] if table is None else history(table, 2)
         told = (entry.get("operationMetrics") or {} for entry in entries)
         return next((int(one["numOutputRows"]) for one in told if "numOutputRows" in one), 0)
 
     def _open(self) -> DeltaTable | None:
-        """The table at its newest version; a catalog's is kept, for each thing known of it is a statement."""
+        """Return the table at its newest version; cache a catalog's table, as every read is a statement."""
         if not place_of(self.uri).needs_session:
             if not self._is_whole:
                 set_torn_aside(self.uri, thorough=False)
@@ -174,7 +175,7 @@ class GoldTable:
         if self._kept is not None:
             try:
                 delta.refresh(self._kept)
-            except DeltaError:  # it was removed, and perhaps made anew
+            except DeltaError:  # the table was removed, and perhaps recreated
                 self._kept = None
         self._kept = self._kept or delta.open_table(self.uri)
         return self._kept
@@ -187,7 +188,7 @@ class GoldTable:
 
 
 def _leaves(table: DeltaTable) -> dict[str, tuple[str, ...]]:
-    """The columns of a table, in their order, each with the fields of its struct, if it is one."""
+    """Return a table's columns in order, each with the fields of its struct, if the column is a struct."""
     found = {}
     for field in json.loads(table.schema().to_json())["fields"]:
         inner = field["type"].get("fields", ()) if isinstance(field["type"], dict) else ()
@@ -196,10 +197,10 @@ def _leaves(table: DeltaTable) -> dict[str, tuple[str, ...]]:
 
 
 def definition_at(uri: str, version: int) -> str | None:
-    """The digest that a gold table names at a version; None where it names none, or that is not known.
+    """Return the digest that a gold table names at a version; None if the table names none, or if unknown.
 
-    Of a catalog's table SQL tells its properties of now alone. They are those of an older version where none
-    was set since.
+    For a catalog's table, SQL shows the present properties alone. These properties equal the older version's
+    if no later commit set properties.
 
     Raises:
         DeltaError: the version is no longer readable.
@@ -215,11 +216,11 @@ def definition_at(uri: str, version: int) -> str | None:
 
 
 def size_of(files: pa.Table) -> tuple[int, int]:
-    """Rows and bytes of a table's files."""
+    """Return the rows and bytes of a table's files."""
     return pc.sum(files["num_records"]).as_py() or 0, pc.sum(files["size_bytes"]).as_py() or 0
 
 
 def is_small(sizes: Iterable[tuple[int, int]]) -> bool:
-    """Whether tables of these rows and bytes are read faster than code for reading them is compiled."""
+    """Check whether Spark reads tables of these sizes faster than Spark compiles code for reading."""
     known = list(sizes)
     return sum(rows for rows, _ in known) <= _SMALL_ROWS and sum(size for _, size in known) <= _SMALL_BYTES

@@ -1,9 +1,10 @@
-"""How much the changed rows of a table make documents grow. Pure: names in, SQL out.
+"""Estimate how much the changed rows of a table make documents grow. Pure: names in, SQL out.
 
-An update has an old and a new image. Where both stand at the same place, the document has as many rows as
-before, and is longer by its texts alone. A place is what decides to which documents a row belongs: its key,
-the columns that joins use, and those of conditions. A new image at a place without an old one is a row more
-there. What left a document elsewhere makes none smaller here, so it is not taken off.
+An update has an old and a new image. If both images are at one place, the document's number of rows is
+unchanged, and only its texts may be longer. A place is made of the columns that assign a row to documents:
+the key, the columns of joins, and the columns of conditions. A new image at a place without an old image is
+one more row at this place. Rows that left a document elsewhere reduce no document here, so the estimate
+subtracts nothing.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Growth:
-    """What changed rows of a table add.
+    """The growth from a table's changed rows.
 
     Attributes:
-        rows: that came to some place.
-        bytes: of texts of rows that stay where they are.
+        rows: number of rows that came to a place.
+        bytes: added bytes of texts in rows that stay at their place.
     """
 
     rows: int
@@ -43,9 +44,9 @@ def growth_query(
 
     Args:
         tree: the document.
-        table: whose rows changed.
-        images: their images; `columns`, and `SIDE`.
-        columns: that the images have.
+        table: the table with changed rows.
+        images: relation of the images, with `columns` and `SIDE`.
+        columns: the columns that the images have.
         counts: aggregates over the images, each with a name.
     """
     found = tree.tables()[table]
@@ -74,7 +75,7 @@ def growth_query(
 
 
 def _placing(tree: Tree, table: TableName) -> set[str]:
-    """The columns of a table by which the document decides where a row belongs."""
+    """Return the columns of a table by which the document assigns a row to its place."""
     found: set[str] = set(tree.tables()[table].key)
 
     def add(scope: Scope, names: Collection[str]) -> None:

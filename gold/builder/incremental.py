@@ -1,8 +1,8 @@
-"""Building the documents that changed rows reach, and no others.
+"""Build the documents that changed rows reach, and no further document.
 
-The change feeds of silver's tables between two cuts give the old and the new images of changed rows. These
-give the affected roots (`gold.incremental.affected`). Their documents are assembled from the cut's rows and
-merged in one commit.
+The change feeds of silver's tables between two cuts give the old and the new images of changed rows. The
+images give the affected roots (`gold.incremental.affected`). Gold assembles the roots' documents from the
+cut's rows and merges all of them in one commit.
 """
 
 from __future__ import annotations
@@ -54,27 +54,28 @@ if TYPE_CHECKING:
     from deltasmelt.gold.compile.query import Compiled
 
 _ONE_TASK: Final = 100_000
-"""Rows up to which one task assembles documents: planning and scheduling cost more than the work."""
+"""Rows up to which one task assembles documents: planning and scheduling more tasks costs more than the work.
+"""
 
 _BROADCAST: Final = 1_000_000
-"""Rows of affected roots whose keys each task can have in memory."""
+"""Number of affected roots up to which each task can have all keys in memory."""
 
 _MATCHED: Final = 20_000
-"""Documents that each task of a MERGE can have in memory."""
+"""Number of documents up to which each task of a MERGE can have all documents in memory."""
 
 _WALKED: Final = 20_000
-"""Changed rows up to which the rows on their join paths are broadcast to every task."""
+"""Number of changed rows up to which Spark broadcasts the rows on the join paths to every task."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Assembly:
-    """How affected documents are assembled.
+    """The way in which a build assembles affected documents.
 
     Attributes:
         compiled: the document, restricted to the roots in the view ``affected``.
         reading: settings for silver's tables.
         plan: what fits into memory.
-        single_task: one task assembles them.
+        single_task: one task assembles all documents.
         no_inserts: no document is new.
         listed: literals of the roots' keys, where they are few and the tables large.
     """
@@ -91,10 +92,10 @@ class IncrementalBuild:
     """One build from an older cut.
 
     Args:
-        work: of the document.
-        build: what to build.
+        work: shared values of the document's builds.
+        build: the tree, cut and run to build.
         old: the cut that the table holds.
-        is_same: whether a silver table holds the same rows at two versions.
+        is_same: checks whether a silver table holds the same rows at two versions.
     """
 
     def __init__(
@@ -111,15 +112,15 @@ class IncrementalBuild:
         """Bring the table to the cut.
 
         Args:
-            largest: bytes of the largest document as the last build knew it, if it did.
+            largest: bytes of the largest document after the last build; None if unknown.
 
         Returns:
-            as much of the largest one now.
+            bytes of the largest document after this build; None if unknown.
 
         Raises:
             ChangeFeedUnreadableError: the changes between the cuts cannot be read.
             DefiniteError: a document has no room in memory.
-            PySparkException: Spark refused the query, or a value could not be computed.
+            PySparkException: Spark refused the query, or failed to compute a value.
         """
         build, run = self._build, self._build.run
         run.mode = "incremental"
@@ -174,7 +175,7 @@ class IncrementalBuild:
         return largest
 
     def _changed_rows(self) -> dict[TableName, tuple[str, int]]:
-        """For each table with changed rows: the view of their images, and how many these are."""
+        """Return, for each table with changed rows, the view of the images and their number."""
         old, new = self._old.tables, self._build.cut.tables
         tables = {name: table.name for name, table in self._build.tree.tables().items()}
         changed = {name: silver for name, silver in tables.items() if new[silver] != old[silver]}
@@ -187,10 +188,10 @@ class IncrementalBuild:
         return found
 
     def _images(self, name: TableName, silver_name: str, between: tuple[int, int], view: str) -> int:
-        """Register the old and new images of changed rows, at most one of each per key; returns their number.
+        """Register the old and new images of changed rows, at most two per key; return the number of images.
 
         Raises:
-            ChangeFeedUnreadableError: the feed cannot be read.
+            ChangeFeedUnreadableError: the change feed cannot be read.
         """
         first, last = between
         if last < first:
@@ -212,16 +213,16 @@ class IncrementalBuild:
                 return self._counted(name, view, columns, lossy)
         except SPARK_ERRORS as error:
             if outage(error) is not None:
-                raise  # it says nothing of the feed
+                raise  # an outage does not make the feed unreadable
             if self._is_same(silver_name, first - 1, last):
-                return 0  # of a version that only changed a property, say, Delta may not give the feed
+                return 0  # Delta may refuse the feed of a version that, for example, only set a property
             raise ChangeFeedUnreadableError(
                 f"changes of silver.{silver_name} between versions {first} and {last} cannot be read: "
                 f"{condition(error)}"
             ) from error
 
     def _counted(self, name: TableName, view: str, columns: Collection[str], lossy: Sequence[str]) -> int:
-        """Count the images; of documents that may be large also what they add (`gold.builder.growth`)."""
+        """Count the images; for possibly large documents also record the growth (`gold.builder.growth`)."""
         tree, counts = self._build.tree, counted(lossy, f"{SIDE} = 'new'")
         query = f"SELECT {', '.join(['count(*), 0, 0', *counts])} FROM {view}"
         if not self._work.sizing.is_small(tree, self._build.sizes):
@@ -232,7 +233,7 @@ class IncrementalBuild:
         return int(number)
 
     def _feed(self, silver_name: str, first: int, last: int) -> DataFrame:
-        """The change feed of a silver table, from one version to another."""
+        """Return the change feed of a silver table between two versions, both included."""
         reader = (
             self._spark.read.format("delta")
             .option("readChangeFeed", "true")
@@ -245,7 +246,7 @@ class IncrementalBuild:
         return reader.load(lake.uri("silver", silver_name))
 
     def _find_roots(self, affected: Affected, reading: Mapping[str, str]) -> None:
-        """Keep the roots as the view ``affected``; note how many each node reached."""
+        """Keep the roots as the view ``affected``; record how many roots each node reached."""
         run = self._build.run
         of_place = (f"count_if(array_contains({PLACES}, {n})) AS n{n}" for n in range(len(affected.places)))
         with settings(self._spark, reading):
@@ -261,7 +262,7 @@ class IncrementalBuild:
         ]
 
     def _listed(self) -> Mapping[str, str]:
-        """Literals of the roots' keys, where they are few and some table is large."""
+        """Return literals of the roots' keys if the roots are few and some table is large."""
         build = self._build
         root = build.tree.root.table
         types = [root.column(name).spark_type for name in build.tree.key]
@@ -271,16 +272,16 @@ class IncrementalBuild:
         return lists_of(types, self._spark.sql(asked).collect()[0].asDict())
 
     def _expected_rows(self) -> int:
-        """As many rows as these roots have on the average; where they have more, it takes longer."""
+        """Return the rows that these roots have on average; roots with more rows only take longer."""
         build = self._build
         rows = sum(rows for rows, _ in build.sizes.values())
         return build.run.changes * rows // max(build.sizes[build.tree.root.table.table][0], 1)
 
     def _has_new_roots(self, view: str | None) -> bool:
-        """Whether a root came, or passes the `where` now: nothing else makes a new document.
+        """Check whether a root was added, or passes the `where` now: only such a root makes a new document.
 
         Args:
-            view: of the images of the root's table; None where it has none.
+            view: images of the root's table; None if the root's table has no image.
         """
         if view is None:
             return False
@@ -293,7 +294,7 @@ class IncrementalBuild:
         return came.first() is not None
 
     def _assemble(self, how: _Assembly) -> None:
-        """Assemble the affected documents, and merge them."""
+        """Assemble the affected documents, and merge them into the table."""
         compiled, plan, run = how.compiled, how.plan, self._build.run
         wanted = {
             **how.reading,
@@ -324,7 +325,7 @@ class IncrementalBuild:
             merge(self._spark, table, what, run)
 
     def _measured(self, *, tasks: int) -> Plan:
-        """How the documents in ``made`` are written, by what they really are."""
+        """Return a plan for writing the documents in ``made``, by their measured bytes."""
         run = self._build.run
         row = self._spark.sql(
             f"SELECT coalesce(sum({BYTES}), 0) AS total, coalesce(max({BYTES}), 0) AS largest FROM made"
@@ -335,7 +336,10 @@ class IncrementalBuild:
 
 
 def _made(compiled: Compiled, *, measured: bool) -> str:
-    """The affected roots with their documents, NULL where these are gone; `measured`: with their bytes."""
+    """Return a query for the affected roots and their documents, with NULL for deleted documents.
+
+    If `measured`, the query also returns each document's bytes.
+    """
     flags = [flag_column(flag) for flag in compiled.flags]
     on = " AND ".join(f"a.k{i} = d.{key}" for i, key in enumerate(compiled.key))
     keys = ", ".join(f"a.k{i} AS {ROOT}{i}" for i in range(len(compiled.key)))

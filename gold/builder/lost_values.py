@@ -1,10 +1,10 @@
-"""How many values that a document reads silver's types cannot hold. Pure.
+"""Count the values of a document's columns that silver's types cannot hold. Pure.
 
-Such a value (infinity, NaN, a date before our era) is NULL in silver, with its text in ``_unrepresentable``.
-``is null`` and counts see through that (`gold.tree.derived`). Everything else that a document makes of the
-column does not: a greatest value, a sum, an order, a join. So each build says of which columns how many such
-values it read: a full build of all rows, an incremental one of the changed rows. A column whose type loses
-nothing costs nothing.
+For a lost value (infinity, NaN, a date before our era) silver holds NULL, and the text in
+``_unrepresentable``. `is null` and counts also read this text (`gold.tree.derived`). All further uses of the
+column read NULL: a greatest value, a sum, an order, a join. So each build records how many lost values of
+each column the build read: a full build counts all rows, an incremental build the changed rows. A column of a
+type without loss costs nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deltasmelt.gold.tree.nodes import Tree
 
 LOST: Final = "values_silver_cannot_hold"
-"""In a run's details: by column how many; absent where there are none."""
+"""Key in a run's details: the count per column; absent without lost values."""
 
 
 def counted(columns: Sequence[str], when: str = "true") -> list[str]:
@@ -36,7 +36,10 @@ def counted(columns: Sequence[str], when: str = "true") -> list[str]:
 
 
 def lost_query(tree: Tree, relation: TableSql) -> str | None:
-    """Return a query for all tables: ``name``, and ``lost``, the counts of its columns; None if none can."""
+    """Return a query for ``name`` and ``lost`` (counts by column) of all tables.
+
+    Without a type that loses values, return None.
+    """
     parts = []
     for name, columns in may_be_lost(tree).items():
         listed = ", ".join(f"lost{place}" for place in range(len(columns)))
@@ -49,7 +52,7 @@ def lost_query(tree: Tree, relation: TableSql) -> str | None:
 
 
 def note(run: Run, table: TableName, columns: Sequence[str], counts: Iterable[Any]) -> None:
-    """Note in a run's details how many values of a table were lost."""
+    """Record in a run's details how many values of a table were lost."""
     found: dict[str, int] = dict(run.details.get(LOST, {}))  # type: ignore[call-overload]
     found |= {f"{table}.{name}": int(times) for name, times in zip(columns, counts, strict=True) if times}
     if found:

@@ -1,9 +1,10 @@
-"""How many documents fit into memory at once. Pure: sizes in, a plan out.
+"""Compute how many documents fit into memory at once. Pure: sizes in, a plan out.
 
-Sizes are bytes of documents as JSON. While a document is assembled, the heap holds its elements as rows and
-as arrays of each level, the finished row and its JSON, from which the hash is made. A task that collects all
-documents at once holds that of all of them; one that collects them sorted by their key holds that of one. So
-a heap has room for so many bytes of documents, and builds that run side by side share it (`Room`).
+Sizes are bytes of documents as JSON. While Spark assembles a document, the heap holds the elements as rows
+and as arrays of each level, the finished row and its JSON, from which Spark makes the hash. A task that
+collects all documents at once needs memory for all. A task that collects documents sorted by their key needs
+memory for one document. So a heap has room for a limited number of document bytes, and parallel builds share
+this room (`Room`).
 """
 
 from __future__ import annotations
@@ -18,24 +19,24 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _COPIES: Final = 24
-"""Bytes of the heap for each byte of a document that is assembled (measured, docs/performance.md)."""
+"""Bytes of the heap for each byte of a document under assembly (measured, docs/performance.md)."""
 
 _RESERVED: Final = 300 * 2**20
 """Bytes of the heap for Spark itself, its classes and plans."""
 
 _SHARE: Final = 0.85
-"""Share of the heap that may be full: above it the garbage collector takes all the time."""
+"""Share of the heap that may be full; a fuller heap gives the garbage collector all the time."""
 
 _FOR_A_PLAN: Final = 128 * 2**20
-"""Bytes of the heap for planning one document of many joins, with what else it keeps."""
+"""Bytes of the heap for planning one document of many joins, with all that the plan keeps."""
 
 _MOST_SIDE_BY_SIDE: Final = 4
 _FEWEST: Final = 2**20
 _TASK: Final = 64 * 2**20
-"""Bytes of documents for a task of a large build: what it sorts is then at most some gigabytes."""
+"""Bytes of documents for a task of a large build, so that a task sorts some gigabytes at most."""
 
 WHOLE_BATCH: Final = 4096
-"""Rows that Spark reads at once from a file, where they are small."""
+"""Rows that Spark reads at once from a file of small rows."""
 
 _UNITS: Final = {"": 1, "b": 1, "k": 2**10, "m": 2**20, "g": 2**30, "t": 2**40}
 _SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([bkmgt]?)(?:i?b)?\s*", re.IGNORECASE)
@@ -43,12 +44,12 @@ _SIZE: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([bkmgt]?)(?:i?b)?\s*", re.IGNO
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where tasks run.
+    """The heap and the cores that tasks have.
 
     Attributes:
         heap: bytes of the JVM's heap.
-        cores: tasks at once.
-        setting: that makes the heap larger.
+        cores: number of tasks at once.
+        setting: Spark's setting that makes the heap larger.
     """
 
     heap: int
@@ -57,27 +58,27 @@ class Machine:
 
     @property
     def room(self) -> int:
-        """Bytes of documents that may be assembled at once; also the most for a single one."""
+        """Bytes of documents that may be assembled at once; also the maximum for a single document."""
         return max(_FEWEST, int((self.heap * _SHARE - _RESERVED) / _COPIES))
 
     @property
     def side_by_side(self) -> int:
-        """Documents that may be planned at once."""
+        """Number of documents that may be planned in parallel."""
         return min(_MOST_SIDE_BY_SIDE, max(1, int((self.heap * _SHARE - _RESERVED) / 2 / _FOR_A_PLAN)))
 
     def heap_for(self, document: int) -> int:
-        """Bytes of a heap that has room for a document of so many bytes."""
+        """Return the bytes of a heap with room for a document of `document` bytes."""
         return int((document * _COPIES + _RESERVED) / _SHARE)
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What is to be assembled.
+    """The sizes of the documents to assemble.
 
     Attributes:
-        documents: how many.
-        total: bytes of all of them.
-        largest: bytes of the largest.
+        documents: number of documents to assemble.
+        total: bytes of all these documents.
+        largest: bytes of the largest document.
     """
 
     documents: int
@@ -87,13 +88,13 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How documents are assembled and written.
+    """The way in which Spark assembles and writes documents.
 
     Attributes:
-        together: all at once, in one task; else one by one, sorted by what they are collected by.
-        partitions: tasks that share the work of a large build, where Spark is to make more than it would.
+        together: all documents at once, in one task; else one by one, sorted by their group.
+        partitions: number of tasks for a large build; None leaves Spark's own number.
         broadcast: the finished documents are small enough to be sent to every task.
-        batch: rows of the document's table that are read at once.
+        batch: rows of the document's table that Spark reads at once.
         needed: bytes of documents that are in memory at once.
     """
 
@@ -105,12 +106,12 @@ class Plan:
 
 
 def assembly_plan(sizes: Sizes, machine: Machine, *, tasks: int) -> Plan:
-    """How documents of these sizes are assembled within the machine's memory.
+    """Return a plan by which documents of these sizes fit into the machine's memory.
 
     Args:
-        sizes: of the documents.
-        machine: where.
-        tasks: that Spark would make.
+        sizes: number and bytes of the documents.
+        machine: the heap and cores that tasks have.
+        tasks: number of tasks that Spark would make.
     """
     small = machine.room // 8
     together = sizes.total <= small
@@ -127,9 +128,9 @@ def assembly_plan(sizes: Sizes, machine: Machine, *, tasks: int) -> Plan:
 
 
 class Room:
-    """The memory that builds share.
+    """The memory that parallel builds share.
 
-    It is given in the order of requests, so that a large build does not starve.
+    Builds get memory in the order of their requests, so that a large build does not starve.
     """
 
     def __init__(self, size: int) -> None:
@@ -140,7 +141,7 @@ class Room:
 
     @contextmanager
     def of(self, wanted: int) -> Iterator[None]:
-        """Hold so many bytes for a block; a request for more than there is gets all of it."""
+        """Hold `wanted` bytes for the length of a block; a request above the whole room gets the room."""
         wanted, ticket = min(wanted, self._size), object()
         with self._changed:
             self._waiting.append(ticket)
@@ -161,10 +162,10 @@ class Room:
 
 
 def bytes_of(text: str, *, unit: str = "b") -> int:
-    """A size as Spark's settings write it: ``2g``, ``1536m``; a bare number is in `unit`.
+    """Return the bytes of a size in Spark's form, ``2g`` or ``1536m``; a bare number is in `unit`.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is no size.
     """
     found = _SIZE.fullmatch(text)
     if found is None:

@@ -1,4 +1,4 @@
-"""The MERGE of finished documents into their table: one commit that reads and writes only what it must."""
+"""MERGE finished documents into their table: one commit that reads and writes only the rows it needs."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ if TYPE_CHECKING:
     from deltasmelt.gold.compile.query import Compiled
 
 ROOT: Final = "_deltasmelt_root"
-"""Columns of a MERGE's source that hold the root's key, whether the document is there or gone."""
+"""Prefix of source columns with the root's key; set for a present document and for a deleted document."""
 
 
 @dataclass(frozen=True, slots=True)
 class Merge:
-    """What is merged, and how.
+    """The input of one MERGE.
 
     Attributes:
-        compiled: the document.
-        source: its rows, as a query.
-        cut: what they are of.
-        position: mark of the table.
-        restricted: the source is of the affected roots, and a row without content is a document to delete.
-            Otherwise it is of all, and what is not in it is.
-        no_inserts: no document is new, and the source is small. Then it is broadcast to the target's rows,
-            for which Spark would shuffle and sort them otherwise.
-        distrust: somebody may have written to the table: its documents are compared, not their hashes.
-        listed: literals of the affected roots' keys (`gold.incremental.key_lists`), where they are few.
+        compiled: the document's compiled query.
+        source: query for the rows to merge.
+        cut: the silver cut of the source's rows.
+        position: the mark that the table has.
+        restricted: the source has the affected roots, and a row without content is a document to delete.
+            Otherwise the source has all documents, and MERGE deletes every document that the source lacks.
+        no_inserts: no document is new, and the source is small. Spark then broadcasts the source to the
+            target's rows; otherwise Spark would shuffle and sort the target.
+        distrust: another writer may have changed the table: MERGE compares documents, not their hashes.
+        listed: literals of the affected roots' keys (`gold.incremental.key_lists`), if the roots are few.
     """
 
     compiled: Compiled
@@ -57,7 +57,7 @@ class Merge:
 
 
 def merge(spark: SparkSession, table: GoldTable, what: Merge, run: Run) -> None:
-    """One MERGE into a document's table; `run` gets the counts."""
+    """Run one MERGE into a document's table; `run` gets the counts."""
     told = telling(spark, table.uri, Mark(GOLD_APP, what.cut.commit_lsn, what.position))
     on = [*told.conditions(f"t.{LSN}"), _on(spark, table, what, run.changes)]
     statement = "\n".join(
@@ -87,7 +87,7 @@ def _on(spark: SparkSession, table: GoldTable, what: Merge, roots: int) -> str:
 
 
 def _clauses(what: Merge) -> list[str]:
-    """What happens to which rows, in the order that Spark's grammar wants."""
+    """Return the clauses of the MERGE, in the order of Spark's grammar."""
     columns = what.compiled.columns
     values = {
         **{quote(name): f"s.{quote(name)}" for name in columns},
@@ -111,12 +111,12 @@ def _clauses(what: Merge) -> list[str]:
 
 
 def _on_target(spark: SparkSession, table: GoldTable, what: Merge, roots: int) -> list[str]:
-    """Conditions on the target alone: by them MERGE skips files, and rows before they are joined.
+    """Return conditions on the target alone, by which MERGE skips files, and rows before the join.
 
     Args:
         spark: the session that has the view ``affected``.
-        table: the target.
-        what: what is merged.
+        table: the target of the MERGE.
+        what: the input of the MERGE.
         roots: number of affected roots.
     """
     files, key = table.files(), what.compiled.key
@@ -136,9 +136,9 @@ def _on_target(spark: SparkSession, table: GoldTable, what: Merge, roots: int) -
 
 
 def _ranges(spark: SparkSession, what: Merge, files: pa.Table, number: int) -> list[str]:
-    """Ranges of the key as literals, where they leave out files.
+    """Return ranges of the key as literals, if the ranges skip files.
 
-    Where they do not, the statement stays the same text, and so does the code that Spark generates.
+    Without ranges, the statement's text is the same as before, and so is the code that Spark generates.
     """
     key = what.compiled.key
     types = {i: ddl for i, ddl in enumerate(what.compiled.key_types) if prunable(ddl)}

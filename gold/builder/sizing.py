@@ -1,15 +1,15 @@
-"""How much a build assembles, and so how: from silver's statistics, from earlier builds, or weighed.
+"""Bound the bytes of a build's documents, and choose a plan by the bound.
 
-What all tables of a document hold bounds each of its documents. If even that is small, nothing more is asked.
-Otherwise the largest document follows from the largest that the last builds made and the rows that came to it
-since (`gold.builder.growth`). Where none is known, it follows from how many rows one parent has at most
-in each table.
+The content of all tables together bounds each document. If even this bound is small, gold needs no further
+query. Otherwise the bound is the largest document of earlier builds plus the rows that came to documents
+since (`gold.builder.growth`). Without an earlier build, the bound follows from the highest number of rows
+that a parent has in each table.
 
-If that is more than the heap has room for, the documents are weighed (`gold.builder.weights`). A document
-that is then too large is refused, before it ends the JVM and with it every other document. A bound that only
-grows passes the room at some time, however small the documents are. Then all are weighed once, and the bound
-is what that found. Documents that really are large would be weighed in each build: where the largest has more
-than half of the room, the affected ones alone are weighed.
+If the bound exceeds the heap's room, gold weighs the documents (`gold.builder.weights`). Gold then refuses a
+document that is too large, before the document ends the JVM, and every further document with it. A bound that
+only grows exceeds the room at some time, even with small documents. Gold then weighs all documents once, and
+the bound becomes the heaviest weight. For truly large documents every build would weigh all. So if the
+heaviest has more than half of the room, gold weighs only the affected documents.
 """
 
 from __future__ import annotations
@@ -38,16 +38,17 @@ if TYPE_CHECKING:
     from deltasmelt.gold.tree.nodes import Tree
 
 _UNTOLD: Final = 64 * 2**30
-"""Bytes of a heap of which nothing is known."""
+"""Bytes of a heap of unknown size."""
 
 LARGEST: Final = "largest_document_bytes"
-"""In a run's details: bytes as JSON that no document of the table has more of, about."""
+"""Key in a run's details: approximate bytes, as JSON, that no document of the table exceeds."""
 
 
 def machine_of(spark: SparkSession) -> Machine:
-    """Where the tasks of a session run, by its settings; Spark's own defaults where they say nothing.
+    """Return the heap and cores of a session's tasks, from its settings; Spark's own defaults if not set.
 
-    A server that does not even tell its master says nothing of its memory: nothing is refused there.
+    A server that does not even name its master does not name its memory either; gold then refuses no
+    document.
     """
     master = setting(spark, "spark.master", "")
     if not master:
@@ -60,7 +61,7 @@ def machine_of(spark: SparkSession) -> Machine:
 
 
 class Sizing:
-    """Sizes of one document's builds."""
+    """Bounds and plans for the builds of one document."""
 
     def __init__(self, spark: SparkSession, machine: Machine) -> None:
         self._spark = spark
@@ -68,14 +69,14 @@ class Sizing:
         self._heaviest = 0
 
     def is_small(self, tree: Tree, tables: TableSizes) -> bool:
-        """Check whether statistics alone bound each document so low that nothing else is asked."""
+        """Check whether statistics alone give each document so low a bound that no query is needed."""
         return most(tree, tables) <= self.machine.room // 8
 
     def of_all(self, tree: Tree, relation: TableSql, tables: TableSizes, *, tasks: int) -> tuple[Plan, int]:
-        """How all documents are built, and the bytes of the largest.
+        """Return a plan for building all documents, and the bytes of the largest.
 
         Raises:
-            DefiniteError: one has no room.
+            DefiniteError: a document has no room.
         """
         documents = tables[tree.root.table.table][0]
         largest = self._largest(tree, relation, tables, None)
@@ -94,20 +95,20 @@ class Sizing:
         known: int | None,
         tasks: int,
     ) -> tuple[Plan, int | None]:
-        """How some documents are built, and the bytes of the largest of all, if that is known.
+        """Return a plan for building some documents, and the bytes of the largest of all, or None if unknown.
 
         Args:
-            tree: the document.
+            tree: the document, resolved against a catalog.
             relation: gives the SQL relation of each silver table.
-            tables: their sizes.
-            roots: which.
-            number: how many there are.
-            grown: what came to documents, by table.
-            known: bytes of the largest document before, where that is known.
-            tasks: that Spark would make.
+            tables: rows and bytes of each silver table.
+            roots: the documents to build.
+            number: how many documents to build.
+            grown: growth of documents, by table.
+            known: bytes of the largest document before; None if unknown.
+            tasks: number of tasks that Spark would make.
 
         Raises:
-            DefiniteError: one has no room.
+            DefiniteError: a document has no room.
         """
         bound = known
         if known is not None:
@@ -117,7 +118,7 @@ class Sizing:
         deeper = any(grown[name].rows for name in recursions(tree) & grown.keys())
         of_all: int | None
         if deeper and not self.is_small(tree, tables):
-            # A row that came to a recursion brings all that is below it: nobody knows how much.
+            # A row that came to a recursion brings all rows below, and their number is unknown.
             largest = self._weighed(tree, relation, tables, roots)
             of_all = None if known is None else max(largest, known)
         elif (largest := self._bound(tree, relation, tables, bound)) > self.machine.room:
@@ -128,25 +129,25 @@ class Sizing:
         return assembly_plan(Sizes(number, total, largest), self.machine, tasks=tasks), of_all
 
     def of_one(self, tree: Tree, relation: TableSql, tables: TableSizes, roots: Roots) -> Plan:
-        """How the one document of a relation is made.
+        """Return a plan for building the only document of a relation.
 
         Raises:
-            DefiniteError: it has no room.
+            DefiniteError: the document has no room.
         """
         largest = self._largest(tree, relation, tables, roots)
         return assembly_plan(Sizes(1, largest, largest), self.machine, tasks=1)
 
     def _largest(self, tree: Tree, relation: TableSql, tables: TableSizes, roots: Roots | None) -> int:
-        """Bytes of the largest document, rather too many than too few.
+        """Return the bytes of the largest document, rather too many than too few.
 
         Raises:
-            DefiniteError: it has no room.
+            DefiniteError: the document has no room.
         """
         bound = self._bound(tree, relation, tables, None)
         return bound if bound <= self.machine.room else self._weighed(tree, relation, tables, roots)
 
     def _bound(self, tree: Tree, relation: TableSql, tables: TableSizes, known: int | None) -> int:
-        """Bytes that no document has more of, by statistics alone."""
+        """Return bytes that no document exceeds, without weighing."""
         bound = most(tree, tables)
         if self.is_small(tree, tables):
             return bound
@@ -158,24 +159,24 @@ class Sizing:
         nodes = many(tree)
         if not nodes:
             return {}
-        with settings(self._spark, {**LEAN, **SINGLE_TASK}):  # of so few rows one task makes the groups
+        with settings(self._spark, {**LEAN, **SINGLE_TASK}):  # one task groups so few rows
             rows = self._spark.sql(fans_query(nodes, relation, tables)).collect()
         return {int(row["node"]): int(row["most"]) for row in rows}
 
     def _weighed_some(
         self, tree: Tree, relation: TableSql, tables: TableSizes, roots: Roots, known: int | None
     ) -> tuple[int, int | None]:
-        """Return the bytes of the largest of some documents, and of all, if that is known.
+        """Return the bytes of the largest of some documents, and of all documents, or None if unknown.
 
         Raises:
-            DefiniteError: one of the some has no room.
+            DefiniteError: one of the documents to build has no room.
         """
         if 2 * self._heaviest <= self.machine.room:
             self._heaviest = self._weighed(tree, relation, tables, None, refuses=False)
             if self._heaviest <= self.machine.room:
                 return self._heaviest, self._heaviest
         largest = self._weighed(tree, relation, tables, roots)
-        # Those that are not built now are as large as they were.
+        # Documents outside this build are as large as before.
         return largest, None if known is None else max(largest, known)
 
     def _weighed(

@@ -1,6 +1,6 @@
-"""What gold's tables and statements share: plans for little data, the mark of a commit, own columns.
+"""Settings, marks and columns that gold's tables and statements share.
 
-The mark of a gold table is one commit with its data (`silver.run.marks`), for MERGE and full builds alike.
+The mark of a gold table is in the commit of the data (`silver.run.marks`), for MERGE and full builds alike.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from deltasmelt.gold.builder.memory import Plan
 
 GOLD_APP: Final = "deltasmelt.gold"
-"""Application transaction on every gold table: it holds the state of the silver cut of this LSN."""
+"""Application id of the mark on every gold table: the table holds the state of the silver cut of this LSN."""
 
 HASH: Final = "_content_hash"
 LSN: Final = "_commit_lsn"
-"""Columns of every gold table after the document's own."""
+"""Columns of every gold table after the document's own columns."""
 
 LEAN: Final = {
-    # What the optimiser infers (IS NOT NULL of join keys, mostly) makes Delta ask its statistics, one job for
-    # each scan, and skips no file.
+    # For filters that the optimiser infers (mostly IS NOT NULL of join keys), Delta would read statistics, in
+    # one job for each scan, and skip no file.
     "spark.sql.constraintPropagation.enabled": "false",
 }
 
@@ -37,7 +37,7 @@ INTERPRETED: Final = {
 }
 
 SINGLE_TASK: Final = {
-    # Joins in place need no broadcast, which would be one more job; one partition needs no second task.
+    # A broadcast would be one more job; one partition needs no second task.
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.shuffle.partitions": "1",
     **NOT_ADAPTIVE,
@@ -46,36 +46,36 @@ SINGLE_TASK: Final = {
 SMALL_PLAN: Final = {**INTERPRETED, **SINGLE_TASK}
 
 SORTED: Final = {
-    # What is collected comes sorted by its group. Spark's default, a hash table of 128 groups, would give up
-    # and sort it again, with all arrays in memory.
+    # Spark then collects rows sorted by their group. Spark's default, a hash table of 128 groups, would give
+    # up and sort the rows again, with all arrays in memory.
     "spark.sql.execution.useObjectHashAggregateExec": "false",
 }
-"""Where not all that is collected may be in memory at once."""
+"""Settings for builds whose collected rows do not fit into memory at once."""
 
 _BOTH: Final = "_deltasmelt_both"
 BYTES: Final = "_deltasmelt_bytes"
-"""Column of documents that are made: their bytes as JSON."""
+"""Column of assembled documents: the document's bytes as JSON."""
 
 
 def partitions(plan: Plan) -> dict[str, str]:
-    """Settings for the tasks of a plan."""
+    """Return settings for the number of tasks of a plan."""
     return {} if plan.partitions is None else {"spark.sql.shuffle.partitions": str(plan.partitions)}
 
 
 def read_by(plan: Plan) -> dict[str, str]:
-    """Settings by which documents are read and written so many at once as a plan has room for."""
+    """Return settings that limit the documents read and written at once to a plan's room."""
     if plan.batch >= WHOLE_BATCH:
         return {}
     return {
         "spark.sql.parquet.columnarReaderBatchSize": str(plan.batch),
-        # The writer asks only then how much it holds.
+        # The Parquet writer measures its memory only after so many rows.
         "parquet.block.size.row.check.min": str(min(plan.batch, 100)),
         "parquet.block.size.row.check.max": str(plan.batch),
     }
 
 
 def hash_and_bytes(columns: Sequence[str], query: str) -> str:
-    """Rows of a query with `HASH` and `BYTES`, for which the JSON is made once."""
+    """Return a query for a query's rows with `HASH` and `BYTES`; Spark makes the JSON once for both."""
     json = as_json(map(quote, columns))
     both = f"transform(array({json}), j -> struct(sha2(j, 256) AS h, octet_length(j) AS b))[0]"
     rows = f"SELECT *, {both} AS {_BOTH} FROM (\n{query}\n)"
@@ -83,5 +83,5 @@ def hash_and_bytes(columns: Sequence[str], query: str) -> str:
 
 
 def content_hash(columns: Sequence[str]) -> str:
-    """SHA-256 of a document's columns, as an expression over them."""
+    """Return an expression for the SHA-256 of a document's columns."""
     return f"sha2({as_json(map(quote, columns))}, 256)"

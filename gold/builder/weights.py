@@ -1,13 +1,13 @@
-"""How large each document of a cut is, without assembling any: a query that adds up what it holds. Pure.
+"""Weigh each document of a cut without assembling any: a query that adds up the bytes of rows. Pure.
 
-The rows of each node are found and joined as the document's own query does it (`gold.compile.compiler`). But
-an element is a number, its bytes as JSON: the length of text, the usual width of other values. What one
-parent has is their sum, so that nothing grows with a document.
+The query finds and joins the rows of each node as the document's own query does (`gold.compile.compiler`).
+But an element is a number, its bytes as JSON: the length of texts, the usual width of all further values. The
+weight of a parent's rows is their sum, so no value grows with a document.
 
-A recursion is weighed from its last level upwards: a row weighs what it has itself, and what the rows below
-it weigh. So each level is one join and one sum over the rows that exist, however many paths lead through
-them. In a forest a row that is its own parent is left out below itself. Another circle, which the document
-cuts, is gone round up to the last level, so that it weighs more than it is.
+The query weighs a recursion from the last level upwards: a row's weight is its own bytes plus the weight of
+the rows below. So each level is one join and one sum over the existing rows, however many paths lead through
+a row. In a forest, the query leaves out a row that is its own parent. The document cuts any longer circle;
+the query follows the circle up to the last level, so the weight is more than the document's bytes.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ if TYPE_CHECKING:
 
 BYTES: Final = "bytes"
 _MOST: Final = "1e12D"
-"""Bytes above which no heap has room anyway, so that no sum overflows."""
+"""Bytes that no heap has room for; the query cuts sums at this number, so that no sum overflows."""
 _SAMPLED: Final = 20_000
-"""Rows of a table that are looked at to tell how many one parent has."""
+"""Number of a table's rows that the query samples to estimate the rows of one parent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Roots:
-    """The documents that are meant.
+    """The documents to weigh.
 
     Attributes:
-        view: a relation with their keys, ``k0, k1 …``.
-        kept: names of the document's own row sets (`gold.compile.query.Compiled.shared`) that are there as
+        view: a relation with the documents' keys, ``k0, k1 …``.
+        kept: names of the document's shared row sets (`gold.compile.query.Compiled.shared`) that exist as
             views.
     """
 
@@ -52,24 +52,24 @@ class Roots:
 
 
 def weights_query(tree: Tree, relation: TableSql, sizes: TableSizes, roots: Roots | None = None) -> str:
-    """The key of each document, ``k0, k1 …``, and its `BYTES`, about.
+    """Return a query for the key of each document, ``k0, k1 …``, and its approximate `BYTES`.
 
     Args:
-        tree: the document.
+        tree: the document, resolved against a catalog.
         relation: gives the SQL relation of each silver table.
-        sizes: of the tables.
-        roots: None weighs all.
+        sizes: rows and bytes of each silver table.
+        roots: the documents to weigh; None weighs all.
     """
     return _Weights(tree, relation, sizes, roots).query()
 
 
 def fans_query(nodes: Sequence[Node], relation: TableSql, sizes: TableSizes) -> str:
-    """For each of some nodes (column ``node``) how many rows one parent has at most (``most``).
+    """Return a query for the highest number of rows (``most``) that one parent has in each node (``node``).
 
-    With the negative of a node's number: how many rows one row of a recursion has below it.
+    The negative number of a node stands for its recursion: the highest number of rows directly below one row.
 
-    Of a large table this is estimated from a sample, rather too high than too low: a parent that has a
-    noticeable share of the table has that share of the sample, too.
+    For a large table, the query estimates from a sample, rather too high than too low. A parent with a
+    noticeable share of the table has an equal share of the sample.
     """
     parts = []
     places = [
@@ -110,7 +110,7 @@ class _Weights(Compiler):
         return with_steps((*rows, *self._nodes), final)
 
     def _recursive(self, node: One | Many, recursion: Recursion, parent_source: str) -> None:
-        """Weigh each row with all that is below it, up to the last level; then the node's own rows."""
+        """Weigh each row with all rows below, up to the last level; then weigh the node's own rows."""
         source = self._recurring(node, recursion, parent_source)
         for child in node.children:
             self._node(child, source)
@@ -155,7 +155,7 @@ class _Weights(Compiler):
         return _sum(self._own(node.fields, node.scope, "t"), node.children)
 
     def _below(self, node: Node) -> dict[str, str]:  # noqa: ARG002 - its interface
-        """A weight says nothing of what a document's build counts."""
+        """Return no counts: a weight counts no event of a document's build."""
         return {}
 
     def _many(self, node: Many | Collect, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:
@@ -169,7 +169,7 @@ class _Weights(Compiler):
         return super()._joins([replace(child, recursion=None) for child in _weighed(children)], alias)
 
     def _own(self, fields: Sequence[TreeField], scope: Scope, alias: str) -> list[str]:
-        """Terms that are the bytes of an object's own fields."""
+        """Return terms for the bytes of an object's own fields."""
         texts = [
             name for name in _columns(fields) if types.base(scope.table.column(name).spark_type) == "STRING"
         ]
@@ -181,7 +181,7 @@ class _Weights(Compiler):
 
 
 def _total(node: Node) -> str:
-    """The weight of a parent's rows of a node."""
+    """Return an aggregate for the weight of a parent's rows of a node."""
     if isinstance(node, One):
         return "max(item)"
     bound = node.most_elements
@@ -203,5 +203,5 @@ def _sum(own: Sequence[str], children: Sequence[Node]) -> str:
 
 
 def _weighed(nodes: Sequence[Node]) -> list[Node]:
-    """Nodes without aggregates, which are small."""
+    """Return the nodes without aggregates, because aggregates are small."""
     return [node for node in nodes if not isinstance(node, Aggregate)]

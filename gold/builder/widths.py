@@ -1,9 +1,9 @@
-"""How large documents are, as far as the statistics of silver's tables tell. Pure.
+"""Estimate the bytes of documents from the statistics of silver's tables. Pure.
 
-For each node of a document: how many rows of its table are there, and how wide is one of them as JSON? The
-number of rows follows from the sizes of the tables, on average; for the largest document, from the most rows
-that one parent has (`fans`). No node has more rows than its table, where rows are found from one parent only.
-Those of a `one` are as many as those of its parent.
+For each node of a document, two numbers count: the rows of its table, and the width of a row as JSON. The
+average number of rows follows from the sizes of the tables. The number for the largest document follows from
+the most rows that one parent has (`fans`). If rows are found from one parent only, a node has at most the
+rows of its table. A `one` has as many rows as its parent.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ _FIXED: Final = {
 }  # fmt: skip
 _SHORT: Final = 20
 _COMPRESSED: Final = 4
-"""What text has as JSON for each byte in a file."""
+"""Bytes of text as JSON for each byte in a file."""
 _EMPTY: Final = 700
-"""Bytes of a file for each of its columns, whatever that holds."""
+"""Bytes of a file for each of its columns, whatever the column holds."""
 _BEYOND: Final = 2**60
-"""Bytes, or rows, above which no heap has room anyway."""
+"""Number of bytes or rows that no heap has room for."""
 _OWN: Final = 24
-"""Bytes of a document beside its fields."""
+"""Bytes of a document in addition to its fields."""
 
 
 def average(tree: Tree, sizes: TableSizes) -> int:
-    """Bytes of a document on the average."""
+    """Return the average bytes of a document."""
     return round(_of_tree(tree, sizes, lambda node: _each(node, sizes), None))
 
 
 def most(tree: Tree, sizes: TableSizes, fans: Mapping[int, int] | None = None) -> int:
-    """Bytes that no document has more of, as far as the statistics tell.
+    """Return bytes that no document exceeds, by the statistics.
 
     Args:
-        tree: the document.
-        sizes: of the tables.
-        fans: by node: rows that one parent has at most; by the negative of a recursion's node: rows that one
-            row has below it. Without, a parent may have all of a table.
+        tree: the document, resolved against a catalog.
+        sizes: rows and bytes of each silver table.
+        fans: by node, the most rows that one parent has. By the negative of a recursion's node, the most rows
+            directly below one row. Without `fans`, a parent may have all rows of a table.
     """
 
     def fan(node: Node, number: int) -> float:
@@ -65,7 +65,10 @@ def most(tree: Tree, sizes: TableSizes, fans: Mapping[int, int] | None = None) -
         return fan(node, node.id)
 
     def levels(node: Node, recursion: Recursion, rows: float) -> float:
-        """Rows of all levels. In a forest a row is at one place of a level; in a net it is on many paths."""
+        """Return the rows of all levels.
+
+        In a forest, a row has one place in a level; in a net, a row is on many paths.
+        """
         bound = sizes[node.scope.table.table][0] if is_forest(node, recursion) else math.inf
         further, found = fan(node, -node.id), 0.0
         further = min(further, node.most_elements or further)
@@ -78,12 +81,12 @@ def most(tree: Tree, sizes: TableSizes, fans: Mapping[int, int] | None = None) -
 
 
 def is_forest(node: Node, recursion: Recursion) -> bool:
-    """Check whether each row of a recursion has at most one row above it."""
+    """Check whether each row of a recursion has at most one row above."""
     return {theirs for _, theirs in recursion.on} >= set(node.scope.table.key)
 
 
 def recursions(tree: Tree) -> set[TableName]:
-    """Return the tables of recursions in which a row may have several rows below it."""
+    """Return the tables of recursions in which a row may have several rows below."""
     return {
         node.scope.table.table
         for node in tree.nodes()
@@ -92,7 +95,10 @@ def recursions(tree: Tree) -> set[TableName]:
 
 
 def below(tree: Tree, sizes: TableSizes) -> dict[TableName, int]:
-    """Bytes that one more row of each table may add to a document, with what hangs on it on the average."""
+    """Return the bytes that one more row of each table may add to a document.
+
+    The bytes include an average number of child rows.
+    """
     found: dict[TableName, int] = {}
 
     def wide(node: Node) -> float:
@@ -109,7 +115,7 @@ def below(tree: Tree, sizes: TableSizes) -> dict[TableName, int]:
 
 
 def places(tree: Tree) -> Counter[TableName]:
-    """Count at how many places a document holds fields of each table."""
+    """Count the places of a document that hold fields of each table."""
     nodes = [node for node in tree.nodes() if not isinstance(node, Aggregate)]
     return Counter(
         scope.table.table for scope in [tree.root, *(one for node in nodes for one in node.scopes)]
@@ -117,12 +123,12 @@ def places(tree: Tree) -> Counter[TableName]:
 
 
 def many(tree: Tree) -> list[Node]:
-    """Places of which a parent may have several rows in a document."""
+    """Return the nodes with several rows per parent in a document."""
     return [node for node in tree.nodes() if isinstance(node, Many | Collect)]
 
 
 def _each(node: Node, sizes: TableSizes) -> float:
-    """Rows of a node that a parent has on the average."""
+    """Return the average number of a node's rows per parent."""
     if isinstance(node, One | Pick):
         return 1
     table = node.links[0].scope if node.links else node.scope
@@ -135,7 +141,15 @@ def _of_tree(
     each: Callable[[Node], float],
     levels: Callable[[Node, Recursion, float], float] | None,
 ) -> float:
-    """Bytes of a document; at most, where `levels` gives a recursion's rows from those of its first level."""
+    """Return the bytes of a document.
+
+    Args:
+        tree: the document, resolved against a catalog.
+        sizes: rows and bytes of each silver table.
+        each: gives the rows of a node per parent.
+        levels: gives a recursion's rows from the rows of its first level. With `levels` the result is a
+            maximum.
+    """
 
     def of(nodes: Sequence[Node], parents: float) -> Iterator[float]:
         for node in nodes:
@@ -158,7 +172,7 @@ def _of_tree(
 
 
 def fields_width(fields: Sequence[TreeField], scope: Scope, sizes: TableSizes) -> float:
-    """Bytes of an object's fields that are no rows of others; of these only the names."""
+    """Return the bytes of an object's own fields; a field of child rows counts with its name alone."""
     found = 2.0
     for field in fields:
         if not isinstance(field, Flattened):
@@ -173,7 +187,7 @@ def fields_width(fields: Sequence[TreeField], scope: Scope, sizes: TableSizes) -
 
 
 def width(scope: Scope, column: str, sizes: TableSizes) -> float:
-    """Bytes of a column's values as JSON."""
+    """Return the bytes of a column's values as JSON."""
     kind = types.base(scope.table.column(column).spark_type)
     if kind in _FIXED:
         return _FIXED[kind]
@@ -185,10 +199,10 @@ def width(scope: Scope, column: str, sizes: TableSizes) -> float:
 
 
 def is_fixed(kind: str) -> bool:
-    """Check whether values of a type have about the same bytes as JSON."""
+    """Check whether all values of a type have about equal bytes as JSON."""
     return kind in _FIXED
 
 
 def _share(kind: str) -> int:
-    """How much of a row's bytes a column has beside others: bytes are more than text, as a rule."""
+    """Return a column's relative share of a row's bytes: binary values are usually longer than texts."""
     return 0 if kind in _FIXED else 8 if kind == "BINARY" else 1
