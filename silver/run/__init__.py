@@ -1,7 +1,6 @@
-"""Runs steps on Spark, and says whose failure a failure is.
+"""Run steps on Spark, and decide whether a failure belongs to one table.
 
-In reading order: `table_log` (what silver's tables say of themselves), `bronze_window` (bronze at a version),
-`worklist` (what a cycle has to do), `aside` (for callers that only read). Statements: `step_runner`,
-`step_source`, `key_ranges` (which files a MERGE skips), `writer` (all that commits). Failures:
-`failed_tables` (a table that stops).
+In reading order: `table_log` (what the logs of silver's tables state), `bronze_window` (bronze at a version),
+`worklist` (a cycle's work), `aside` (parts for callers that only read). Statements: `step_runner`,
+`step_source`, `key_ranges` (which files a MERGE skips), `writer` (every commit). Failures: `failed_tables`.
 """

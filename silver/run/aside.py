@@ -1,6 +1,6 @@
-"""A cycle's parts for who only looks: they read the lake, and write and record nothing.
+"""Parts of a cycle for callers of read-only functions: the parts write and record nothing.
 
-`silver.fresh` goes through a cycle's work with these instead of the cycle's own.
+`silver.fresh` runs a cycle's work with these parts.
 """
 
 from __future__ import annotations
@@ -30,11 +30,10 @@ if TYPE_CHECKING:
 
 
 class PinnedLog(SilverLog):
-    """The logs of silver's tables as they were at one moment.
+    """The logs of silver's tables, pinned at one moment.
 
     Args:
-        lake: whose.
-        as_found: take what others did to the rows for part of them.
+        as_found: accept rows that foreign commits changed, without an error.
     """
 
     def __init__(self, lake: Lake, *, as_found: bool = False) -> None:
@@ -44,21 +43,21 @@ class PinnedLog(SilverLog):
         self._lacking: dict[str, Lsn | None] = {}
 
     def pin(self, names: Iterable[str]) -> None:
-        """Look at these tables now; until the next look, they are as they are."""
+        """Read the state of tables now; every read until the next call returns the state read now."""
         tables = {name.removesuffix(HISTORY_SUFFIX) for name in names}
-        tables |= {table + HISTORY_SUFFIX for table in tables}  # a cycle looks at both
+        tables |= {table + HISTORY_SUFFIX for table in tables}  # a cycle reads both
         self._pinned, self._lacking = {}, {}
         for name in sorted({*names, *tables}):
             try:
                 self._pinned[name], self._lacking[name] = self._both(name)
-            except Exception as error:  # noqa: BLE001 - told where that table's part begins
+            except Exception as error:  # noqa: BLE001 - `read` raises the error in the table's part
                 self._pinned[name] = error
 
     def torn(self, tables: Mapping[str, TableName]) -> dict[TableName, str]:
-        """Return why a table cannot be read where an entry of its log, or of its history's, is torn.
+        """Return the reason for each table with a torn log entry, in the table's log or the history's.
 
         Args:
-            tables: the source's table of each name.
+            tables: the source's table, by name of silver's table.
         """
         found = {}
         for name, why in self._pinned.items():
@@ -68,11 +67,11 @@ class PinnedLog(SilverLog):
         return found
 
     def go_back(self, versions: Mapping[str, int], lsn: Lsn) -> None:
-        """Of tables that hold changes after an LSN, take these versions instead.
+        """Pin older versions of tables with changes after an LSN.
 
         Args:
-            versions: by table, of the newest cut at or before the LSN that names the table.
-            lsn: where the tables are wanted.
+            versions: by table, the version in the newest cut at or before the LSN with the table.
+            lsn: LSN at which the caller wants the tables.
         """
         for name in list(self._pinned):
             if self.is_past(name, lsn) and name in versions:
@@ -82,22 +81,22 @@ class PinnedLog(SilverLog):
                     self._pinned[name] = error
 
     def _both(self, name: str) -> tuple[Stored | None, Lsn | None]:
-        """The table, and what its log says of the same version."""
-        while True:
+        """Return a table's state and its missing rows (`lacks_rows`), both of one version."""
+        while True:  # another process may commit between the two reads
             stored = super().read(name)
             lacking = super().lacks_rows(name)
             if super().read(name) == stored:
                 return stored, lacking
 
     def read(self, name: str) -> Stored | None:
-        """The table as it was when it was looked at."""
+        """Return the table's pinned state."""
         found = self._pinned[name]
         if isinstance(found, Exception):
             raise found
         return found
 
     def is_past(self, name: str, lsn: Lsn) -> bool:
-        """Whether the table holds changes after an LSN; no where it cannot be looked at."""
+        """Check whether the table holds changes after an LSN; false where the table cannot be read."""
         found = self._pinned[name]
         return isinstance(found, Stored) and found.mark is not None and found.mark > lsn
 
@@ -110,18 +109,18 @@ class PinnedLog(SilverLog):
         table: SilverTable | None = None,
         unsigned: bool = False,
     ) -> ForeignCommit | None:
-        """Return as a cycle's log does, or nothing where rows are shown as they are."""
+        """Return the result of `SilverLog.foreign`; None if the caller accepts rows as found."""
         if self._as_found:
             return None
         return super().foreign(name, version, since, table=table, unsigned=unsigned)
 
     def lacks_rows(self, name: str) -> Lsn | None:
-        """As of a cycle's log, when it was looked at."""
+        """Return the pinned answer of `SilverLog.lacks_rows`."""
         return self._lacking.get(name)
 
 
 class Aside(FailedTables):
-    """Takes down why tables cannot be shown, and records nothing in the lake."""
+    """Collects the reasons why tables cannot be shown, and records nothing in the lake."""
 
     def __init__(self, spark: SparkSession, lake: Lake, control: ControlTables) -> None:
         super().__init__(spark, lake, control)
@@ -129,11 +128,11 @@ class Aside(FailedTables):
         self.out: dict[TableName, str] = {}
 
     def forget(self, table: TableName) -> None:
-        """A table that no cycle carries."""
+        """Note that no cycle carries a table."""
         self.out[table] = "the source no longer has it, or the pipeline does not select it"
 
     def record(self, error: TableError, end: Lsn) -> None:  # noqa: ARG002 - its interface
-        """A table that an error stops."""
+        """Note that an error stops a table."""
         self.out[error.table] = error.message
 
     @contextmanager
@@ -144,7 +143,7 @@ class Aside(FailedTables):
         troubled: dict[TableName, Exception],  # noqa: ARG002 - its interface
         snapshot: Lsn | None = None,  # noqa: ARG002 - its interface
     ) -> Iterator[None]:
-        """What a table's own error ends is that table; any other is raised."""
+        """Run a table's part: an error of the table ends the part; a general error is raised."""
         try:
             yield
         except TransientError:

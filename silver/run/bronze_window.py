@@ -1,9 +1,9 @@
-"""What a cycle reads of bronze: the table itself or, for a small window, rows read once and kept.
+"""The rows of bronze for a cycle: the table or, for a small window, cached rows.
 
-Each statement that reads a Delta table makes Delta replay its log and filter its files by their statistics:
-two jobs and a plan each. A window of some thousand changes is read in less time than that. So a cycle over
-several tables reads it once and, where it may, right from the files that the log names. Kept rows are those
-of one pinned version and never change, so a statement may read either.
+For each statement over a Delta table, Delta replays the log and filters files by statistics: two jobs and a
+plan. Spark reads a window of some thousand changes in less time. So a cycle over several tables reads a small
+window once, if possible directly from the files in the log. Cached rows belong to one pinned
+version and never change, so a statement may read the table or the cached rows.
 """
 
 from __future__ import annotations
@@ -30,36 +30,37 @@ if TYPE_CHECKING:
 
 _ROWS: Final = 100_000
 _BYTES: Final = 32 * 2**20
-"""Most bytes of files whose rows are kept; in memory they take about five times as many."""
+"""Limit on the bytes of files whose rows are cached; the rows take about five times as many bytes in memory.
+"""
 
 _FILES: Final = 32
-"""Files that Spark lists in the driver; for more it runs a job."""
+"""Limit on files for a listing in Spark's driver; for more files Spark runs a job."""
 
 _COLUMNS: Final = {
     "relation_id": "BIGINT", "commit_lsn": "BIGINT", "seq": "BIGINT", "lsn": "BIGINT",
     "commit_ts": "TIMESTAMP", "op": "STRING", "columns": "ARRAY<STRING>", "new": "ARRAY<STRING>",
     "old": "ARRAY<STRING>", "old_is_key": "BOOLEAN", "unchanged": "ARRAY<STRING>",
 }  # fmt: skip
-"""Columns of `bronze.changes` that silver reads, and their types."""
+"""Columns of `bronze.changes` for silver, with types."""
 
 _RANGES: Final = frozenset(
     f"{end}.{name}" for end in ("min", "max") for name in ("commit_lsn", "op", "relation_id")
 )
-"""Statistics of a file that say whose rows, and which, the file holds."""
+"""File statistics that bound the LSNs, operations and relations of a file's rows."""
 
 _PATTERNS: Final = frozenset("*?[]{}\\%")
-"""Characters that Spark takes for a pattern in a path, or the log has encoded."""
+"""Characters that Spark reads as a pattern in a path, or the log encodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """Files of `bronze.changes` that may hold later rows than an LSN.
+    """Files of `bronze.changes` that may hold rows after an LSN.
 
     Attributes:
-        paths: below the table's folder.
-        rows: in all of them.
-        size: their bytes.
-        snapshots: by relation: rows of the files that hold later rows of the relation's snapshots alone.
+        paths: relative to the table's folder.
+        rows: number of rows in all paths together.
+        size: bytes of all paths together.
+        snapshots: by relation, the rows of files that hold only later snapshot rows of the relation.
     """
 
     paths: tuple[str, ...]
@@ -69,22 +70,23 @@ class Later:
 
     @property
     def is_small(self) -> bool:
-        """Whether their rows are worth keeping."""
+        """Whether the rows are few enough for the cache."""
         return self.rows <= _ROWS and self.size <= _BYTES
 
 
 def files_after(
     bronze: DeltaTable, lsn: Lsn, end: Lsn | None = None, relations: Collection[int] = ()
 ) -> Later:
-    """Return the files that may hold a later row; none where an idle stream moved its position without rows.
+    """Return files with possible later rows; none if an idle stream moved its position without rows.
 
-    Of a catalog's table nothing is known of files, so its rows are counted.
+    The files of a catalog's table are unknown, so the function counts rows there.
+
 
     Args:
-        bronze: `bronze.changes`.
-        lsn: earlier rows, and those of this LSN, do not count.
-        end: nor do later rows than this; None: all count.
-        relations: leave out files with rows of one other relation alone. Empty: of every relation.
+        bronze: `bronze.changes` at the version to read.
+        lsn: rows at or before the LSN do not count.
+        end: rows after the LSN do not count; None sets no limit.
+        relations: skip files whose rows all belong to one relation outside this set. Empty skips none.
     """
     if isinstance(bronze, CatalogTable):
         rows, whole_table = bronze.count(f"commit_lsn > {int(lsn)}"), pa.table(bronze.get_add_actions())
@@ -120,12 +122,12 @@ def _snapshot_rows(files: pa.Table, lsn: Lsn, end: Lsn | None) -> dict[int, int]
 
 
 def whole(lake: Lake, bronze: DeltaTable) -> str:
-    """All of `bronze.changes` at the version that is at hand, as Spark SQL."""
+    """Return all of `bronze.changes` at the handle's version, as Spark SQL."""
     return f"{lake.sql('bronze', CHANGES)} VERSION AS OF {bronze.version()}"
 
 
 class Source:
-    """The rows of `bronze.changes` for one cycle after the other."""
+    """The cached rows of `bronze.changes`, replaced in each cycle."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -143,16 +145,16 @@ class Source:
         end: Lsn,
         one: bool,
     ) -> str:
-        """Keep the rows of ``low < commit_lsn <= end``; they are read when they are first asked for.
+        """Cache the rows of ``low < commit_lsn <= end``; the first statement over the rows reads bronze.
 
         Args:
-            session: sessions beside it can read them too (`silver.spark.access`).
+            session: sibling sessions can read the rows too (`silver.spark.access`).
             bronze: `bronze.changes` at the version to read.
-            later: its files after `low`.
+            later: the files that hold rows after `low`.
             relations: ids of relations whose rows count.
-            low: LSN up to which all of them are done.
+            low: all these relations are done up to the LSN.
             end: LSN of the last change that counts.
-            one: they are few enough for one task.
+            one: whether the rows are few enough for one task.
 
         Returns:
             The rows as Spark SQL.
@@ -169,10 +171,10 @@ class Source:
         return access_of(session).share(kept, self._view)
 
     def _plain_files(self, session: SparkSession, bronze: DeltaTable, later: Later) -> list[str]:
-        """Where the files lie; none where a file alone does not say which rows count.
+        """Return the paths of the files; none if a file alone does not show the valid rows.
 
-        Of a table that every reader can read (version 1 of the protocol: no deletion vectors, no column
-        mapping) and that is not partitioned, the rows are those of the files in its log.
+        The files in the log hold exactly the table's rows if every reader can read the table (version 1 of
+        the protocol: no deletion vectors, no column mapping) and the table has no partitions.
         """
         may_read = not self._lake.place.needs_session and access_of(session).may_read_files
         if not may_read or bronze.protocol().min_reader_version > 1:
@@ -183,7 +185,7 @@ class Source:
         return files if plain and not any(_PATTERNS & set(path) for path in files) else []
 
     def close(self) -> None:
-        """Forget what is kept."""
+        """Drop the cached rows."""
         if self._session is not None:
             access_of(self._session).unshare(self._view)
             self._session = None

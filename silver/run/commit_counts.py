@@ -1,4 +1,4 @@
-"""What a commit says of the rows that it changed; whether a MERGE of known rows found all of them. Pure."""
+"""Read the row counts of a commit, and check a MERGE of known rows for missing rows. Pure."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ _MERGE_METRICS: Final = {
 
 
 def rows_changed(entry: dict[str, Any]) -> dict[str, int]:
-    """Return how many rows a commit inserted, updated and deleted, by these words."""
+    """Return a commit's numbers of rows, by the keys ``inserts``, ``updates`` and ``deletes``."""
     return _counted(
         entry, {"inserts": "numOutputRows"} if entry.get("operation") == "WRITE" else _MERGE_METRICS
     )
 
 
 def lacking(entry: dict[str, Any]) -> Lsn | None:
-    """Where the window of a MERGE of known rows began, if it did not find all of them."""
+    """Return the LSN at which the window of a MERGE of known rows began, if the MERGE missed rows."""
     begun = _known_after(entry)
     found = _counted(entry, _MERGE_METRICS | {"source": "numSourceRows"})
     return begun if begun is not None and found["updates"] + found["deletes"] < found["source"] else None
 
 
 def _known_after(entry: dict[str, Any]) -> Lsn | None:
-    """Where the window of a MERGE of known rows began; None of any other commit."""
+    """Return the LSN at which the window of a MERGE of known rows began; None for any other commit."""
     at_location = _KNOWN_FROM.fullmatch(str(entry.get("userMetadata")))
     if at_location is not None:
         return Lsn(int(at_location[1]))

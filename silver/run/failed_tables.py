@@ -1,16 +1,16 @@
-"""What has ended a table's part of a cycle: whether the cause is the table's own, and when it is tried again.
+"""Decides whether a failure in a cycle belongs to one table, and when to retry the table.
 
-* A definite error stops the table until it has a newer snapshot, or the process starts again.
-* What no rule knows, what somebody may undo in the lake (``table-failed``), and a log that lacks a commit
-  (``table-put-back``, ``lake-commit-lost``) is tried once more in the same cycle, from what the table holds
-  then: its mark says from where. If it fails again it is recorded, and the table pauses, each time longer; a
-  newer snapshot of it ends the pause.
+* A definite error stops the table until a newer snapshot of the table, or until the process restarts.
+* Three kinds of failure are retried once in the same cycle, from the table's current mark: an unknown error,
+  an error with a possible repair in the lake (``table-failed``), and a log without a known commit
+  (``table-put-back``, ``lake-commit-lost``). A second failure is recorded, and the table pauses, each time
+  longer. A newer snapshot of the table ends the pause.
 * A lake that does not answer is no table's failure. Nor is a statement that failed because of the storage or
-  the network to it (`silver.spark.errors`). That is a `TransientError`, and the cycle is repeated after a
-  pause. If one table meets it in several cycles in a row while the lake answers, it counts as that table's
-  own failure: the others no longer wait for it.
-* If Spark itself no longer answers, or its server lets no table be written, nothing can be carried: the cause
-  is raised as it is.
+  the network (`silver.spark.errors`). Both raise a `TransientError`, and the cycle is retried after a pause.
+  If one table meets such a failure in several cycles in a row while the lake answers, the failure counts as
+  the table's own: the remaining tables no longer wait.
+* If Spark does not answer, or its server forbids every write, no table can be carried: the cause is raised
+  unchanged.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")
 
 _UNDONE: Final = frozenset({"table-failed", "catalog-name-taken", COMMIT_LOST, PUT_BACK})
-"""Codes of errors after which a table can be carried on without a newer snapshot."""
+"""Codes of errors after which a table can continue without a newer snapshot."""
 
 
 class FailedTables:
-    """Of the tables of one lake: which have stopped, why, and since which snapshot."""
+    """The stopped and paused tables of one lake, each with the snapshot at the failure."""
 
     def __init__(self, spark: SparkSession | LazySession, lake: Lake, control: ControlTables) -> None:
         self._spark = lazily(spark)
@@ -73,23 +73,23 @@ class FailedTables:
 
     @property
     def tables(self) -> frozenset[TableName]:
-        """Those that have stopped."""
+        """The stopped and paused tables."""
         return frozenset({*self._stopped, *self._paused})
 
     def begin(self, bronze: DeltaTable) -> None:
-        """A cycle begins, which sees this version of `bronze.changes`."""
+        """Begin a cycle over the handle's version of `bronze.changes`."""
         self._bronze = bronze
 
     def is_stopped(self, table: TableName) -> bool:
-        """Whether a definite error has stopped a table."""
+        """Check whether a definite error has stopped a table."""
         return table in self._stopped
 
     def skips(self, table: TableName, snapshot: Lsn | None, end: Lsn) -> bool:
-        """Whether a table is skipped in this cycle.
+        """Check whether this cycle skips a table.
 
         Args:
-            table: which.
-            snapshot: its newest one; one that is new, by the cycle's end, ends what stopped it.
+            table: the source's table to carry.
+            snapshot: the table's newest snapshot; a new snapshot by the cycle's end restarts a stopped table.
             end: LSN to which the cycle carries tables.
         """
         if self._paused.rests(table) and snapshot == self._snapshots[table]:
@@ -101,7 +101,7 @@ class FailedTables:
         return False
 
     def forget(self, table: TableName) -> None:
-        """The source no longer has a table: what stopped it no longer matters."""
+        """Forget a table's failures because the source no longer has the table."""
         self._stopped.pop(table, None)
         self._passed(table)
 
@@ -113,17 +113,17 @@ class FailedTables:
         troubled: dict[TableName, Exception],
         snapshot: Lsn | None = None,
     ) -> Iterator[None]:
-        """A table's part of the cycle: its definite errors stop it, what may pass is put down in `troubled`.
+        """Run a table's part: a definite error stops the table, an undecided error is stored in `troubled`.
 
         Args:
-            table: the table.
+            table: the table whose part runs.
             end: LSN to which the part carries the table.
-            troubled: takes what may pass.
-            snapshot: the table's newest one of which the part knew; None: as this cycle sees it.
+            troubled: receives errors for a retry, by table.
+            snapshot: the part's newest snapshot; None: the newest snapshot of the cycle.
 
         Raises:
             TransientError: a temporary failure.
-            Exception: Spark could not be started, is gone, or lets no table be written: no table's failure.
+            Exception: Spark did not start, is lost, or forbids every write: no table's failure.
         """
         try:
             yield
@@ -137,7 +137,7 @@ class FailedTables:
                 troubled[table] = error
             else:
                 self.stop(failure(table, error), end, snapshot)
-        except Exception as error:  # of any kind: it must stop this table alone
+        except Exception as error:  # any error: the error must stop this table alone
             if error is self._spark.failure or is_out_of_reach(error):
                 raise
             found = definite(table, error)
@@ -148,10 +148,10 @@ class FailedTables:
                 troubled[table] = error
 
     def pause(self, troubled: Mapping[TableName, Exception], end: Lsn) -> None:
-        """Record what ended tables twice, and skip them for a while.
+        """Record the errors of tables after a second failure, and pause the tables.
 
         Raises:
-            TransientError: the lake, or the network to it, does not answer.
+            TransientError: the lake, or the network to the lake, does not answer.
             Exception: the cause, where Spark no longer answers.
         """
         if not troubled:
@@ -171,32 +171,32 @@ class FailedTables:
             raise waits
 
     def may_do_without(self, table: TableName, error: Exception) -> bool:
-        """Whether a statement that is not needed for good may be left out, which failed for a reason unknown.
+        """Check whether an optional statement that failed for an unknown reason may be skipped.
 
-        So it is once the table has rested because of a failure: until then the reason may pass.
+        The statement may be skipped once a failure has paused the table: before, a retry may succeed.
         """
         found = outage(error)
         if table not in self._paused or (found is not None and found.code != EXECUTOR_LOST):
-            return False  # a step that takes its executor along rests only after `Patience`
+            return False  # a lost executor pauses a table only after `Patience`
         try:
             self._check_answers(error)
-        except Exception as other:  # noqa: BLE001 - what fails next reports it
+        except Exception as other:  # noqa: BLE001 - the next failed statement reports the error
             _LOGGER.info("%s: %s", table, other)
             return False
         return True
 
     def record(self, error: TableError, end: Lsn) -> None:
-        """Open a table's error; an open one with another cause is closed first."""
+        """Open a table's error; first close an open error with another cause."""
         self._control.restate_error(
             OpenError("table", str(error.table), error.code, error.message, error.remedy, commit_lsn=end)
         )
 
     def close_healed(self, done: Iterable[TableName], relations: Sequence[Relation]) -> None:
-        """Close errors of silver's own kinds on tables that went through, or that the source no longer has.
+        """Close errors of silver's kinds on tables that passed, or that the source no longer has.
 
         Args:
-            done: tables that went through.
-            relations: all known shapes.
+            done: tables that passed the cycle without an error.
+            relations: all known table shapes of the source.
         """
         names = set()
         for table in done:
@@ -217,24 +217,24 @@ class FailedTables:
         self._patience.passed(table)
 
     def stop(self, error: TableError, end: Lsn, snapshot: Lsn | None = None) -> None:
-        """Stop a table until it has a newer snapshot than this, by default than the newest; record why."""
+        """Stop a table until a snapshot newer than `snapshot` (default: the newest); record the error."""
         self._stopped[error.table] = self.snapshot(error.table) if snapshot is None else snapshot
         self.record(error, end)
 
     def snapshot(self, table: TableName) -> Lsn | None:
-        """Return the LSN of a table's newest snapshot that the cycle sees; None where there is none."""
+        """Return the LSN of a table's newest snapshot within the cycle; None without a snapshot."""
         return None if self._bronze is None else snapshot_of(self._bronze, table)
 
     def _check_answers(self, first: Exception) -> None:
-        """Whether Spark and the lake answer at all.
+        """Check that Spark and the lake answer.
 
         Raises:
-            TransientError: the lake does not.
-            Exception: Spark does not; the first cause, which says more.
+            TransientError: the lake does not answer.
+            Exception: Spark does not answer; the first cause is raised, as the more exact error.
         """
         if not answers(self._spark, after=first):
             raise first
         try:
             open_existing(location(self._lake, "bronze", CHANGES))
-        except Exception as error:  # noqa: BLE001 - whatever it is, the lake cannot be read
+        except Exception as error:  # noqa: BLE001 - any error: the lake cannot be read
             raise unreachable(cause(error), self._lake) from first

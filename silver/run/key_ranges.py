@@ -1,8 +1,8 @@
-"""Literal ranges of the keys that a MERGE touches, where they let it skip files of its target.
+"""Key ranges as literals in a MERGE, so that the MERGE skips files of its target.
 
-MERGE skips files by predicates on the target alone, so the ranges are queried before it. Ranges that skip few
-files are not used. Without literals a MERGE is the same text as the one before it, and so is the code that
-Spark generates for it, which the JVM has compiled already.
+MERGE skips files by predicates on the target alone, so a query reads the ranges first. Ranges that skip few
+files are left out: without literals, a MERGE has the text of the previous MERGE, and the JVM reuses the
+compiled code.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _RANGES_ABOVE: Final = 4
-"""Data files from which looking for key ranges pays."""
+"""Number of data files from which a query for key ranges pays."""
 _RANGE_HOLDS: Final = 0.75
-"""Share of a table's rows from which a key range that holds them is left out."""
+"""Share of a table's rows from which a key range is left out."""
 
 
 def key_ranges(
@@ -33,14 +33,15 @@ def key_ranges(
     files: int,
     share: Callable[[int, str, str], float],
 ) -> dict[int, tuple[str, str]]:
-    """Smallest and largest value of key columns, as text, by position; of those that let files be skipped.
+    """Return smallest and largest key values, as text, by position, if the MERGE can skip files.
 
     Args:
-        session: runs one statement over the query, where the target has files enough.
-        query: the rows to come.
-        keys: name of each key column in the query, by a position; of a `silver.fold.merge.prunable` type.
-        files: number of the target's data files.
-        share: of the target's rows in files that may hold a range: of a position, smallest, largest value.
+        session: runs one statement over the query, where the target has enough files.
+        query: the source rows of the MERGE, as Spark SQL.
+        keys: names of key columns in the query, by position; each of a `silver.fold.merge.prunable` type.
+        files: number of data files in the target.
+        share: returns the share of the target's rows in files that may hold a range, by position, low and
+            high.
     """
     if files < _RANGES_ABOVE or not keys:
         return {}
@@ -54,7 +55,7 @@ def key_ranges(
 
 
 def range_query(query: str, keys: Mapping[int, str]) -> str:
-    """Smallest and largest value of key columns, as text: ``low_<position>``, ``high_<position>``."""
+    """Return a query of smallest and largest key values, as text: ``low_<position>``, ``high_<position>``."""
     columns = [
         f"CAST({function}({name}) AS STRING) AS {which}_{position}"
         for position, name in keys.items()
@@ -64,13 +65,13 @@ def range_query(query: str, keys: Mapping[int, str]) -> str:
 
 
 def share_of(files: pa.Table, column: str, low: str, high: str) -> float:
-    """Share of a table's rows in files that may hold values of a range; 0 where that is not known.
+    """Return the share of a table's rows in files that may hold values of a range; 0 where unknown.
 
     Args:
-        files: of the table, with their statistics, flat.
-        column: as the statistics name it; only of integers and text it is known.
-        low: smallest value, as text.
-        high: largest value.
+        files: the table's files with flat statistics.
+        column: the column's name in the statistics; only integers and text have a known share.
+        low: smallest value of the range, as text.
+        high: largest value of the range, as text.
     """
     smallest, largest = f"min.{column}", f"max.{column}"
     if not {smallest, largest} <= set(files.column_names):

@@ -1,27 +1,28 @@
-"""Long work of a table, which goes on while cycles pass: the copy of a large table holds no other table.
+"""Long work of a table continues while cycles pass: the copy of a large table delays no other table.
 
 A cycle waits for a window of millions of changes as long as the cycle's other work takes, or some seconds
-where other tables have no work. If the window is not folded by then, and there are other tables, the cycle
-records its cut without the table. Until the work has ended, no cycle looks at the table or names it in a cut.
-The next cycle after the end takes the result: the run, or the failure, which counts as if that cycle had met
-it. The cycle then carries the table on from its mark, and the table is in the cut again.
+where other tables have no work. If the fold is then unfinished and other tables exist, the cycle records a
+cut without the table. Until the work ends, no cycle reads the table or names the table in a cut. The next
+cycle after the end takes the result: a run, or a failure. The failure counts as a failure of the cycle.
+The cycle then carries the table on from the mark, and the cut names the table again.
 
-Why that is right, at each point:
+Correctness at each point:
 
-* **What the work reads** is a pinned version of `bronze.changes` itself. Rows that a cycle keeps for small
-  windows (`silver.run.bronze_window`) are replaced by the next cycle; a window of this size is never kept.
-* **What the work writes** is its own table and history alone, and cycles leave both alone meanwhile.
-* **The lease** of silver's tables stays with the process until the work has ended; the caller sees to that
+* **The work reads** a pinned version of `bronze.changes` itself. The next cycle replaces the cached rows of
+  small windows (`silver.run.bronze_window`), but a large window is never cached.
+* **The work writes** only the table and the table's history, and cycles touch neither meanwhile.
+* **The lease** of silver's tables stays with the process until the work ends. The caller ensures this
   (`LongWork.tables`), and maintains no table meanwhile.
-* **Killed, or failed**: as a cycle that is killed between two tables. The table's mark says what is done.
-* **Work that never answers** holds its own table. A stop ends the session, and so the work.
-* **The second failure** of a table in a row lets the table rest, whichever cycle meets it: the work remembers
-  whether it was the second attempt.
+* **A kill or a failed call** has the effect of a kill between two tables of a cycle: the table's mark states
+  the finished windows.
+* **A call that never answers** delays only the work's table. A stop ends the session, and so the work.
+* **The second failure** of a table in a row pauses the table, in whichever cycle: the work remembers whether
+  it was the second attempt.
 
-In one JVM Spark serves jobs first in, first out, unless ``spark.scheduler.mode`` is FAIR. Where it is, the
-long work's jobs form a pool of their own, and so do gold's. Each pool has its share of the cores that become
-free (`silver.spark.access.Jvm.in_background`). None becomes free for as long as a task lasts, and tasks of
-long work last long: so the work leaves a core to the others (`silver.spark.tuning.leave_a_core`).
+In one JVM, Spark serves jobs first in, first out, unless ``spark.scheduler.mode`` is FAIR. With FAIR, the
+jobs of long work form a separate pool, and so do gold's jobs. Each pool gets a share of the cores that become
+free (`silver.spark.access.Jvm.in_background`). A core stays busy until the task ends, and tasks of long work
+are long: so long work leaves a core to other jobs (`silver.spark.tuning.leave_a_core`).
 """
 
 from __future__ import annotations
@@ -42,10 +43,13 @@ if TYPE_CHECKING:
     from deltasmelt.silver.run.failed_tables import FailedTables
 
 LONG: Final = 1_000_000
-"""Changes of a window with a snapshot from which on folding the window is long work: some seconds."""
+"""Number of changes from which a window with a snapshot is long work: some seconds."""
 
 LONG_STREAM: Final = 10_000_000
-"""Likewise of a window without one, whose table was in the cut before and is missed at once."""
+"""Number of changes from which a window without a snapshot is long work.
+
+The cut before named the table, so readers miss the table at once.
+"""
 
 GRACE_SECONDS: Final = 5.0
 """Seconds for which a cycle without other work waits for long work."""
@@ -53,13 +57,13 @@ GRACE_SECONDS: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """Work of a table that outlived the cycle that began the work.
+    """Work of a table beyond the end of its first cycle.
 
     Attributes:
-        works: of the table, and of its history.
+        works: the work on the table, and on the table's history.
         end: LSN to which the work carries the table.
         again: whether the work is the second attempt, after a failure.
-        snapshot: the table's newest one when the work began.
+        snapshot: the table's newest snapshot when the work began.
     """
 
     works: tuple[tuple[Work, Future[Run]], ...]
@@ -69,7 +73,7 @@ class Away:
 
     @property
     def has_ended(self) -> bool:
-        """Whether all of the work is done."""
+        """Whether all of the work has ended."""
         return all(future.done() for _, future in self.works)
 
 
@@ -77,12 +81,12 @@ class LongWork:
     """The long work of one lake's tables.
 
     Args:
-        troubles: decides what a failure of a table's work means.
+        troubles: decides how a failure of a table's work counts.
     """
 
     def __init__(self, troubles: FailedTables) -> None:
         self._troubles = troubles
-        # One after the other: each may take all cores but one.
+        # One thread, because each work may take all cores except one.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="silver-long")
         self._away: dict[TableName, Away] = {}
         self._returned: set[TableName] = set()
@@ -90,28 +94,29 @@ class LongWork:
 
     @property
     def tables(self) -> frozenset[TableName]:
-        """Tables whose work outlived its cycle, and whose result no cycle has taken yet."""
+        """Tables with work beyond a cycle's end; no cycle has taken the result yet."""
         return frozenset(self._away)
 
     @property
     def targets(self) -> frozenset[str]:
-        """Names of silver's tables that such work writes: a new table of the source may get the same name."""
+        """Names of silver's tables under long work: a new table of the source may get an equal name."""
         return frozenset(work.table.name for away in self._away.values() for work, _ in away.works)
 
     @property
     def has_ended(self) -> bool:
-        """Whether some work has ended, so that a cycle can take the result."""
+        """Whether some table's work has ended, so a cycle can take the result."""
         return any(away.has_ended for away in self._away.values())
 
     def furthest(self) -> Iterable[Lsn]:
-        """Return the LSNs to which the work carries its tables."""
+        """Return the LSNs to which the work carries the tables."""
         return [away.end for away in self._away.values()]
 
     def suits(self, work: Work) -> bool:
-        """Check whether work may outlive its cycle: the window has many changes.
+        """Check whether work may outlive the cycle because of many changes in the window.
 
-        A table whose work has just ended is caught up first, or a table that always has much to fold would
-        never be in a cut. A snapshot does not come with every window.
+        A table whose long work just ended first returns to a cut. Otherwise a table with a large window in
+        every cycle would never be in a cut. A window with a snapshot is exempt, as few windows have a
+        snapshot.
         """
         activity = work.activity
         if activity.snapshot is not None:
@@ -119,20 +124,21 @@ class LongWork:
         return activity.changes >= LONG_STREAM and work.table.table not in self._returned
 
     def submit(self, run: Callable[[Work], Run], work: Work) -> Future[Run]:
-        """Begin long work, on a thread for such work."""
+        """Begin long work on the thread for long work."""
         return self._pool.submit(run, work)
 
     def leave(
         self, begun: Sequence[tuple[Work, Future[Run]]], end: Lsn, *, again: bool, waited: bool
     ) -> None:
-        """Leave to later cycles the long work that has not ended.
+        """Leave unfinished long work to later cycles.
 
         Args:
             begun: the long work of a cycle.
             end: LSN to which the cycle carries tables.
-            again: whether this is the cycle's second attempt.
-            waited: whether the cycle had other work, and so has waited; else it waits some seconds.
+            again: whether the cycle makes its second attempt.
+            waited: whether the cycle already waited for other work; otherwise wait some seconds.
         """
+        # Without other work in the cycle, short work may still end within the cycle.
         seconds = 0.0 if waited else GRACE_SECONDS
         unfinished = wait([future for _, future in begun], seconds).not_done
         for table in {work.table.table for work, future in begun if future in unfinished}:
@@ -140,18 +146,17 @@ class LongWork:
             self._away[table] = Away(works, end, again, self._troubles.snapshot(table))
 
     def take(self, end: Lsn, *, wait_for_all: bool) -> tuple[list[Run], dict[TableName, Exception]]:
-        """Take the results of work that has ended.
+        """Take the results of ended work.
 
         Args:
             end: LSN to which the cycle carries tables.
             wait_for_all: wait until all work has ended.
 
         Returns:
-            The runs that no cycle has recorded yet, and by table what ended the work and may pass: the cycle
-            tries those tables again.
+            The runs that no cycle has recorded yet, and by table the failures that the cycle retries.
 
         Raises:
-            TransientError: a temporary failure; what is left to take, the next call takes.
+            TransientError: a temporary failure; the next call takes the remaining results.
         """
         if wait_for_all:
             wait(future for away in self._away.values() for _, future in away.works)
@@ -176,10 +181,10 @@ class LongWork:
         return list(self._runs), failed
 
     def recorded(self, tables: Iterable[TableName]) -> None:
-        """Forget what a cycle has recorded: the runs that were taken, and tables that are in a cut again."""
+        """Forget recorded runs, and tables that a cut names again."""
         self._runs.clear()
         self._returned.difference_update(tables)
 
     def close(self) -> None:
-        """Wait for the work that has begun, and end the threads."""
+        """Wait for the running work, and end the thread."""
         self._pool.shutdown(wait=True, cancel_futures=True)

@@ -1,28 +1,30 @@
-"""How a statement tells which LSN its table is at, in the very commit of its rows.
+"""Each statement writes the table's LSN, the mark, in the commit of the rows.
 
-**At a location** Delta's ``txn`` action does it. A session names it by settings, and `deltalake` reads it.
-Delta skips a write whose mark is not above the table's, so a window is never applied twice.
+**At a location** Delta's ``txn`` action is the mark. The session names the action by settings, and
+`deltalake` reads the action. Delta skips a write whose mark is not above the table's mark, so Delta never
+applies a window twice.
 
-**In a catalog** only SQL reads the table, and SQL shows no ``txn`` actions. So a commit also says its mark in
-its ``userMetadata`` (`bronze.lake.catalog.commit_marks`); the ``txn`` action stays beside it, for Delta's
-skip. A statement that adds or replaces rows goes through the DataFrame writer, which takes both as options. A
-MERGE has no options, but settings.
+**In a catalog** only SQL reads the table, and SQL shows no ``txn`` action. So a commit also holds the mark in
+``userMetadata`` (`bronze.lake.catalog.commit_marks`). The ``txn`` action stays, for Delta's skip. A statement
+that adds or replaces rows uses the DataFrame writer, which accepts both as options. A MERGE has no options,
+only settings.
 
-**Where a server guards these settings**, as serverless compute does, a MERGE tells its mark in its condition,
-and carries no ``txn`` action. Why no window is applied twice there either:
+**Where a server guards these settings**, as serverless compute does, a MERGE states the mark in the
+condition and has no ``txn`` action. No window is applied twice there either:
 
-* One process at a time writes a layer: it holds the lake's lock or lease, and requires it right before each
-  statement (`silver.run.writer`).
-* Within it, whoever runs a statement has read the table's newest version and mark first. So it is where a
-  statement failed, or its answer was lost: the next attempt finds the mark, and the window is done.
-* Another process that writes in spite of all that has its MERGE meet ours in Delta. Of two that overlap, the
-  later one is refused, as it read files that the other replaced; where rows are ordered one by one, as it
-  changed the same row. One that begins between the other's end and
-  its own look at the mark applies a window again. A fold's values follow from the version before the window,
-  so a MERGE by key leaves the same rows again. Of a history that does not hold: the lock alone guards it.
+* One process at a time writes a layer: the process holds the lake's lock or lease, and requires the lock or
+  lease directly before each statement (`silver.run.writer`).
+* Within the process, an attempt first reads the table's newest version and mark. After a failed statement
+  or a lost answer, the next attempt finds the mark, and the window is done.
+* A process without the lease meets the owner's MERGE in Delta. Delta rejects the later of two overlapping
+  MERGEs: the later MERGE read files that the earlier MERGE replaced or, with row-level conflict detection,
+  changed the same row. A process without the lease may begin after the owner's MERGE, and still know the
+  older mark. The process then applies the window again. A fold's values follow from the version before the
+  window, so a MERGE by key writes equal rows. A history table has no protection of this kind; only the lock
+  prevents a second application.
 
-A MERGE of known rows (`silver.run.step_runner`) must say where its window began, which a condition does not
-tell. There it is not used.
+A MERGE of known rows (`silver.run.step_runner`) must also state the LSN at which its window began, which a
+condition cannot state. So a guarded server gets no MERGE of known rows.
 """
 
 from __future__ import annotations
@@ -42,18 +44,18 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lsn import Lsn
 
 KNOWN_AFTER: Final = "known_after"
-"""What a commit in a catalog says beside its mark: a MERGE of known rows, of a window after this LSN."""
+"""Key of a further value in a catalog's commit: the LSN before the window of a MERGE of known rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What a table holds once a statement is committed.
+    """The position of a table after the commit of a statement.
 
     Attributes:
         app: application id.
-        lsn: that the table is at then.
-        position: that it is at before; None where it has no mark.
-        known_after: of a MERGE of known rows: where its window begins.
+        lsn: LSN of the table after the commit.
+        position: LSN of the table before the commit; None without a mark.
+        known_after: LSN at which the window begins, for a MERGE of known rows alone.
     """
 
     app: str
@@ -63,7 +65,7 @@ class Mark:
 
     @property
     def is_new(self) -> bool:
-        """Whether the statement has anything to tell: a write that mends rows leaves the mark as it is."""
+        """Whether the commit needs a mark: a write that corrects rows leaves the table's mark unchanged."""
         return self.position is None or self.lsn > self.position
 
     @property
@@ -75,36 +77,31 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class MarkWriter:
-    """How a MERGE tells its mark.
+    """The place of the mark in a MERGE: settings or the condition.
 
     Attributes:
-        settings: of its session, for this statement alone.
-        in_condition: LSN that its condition tells; None where the settings do.
+        settings: settings of the session for the statement alone.
+        in_condition: LSN in the condition; None where settings state the mark.
     """
 
     settings: Mapping[str, str]
     in_condition: Lsn | None = None
 
     def conditions(self, column: str) -> tuple[str, ...]:
-        """What is to stand in the MERGE's condition.
+        """Return conditions for the MERGE.
 
         Args:
-            column: of the target, as SQL names it; it holds LSNs.
+            column: an LSN column of the target, in SQL.
         """
         return () if self.in_condition is None else (commit_marks.condition(column, int(self.in_condition)),)
 
 
 def telling(session: SparkSession, uri: str, mark: Mark) -> MarkWriter:
-    """How a MERGE into a table tells its mark.
-
-    Args:
-        session: in which it runs.
-        uri: location of the table.
-        mark: to tell.
-    """
+    """Return the place of the mark for a MERGE in this session into the table at `uri`."""
     wanted = mark_settings(mark.app, mark.lsn, mark.position)
     if not place_of(uri).needs_session:
         return MarkWriter({**_known_rows(mark), **wanted})
+    # In a catalog a write that corrects rows needs no mark.
     if not mark.is_new:
         return MarkWriter({})
     wanted[commit_marks.USER_METADATA] = mark.said
@@ -112,12 +109,12 @@ def telling(session: SparkSession, uri: str, mark: Mark) -> MarkWriter:
 
 
 def may_be_known(session: SparkSession, uri: str) -> bool:
-    """Whether a MERGE of known rows can say that it is one."""
+    """Check whether a MERGE of known rows can state its kind in the commit."""
     return not place_of(uri).needs_session or may_set(session, {commit_marks.USER_METADATA: ""})
 
 
 def _known_rows(mark: Mark) -> dict[str, str]:
-    """Settings by which a commit says that it is a MERGE of known rows (`SilverLog.lacks_rows`)."""
+    """Return settings that mark a commit as a MERGE of known rows (`SilverLog.lacks_rows`)."""
     if mark.known_after is None:
         return {}
     return {commit_marks.USER_METADATA: f"deltasmelt: known rows after {int(mark.known_after)}"}

@@ -1,28 +1,29 @@
-"""From which LSN a table is carried on: by what is found of the table, not by what was meant to be there.
+"""A table is carried on from the LSN in the table's actual state, not from an expected state.
 
-A table's rows follow from its mark: the LSN of the newest window in it, which stands in the very commit of
-the window's rows. A cut states the version and the mark that it found. Three things may have come between.
+A table's rows follow from the mark: the LSN of the newest window, in the commit of the window's rows. A cut
+states the version and mark that the cycle found. Three changes may follow.
 
-* **Windows without changes.** They leave no commit. The newest cut that states the table's very mark says how
-  far the rows hold.
-* **The table was put back**: a folder of a backup, an older one, a newest entry that a power cut tore
-  (`bronze.lake.torn_log`). Its version is then older than a cut names, or its mark is, whatever versions
-  somebody added since. The table is carried on from its own mark: the rows are the source's as of that LSN.
-  Before a window is built upon it no cut names those versions any more (`ControlTables.disown`), as their
-  numbers will come again with other rows. Killed in between, the next cycle finds the same, or is past it.
-* **Others changed rows** under the mark: RESTORE, DELETE, UPDATE, INSERT by hand
-  (`bronze.lake.foreign_commits`). Which rows, no log tells for sure. The table stops with an error and is in
-  no cut, until a snapshot replaces all of its rows or `smelt rebuild` derives it again. A history, and
-  deleted rows that are kept, are in no snapshot: there the rebuild helps, which copies the rows that ended
-  from the version before (`silver.rebuild`). Where a rebuild would lose something (`silver.plan.derivable`),
-  a newer snapshot is accepted instead: current rows are the source's again, and rows that ended stay as
-  others left them, of which the log warns. Such a snapshot is a MERGE, and the mark as of the others' version
-  shows that the MERGE came after. So a process killed before the cut does not stop the table again.
+* **Windows without changes** leave no commit. The newest cut with the table's present mark states how far
+  the rows are valid.
+* **The table was rolled back**: by a restored backup, or by a power cut that tore the newest entry
+  (`bronze.lake.torn_log`). The version or the mark is then older than the cut states, whatever versions
+  foreign writers added since. The table continues from its own mark: the rows are the source's as of the
+  mark. First,
+  `ControlTables.disown` removes the lost versions from all cuts, because equal version numbers will return
+  with different rows. After a kill in between, the next cycle finds an equal state, or a later state.
+* **Foreign commits changed rows** under the mark: RESTORE, DELETE, UPDATE, INSERT by hand
+  (`bronze.lake.foreign_commits`). No log states reliably which rows. The table stops with an error and is in
+  no cut until a snapshot replaces all its rows or `smelt rebuild` derives the table again. No snapshot
+  contains a history or kept deleted rows. There the rebuild helps, and copies ended rows from the version
+  before (`silver.rebuild`). Where a rebuild would lose something (`silver.plan.derivable`), the cycle accepts
+  a newer snapshot: the snapshot corrects current rows, ended rows stay as the foreign commit left them, and
+  the log warns. The accepted snapshot is a MERGE. The mark in the foreign version proves that the MERGE came
+  later, so a process killed before the cut does not stop the table again.
 
-What others commit while a cycle runs is found before its cut is recorded (`Position.require_own`), or by the
-next cycle. The search goes back to the version that a cut names. Where that cut states no mark of the table,
-a version that did not sign its commits recorded it (`silver.run.unsigned`). In a lake in a catalog a RESTORE
-alone is recognised.
+A cycle finds foreign commits of its own time before the cut is recorded (`Position.require_own`); otherwise
+the next cycle finds the commits. The search reaches back to the version in the cut. A version of silver that
+did not sign its commits recorded a cut without the table's mark (`silver.run.unsigned`). In a catalog, only
+RESTORE is recognised.
 """
 
 from __future__ import annotations
@@ -54,22 +55,20 @@ _LOGGER: Final = logging.getLogger("deltasmelt.silver")
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """Up to which LSN a table holds its source, and whether a cut states so."""
+    """The LSN up to which a table holds its source, and whether a cut states the LSN."""
 
     lsn: Lsn
     is_in_cut: bool
 
 
 class Position:
-    """Where the tables of one lake stand.
+    """The positions of one lake's tables.
 
     Args:
-        control: the lake's control tables.
-        log: the logs of silver's tables.
-        corrects: have cuts no longer name what is gone; else only look.
+        corrects: remove lost versions from cuts; otherwise only read.
 
     Attributes:
-        disowned: cuts no longer name a table that was put back: so a new one must be recorded.
+        disowned: whether a table was removed from cuts, so that a new cut must be recorded.
     """
 
     def __init__(self, control: ControlTables, log: SilverLog, *, corrects: bool = True) -> None:
@@ -87,14 +86,14 @@ class Position:
         snapshot: Lsn | None,
         relations: Sequence[Relation] = (),
     ) -> Held:
-        """Return up to which LSN a table that has a mark holds its source.
+        """Return the LSN up to which a table with a mark holds its source.
 
         Args:
-            table: the table.
-            stored: the table as it is found.
-            last: the newest cut.
-            snapshot: the newest snapshot of the source's table that the cycle sees.
-            relations: all known shapes.
+            table: the table to carry on.
+            stored: the table's present state in the lake.
+            last: the newest cut of silver.
+            snapshot: the newest snapshot of the source's table within the cycle.
+            relations: all known table shapes of the source.
 
         Raises:
             TableError: ``table-written-by-others``.
@@ -133,7 +132,7 @@ class Position:
         held: Lsn,
         relations: Sequence[Relation],
     ) -> None:
-        """Check that a newer snapshot corrects what others did, or has done so.
+        """Check that a newer snapshot corrects the foreign commit, or has already corrected the rows.
 
         Raises:
             TableError: ``table-written-by-others``.
@@ -158,7 +157,7 @@ class Position:
     def _is_older(
         self, table: SilverTable, stored: Stored, found: ForeignCommit, snapshot: Lsn, held: Lsn
     ) -> bool:
-        """Check whether all that others did came before the window of a snapshot: the mark then was lower."""
+        """Check whether all foreign commits precede the window of a snapshot: the mark was lower then."""
         if snapshot > held:
             return True
         last: ForeignCommit | None = found
@@ -173,12 +172,9 @@ class Position:
         return stored.mark is not None and stored.mark >= snapshot
 
     def begin_anew(self, name: str, stored: Stored | None, last: Cut | None) -> None:
-        """Have no cut name a table that is not there, or empty: its versions will come again with other rows.
+        """Remove a missing or empty table from all cuts: its version numbers will return with different rows.
 
-        Args:
-            name: of the table.
-            stored: the table as it is found, without a mark.
-            last: the newest cut.
+        `stored` is the table's present state, without a mark.
         """
         self._own.pop(name, None)
         if self._corrects and self._named(name, last) is not None:
@@ -187,11 +183,9 @@ class Position:
             self.disowned = True
 
     def require_own(self, table: SilverTable, stored: Stored) -> None:
-        """Check that nobody else changed rows of a table since it was looked at, or written.
+        """Check that no foreign commit changed rows since the cycle read or wrote the table.
 
-        Args:
-            table: the table.
-            stored: the table after all that the cycle did to it.
+        `stored` is the table's state after all work of the cycle.
 
         Raises:
             TableError: ``table-written-by-others``.
@@ -205,18 +199,15 @@ class Position:
         return self._log.foreign(table.name, stored.version, own, table=table, unsigned=unsigned)
 
     def _named(self, name: str, last: Cut | None) -> Named | None:
-        """Return what the newest cut that names a table states of it; mostly that is the newest of all."""
+        """Return a table's entry in the newest cut with the table, mostly the newest cut of all."""
         known = None if last is None else last.named(name)
         return known or self._control.last_named("silver", name)
 
 
 def written_by_others(table: SilverTable, found: ForeignCommit, *, derivable: bool = True) -> TableError:
-    """Return the error of a table in which somebody else changed rows.
+    """Return the error for a table whose rows a foreign commit changed.
 
-    Args:
-        table: the table.
-        found: what that was.
-        derivable: whether a rebuild keeps all that only the table has.
+    `derivable` states whether a rebuild keeps everything that only the table holds.
     """
     remedy = f"stop silver and gold, then: smelt rebuild FILE silver {table.table}"
     if not derivable:

@@ -1,23 +1,19 @@
-"""Runs one step of a table: brings it to the step's shape, runs the statement, writes the mark.
+"""Run one step of a table: change the table to the step's shape, run the statement, write the mark.
 
-What its changes come to is computed in `silver.run.step_source`.
+The mark and the rows are one commit. ALTERs before the commit are separate commits without the mark, and
+after each ALTER the rest follows from the table (`silver.schema.alter`). So a kill, or a failed call, between
+any two statements leaves nothing but the table's own state. `silver.run.step_source` computes the changes.
 
-The mark and the rows are one commit. The ALTERs before it are separate commits without the mark; each leaves
-a table from which the rest follows (`silver.schema.alter`). So it does not matter between which two the
-process ends, or which of them fails: a step leaves nothing but what the table itself says. Comments of the
-source follow them in the same way (`silver.run.step_runner`).
+Statements for clustering, for the source's comments and for change feeds never stop rows:
 
-Clustering affects speed alone. A clustering statement that fails stops no step; it is tried again between
-cycles, after growing pauses. If the process ends before it, the table stays unclustered until its next
-snapshot or TRUNCATE.
-
-Takes the source's comments over into silver's tables, apart from rows; switches change feeds on again.
-
-Neither stops rows. Without a change feed, which somebody may switch off, gold builds in full each time; the
-versions in between have none, so gold's next build is a full one anyway. A statement that a catalog or Spark
-refuses is logged once with its reason, and tried again after growing pauses, or as soon as it is another one.
-Comments and feeds rest apart. What is to be done follows from the table itself
-(`silver.schema.comments`); where the process ends in between, the next one finds the rest.
+* Clustering affects speed alone. A failed clustering statement is retried between cycles, after growing
+  pauses. If the process ends before the retry, the table stays unclustered until the next snapshot or
+  TRUNCATE.
+* Without a change feed, which a user may switch off, gold builds in full. The versions in between have no
+  feed, so gold's next build is a full build in any case. The runner switches the feed on again.
+* If a catalog or Spark rejects a statement, the reason is logged once. The statement is retried after growing
+  pauses, or as soon as the statement changes. Comments and feeds pause separately. The due statements follow
+  from the table (`silver.schema.comments`), so after a kill the next process runs the rest.
 """
 
 from __future__ import annotations
@@ -69,11 +65,11 @@ _LOGGER: Final = logging.getLogger("deltasmelt.silver")
 
 
 class _Extra:
-    """Statements of one kind, without which rows are right; those that are refused rest.
+    """Optional statements of one kind; rejected statements pause.
 
     Args:
-        done: what is logged of a table, after its name, when they ran; nothing if empty.
-        refused: what is logged when they are refused.
+        done: log text about a table after success; empty logs nothing.
+        refused: log text about a table after a rejection.
     """
 
     def __init__(self, done: str, refused: str) -> None:
@@ -83,15 +79,15 @@ class _Extra:
         self._refused: dict[str, Sequence[str]] = {}
 
     def rests(self, name: str) -> bool:
-        """Check whether a table's pause after a refusal is not over yet."""
+        """Check whether a table's pause after a rejection still runs."""
         return self._pauses.rests(name)
 
     def due(self, name: str, statements: list[str]) -> list[str]:
-        """Return those statements, or none while the very same rest."""
+        """Return the statements, or none while equal statements pause."""
         return [] if self._refused.get(name) == statements and self.rests(name) else statements
 
     def run(self, writer: Writer, session: SparkSession, name: str, statements: Sequence[str]) -> bool:
-        """Run statements on a table; return whether they ran, and log at the first time why they did not.
+        """Run statements on a table; return whether the statements ran; log a first rejection's reason.
 
         Raises:
             TransientError: ``lease-lost``.
@@ -118,11 +114,11 @@ class _Extra:
 class Descriptions:
     """Comments and change feeds of one lake's silver tables.
 
-    Any thread may call any method, each for tables of its own.
+    Threads may call all methods in parallel for different tables.
 
     Args:
-        lake: whose.
-        log: expects each statement, which is a commit of its own.
+        lake: the lake that holds the tables.
+        log: expects each statement, as each statement is a commit.
     """
 
     def __init__(self, lake: Lake, log: SilverLog) -> None:
@@ -135,7 +131,7 @@ class Descriptions:
         )
 
     def due(self, table: SilverTable, stored: Stored | None) -> list[str]:
-        """Return statements to be run on a table now; no comments where its rows are another relation's."""
+        """Return statements that a table needs now; no comments where the rows belong to another relation."""
         return [statement for _, statements in self._due(table, stored) for statement in statements]
 
     def _due(self, table: SilverTable, stored: Stored | None) -> list[tuple[_Extra, list[str]]]:
@@ -151,12 +147,12 @@ class Descriptions:
         return [(extra, statements) for extra, statements in found if statements]
 
     def take_over(self, session: SparkSession, table: SilverTable, stored: Stored) -> bool:
-        """Run what is due; returns whether anything was.
+        """Run due statements; return whether any statement was due.
 
         Args:
-            session: the thread's own session.
-            table: the wanted shape.
-            stored: the table as it is.
+            session: the session of the calling thread.
+            table: the wanted shape of the table.
+            stored: the table's present state in the lake.
         """
         due = self._due(table, stored)
         for extra, statements in due:
@@ -165,9 +161,9 @@ class Descriptions:
 
 
 _TINY_TARGET: Final = 128 * 2**10
-"""Bytes of a table up to which it is written again as a whole.
+"""Bytes of a table up to which a MERGE rewrites the whole table.
 
-Time would allow for ten times as many; but what a cycle writes is kept as long as its cut is.
+A rewrite of ten times as many bytes would be fast enough, but a cycle's files stay as long as the cut.
 """
 
 
@@ -178,33 +174,33 @@ def reshaping(
     settings: SilverSettings,
     finds: Callable[[str], bool] | None = None,
 ) -> list[str]:
-    """Return the statements that bring a table to a step's shape.
+    """Return the statements that change a table to a step's shape.
 
     Args:
-        target: the table.
-        step: not of a table that is yet to be made.
-        stored: the table as it is.
-        settings: what becomes of columns.
-        finds: checks whether a query finds a row (`silver.schema.deleted_keys`).
+        target: the table as Spark SQL.
+        step: a step of a table that already exists.
+        stored: the table's present state in the lake.
+        settings: silver's rules for dropped and changed columns.
+        finds: checks whether a query returns a row (`silver.schema.deleted_keys`).
 
     Raises:
-        TableError: a column changed in a way that stored values do not survive.
+        TableError: a column's new type cannot hold the stored values.
     """
     emptied = step.mode == "load" or (step.mode == "versions" and step.window.snapshot is not None)
     statements, fields = adopted(target, step.table, stored.fields, stored.relation)
     statements += padding.unpadded(target, step.table, fields, stored.properties, emptied=emptied)
-    finds = None if statements else finds  # statements before it change names or values
+    finds = None if statements else finds  # earlier statements change names or values
     statements += deleted_keys.merged(target, step.table, fields, stored.properties, finds=finds)
     return statements + alter.steps(target, step.table, fields, settings, emptied=emptied)
 
 
 def rows_touched(steps: Iterable[Step], changes: int, rows: int) -> int:
-    """How many rows a window's steps touch at most.
+    """Return an upper limit of the rows that a window's steps change.
 
     Args:
-        steps: of one table.
-        changes: that the window holds.
-        rows: that the table holds; a snapshot or a TRUNCATE may end the version of each.
+        steps: all steps of one table.
+        changes: number of changes in the window.
+        rows: number of rows in the table; a snapshot or a TRUNCATE may end each row's version.
     """
     ends_all = any(step.mode == "versions" and step.window.ends_all for step in steps)
     return changes + (rows if ends_all else 0)
@@ -230,14 +226,14 @@ class StepRunner:
 
     @property
     def owes_clustering(self) -> bool:
-        """Whether some table is not clustered as it should be."""
+        """Whether some table still lacks its clustering."""
         return bool(self._owed)
 
     def cluster_owed(self, session: SparkSession, *, away: Collection[TableName] = ()) -> None:
-        """Cluster tables by their keys that could not be clustered when their rows were written.
+        """Cluster tables by their keys where clustering failed when the rows were written.
 
         Args:
-            session: the thread's own session.
+            session: the session of the calling thread.
             away: tables that another thread is writing.
         """
         for name, table in list(self._owed.items()):
@@ -246,28 +242,28 @@ class StepRunner:
                 self._optional(session, table, clustered_again(target, table, statistics=True))
 
     def _optional(self, session: SparkSession, table: SilverTable, statements: Sequence[str]) -> None:
-        """Run statements that cluster a table, without which its rows are right."""
+        """Run statements that only cluster a table; a failure leaves the rows right."""
         if self._clustering.run(self._writer, session, table.name, statements):
             self._owed.pop(table.name, None)
         else:
             self._owed[table.name] = table
 
     def run(self, session: SparkSession, step: Step, *, changes: int) -> int:
-        """Run a step; returns the table's version after it.
+        """Run a step; return the table's version after the step.
 
         Args:
-            session: the thread's own session.
-            step: what to do.
-            changes: how many changes the window holds.
+            session: the session of the calling thread.
+            step: the step to run on its table.
+            changes: number of changes in the window.
 
         Raises:
-            TableError: a column changed in a way that stored values do not survive.
-            SmeltError: ``table-put-back``: what the step builds upon is gone; nothing was written.
-                ``lake-commit-lost``: the log does not have what Spark committed.
+            TableError: a column's new type cannot hold the stored values.
+            SmeltError: ``table-put-back``: the table's known version is lost; nothing was written.
+                ``lake-commit-lost``: the log lacks a commit that Spark reported.
         """
         if self._lake.place.needs_session:
             self._log.expect(step.table.name)
-        # Into a table that is taken for empty rows are added: so it must be known that it is (`_run`).
+        # A load adds rows to a table that counts as empty: the log must confirm the empty table (`_run`).
         self._log.confirm(step.table.name, look=step.mode == "load")
         rows, size = self._log.size(step.table.name)
         small = rows_touched([step], changes, rows) <= SMALL
@@ -279,7 +275,7 @@ class StepRunner:
             return self._run(session, step, small=small, rows=rows)
 
     def _run(self, session: SparkSession, step: Step, *, small: bool, rows: int) -> int:
-        """Run a step; the target has so many rows."""
+        """Run a step on a target of `rows` rows."""
         table, window = step.table, step.window
         target = self._lake.sql("silver", table.name)
         stored = self._shaped(session, step, target)
@@ -310,8 +306,8 @@ class StepRunner:
                 self._writer.run(session, table.name, whole)
                 version = self._log.written(table.name).version
             return version
-        # Into a new table rows are added: to replace what is there costs a statement more. Others may have
-        # emptied a table that has a mark: only a commit that replaces all rows shows that the table is whole.
+        # A new table gets an INSERT, because an overwrite costs one more statement. A foreign commit may have
+        # emptied a table with a mark: only a commit that replaces all rows proves a whole table.
         replaces = step.mode == "load" and (stored.files > 0 or stored.mark is not None)
         version = self._insert(session, step, stored, folded, replaces=replaces)
         if replaces:
@@ -319,29 +315,29 @@ class StepRunner:
         return version
 
     def _is_done(self, step: Step, stored: Stored) -> bool:
-        """Whether the table holds the step's window: its mark says so, and all of its rows are there."""
+        """Check whether the table holds the step's window: the mark states the window; no row is missing."""
         if stored.mark is None or stored.mark < step.window.end:
             return False
         return stored.mark > step.window.end or self._log.lacks_rows(step.table.name) is None
 
     def _lacks_rows(self, table: SilverTable) -> bool:
-        """Whether a MERGE of known rows did not find all of them: somebody took them away.
+        """Check whether a MERGE of known rows missed rows because a foreign commit removed the rows.
 
-        The whole MERGE puts them back, or stops the table where it cannot. It changes nothing else. The mark
-        is on the table by then. So where the whole MERGE fails, or the process ends before it, the next start
-        asks the log the same (`SilverLog.lacks_rows`), and folds the window again.
+        A whole MERGE then adds the missing rows, or stops the table, and changes nothing else. The table
+        already has the mark. If the whole MERGE fails, or the process ends before the whole MERGE, the next
+        start reads the log again (`SilverLog.lacks_rows`) and repeats the window.
         """
         return self._log.lacks_rows(table.name) is not None
 
     def _read_target(self, session: SparkSession, *, small: bool, rows: int) -> None:
-        """The statement to come reads the table: rows decide how it is best run, not the window's changes."""
+        """Tune a statement over the table: the table's rows decide, not the window's changes."""
         if small and rows > SMALL_TARGET:
             generate_code(session)
 
     def _merge(
         self, session: SparkSession, step: Step, stored: Stored, upsert: Upsert, *, known: bool = False
     ) -> int:
-        """MERGE under the mark of the step's window; returns the table's version after it."""
+        """Run a MERGE under the mark of the step's window; return the table's version after the MERGE."""
         table, window = step.table, step.window
         mark = Mark(SILVER_APP, window.end, stored.mark, window.start if known else None)
         column = VALID_FROM_LSN if table.history else COMMIT_LSN
@@ -351,7 +347,7 @@ class StepRunner:
     def _insert(
         self, session: SparkSession, step: Step, stored: Stored, folded: Fold, *, replaces: bool
     ) -> int:
-        """Add rows, or replace all, under the mark of the step's window; as `_merge`."""
+        """Add rows, or replace all rows, under the mark of the step's window; return the table's version."""
         table, end = step.table, step.window.end
         rows = merge.rows(table, folded, alter.kept(table, stored.fields))
         self._writer.insert(session, table.name, rows, Mark(SILVER_APP, end, stored.mark), replaces=replaces)
@@ -361,7 +357,7 @@ class StepRunner:
         return self._lake.uri("silver", table.name)
 
     def _shaped(self, session: SparkSession, step: Step, target: str) -> Stored:
-        """The table in the step's shape."""
+        """Change the table to the step's shape; return the table's state."""
         stored = self._log.read(step.table.name)
         if stored is None:
             uri = self._uri(step.table)
@@ -374,7 +370,7 @@ class StepRunner:
 
             def finds(query: str) -> bool:
                 if self._log.size(step.table.name)[0] > SMALL_TARGET:
-                    tune(session, small=False)  # the query reads all rows, whatever the window holds
+                    tune(session, small=False)  # the query reads all rows, however small the window is
                 return bool(session.sql(query).take(1))
 
             statements = [] if alone else reshaping(target, step, stored, self._settings, finds)
@@ -392,7 +388,7 @@ class StepRunner:
     def _ranges(
         self, session: SparkSession, table: SilverTable, folded: Fold, files: int
     ) -> dict[int, tuple[str, str]]:
-        """Key ranges of the fold, where the target has enough files and some of them may be skipped."""
+        """Return key ranges of the fold, where the target has enough files and the MERGE may skip some."""
         keys = {
             position: name
             for position, name in folded.keys.items()

@@ -1,9 +1,9 @@
-"""What the changes of one step come to, computed on Spark: the part that both targets of a step share.
+"""The changes of one step, computed on Spark, for both users of a step.
 
-A cycle merges it into the table (`silver.run.step_runner`); a fresh read lays it over the table's rows
-(`silver.fresh`). A small window's fold is computed once and kept: both read it two or three times, and
-plan it each time. For windows of some hundred changes that halved the cost of a MERGE. A large fold is left
-to Delta, which keeps it itself.
+A cycle merges the changes into the table (`silver.run.step_runner`); a fresh read combines the changes with
+the table's rows (`silver.fresh`). Both read a fold two or three times and plan each read. So the fold of a
+small window is computed once and cached: with some hundred changes, a MERGE took half the time. Delta itself
+materializes a large fold.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _VERSIONS: Final = "smelt_versions"
 
 
 def folded(session: SparkSession, step: Step, before: str, *, keep: bool) -> Fold:
-    """One row for each key that changed, or each row as it is where no key occurs twice.
+    """Return one row for each changed key, or all rows unchanged where no key occurs twice.
 
     Args:
-        session: the thread's own session.
-        step: whose changes.
-        before: the table's rows before it, as Spark SQL.
-        keep: compute it now.
+        session: the session of the calling thread.
+        step: the step with the changes.
+        before: the table's rows before the step, as Spark SQL.
+        keep: compute and cache the fold now.
     """
     if not step.folded:
         return unfolded(step.table, step.window)
@@ -48,14 +48,14 @@ def folded(session: SparkSession, step: Step, before: str, *, keep: bool) -> Fol
 
 
 def versions(session: SparkSession, step: Step, before: str, ranges: Ranges, *, keep: bool) -> Upsert:
-    """What a step does to a table of versions; what the window's transactions did is computed once.
+    """Return a step's effect on a table of versions; the effects of transactions are computed once.
 
     Args:
-        session: the thread's own session.
-        step: in mode ``versions``.
-        before: all of the table's rows before it, as Spark SQL.
-        ranges: of the keys that change, by which files of the table are skipped.
-        keep: compute its rows now.
+        session: the session of the calling thread.
+        step: a step in mode ``versions``.
+        before: all rows of the table before the step, as Spark SQL.
+        ranges: returns ranges of the changed keys, by which the MERGE skips files of the table.
+        keep: compute and cache the rows now.
     """
     table, window = step.table, step.window
     live = row_versions.standing(before, table)
@@ -70,13 +70,13 @@ def versions(session: SparkSession, step: Step, before: str, ranges: Ranges, *, 
 
 
 def kept(session: SparkSession, query: str, view: str) -> str:
-    """Compute a query now, under the name of a view; returns a query of its rows."""
+    """Compute a query now, under the name of a view; return a query of the view."""
     computed(session.sql(query)).createOrReplaceTempView(view)
     return f"SELECT * FROM {view}"
 
 
 def _origins(session: SparkSession, step: Step, before: str) -> str | None:
-    """A temporary view of the values that moved with their rows; None where none did."""
+    """Return a temporary view of the values that moved with their rows; None where no value moved."""
     found = moves(step.table, step.window, target=before)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""What a silver table's log shows of the table, and how a handle is told from another history's."""
+"""The state of a silver table in its log, and the check that separates two histories of one folder."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ if TYPE_CHECKING:
     from deltasmelt.silver.schema.catalog import SilverTable
 
 SILVER_APP: Final = "deltasmelt.silver"
-"""Application id of the mark; its version is the LSN up to which the table is done."""
+"""Application id of the mark; the mark's version is the LSN up to which the table is done."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A silver table as it is in the lake.
+    """The state of a silver table in the lake.
 
     Attributes:
-        version: Delta version.
-        mark: LSN of the newest window in it; None where none is.
-        fields: its columns, own ones included.
+        version: Delta version of the table.
+        mark: LSN of the newest window in the table; None without a window.
+        fields: all columns of the table, silver's own columns included.
         files: number of data files.
-        relation: id of the relation whose rows it holds (`silver.schema.ddl`); None of a table that was
-            made before that was kept.
-        description: its own comment; empty where it has none.
+        relation: id of the relation that owns the rows (`silver.schema.ddl`); None for a table older than the
+            property.
+        description: the table's comment; empty without a comment.
         properties: table properties, by name.
-        table_id: a number made of the table's Delta id.
+        table_id: a number computed from the table's Delta id.
     """
 
     version: int
@@ -53,27 +53,30 @@ class Stored:
 
     @property
     def has_feed(self) -> bool:
-        """Whether its changes can be read, which gold needs."""
+        """Whether the table has a change feed, which gold needs."""
         return self.properties.get(FEED) == "true"
 
 
 def entry_file(table: DeltaTable) -> tuple[int, int, int] | None:
-    """Return what tells the entry of a local handle's version from another of that version; else None."""
+    """Return inode, time and size of the log entry at a local handle's version; None without a file.
+
+    The values separate the entry from an entry of the same version in another history.
+    """
     folder = Location(table.table_uri).folder
     if folder is None:
         return None
     try:
         found = entry_path(folder / "_delta_log", table.version()).stat()
-    except FileNotFoundError:  # a checkpoint stands for it; or the log ends before it, which a look finds out
+    except FileNotFoundError:  # a checkpoint replaced the entry, or the log ends earlier
         return None
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def stored_of(table: DeltaTable) -> Stored:
-    """Return what a handle's version shows.
+    """Return the state of a table at the handle's version.
 
     Raises:
-        DefiniteError: ``catalog-name-taken``: the table is none of this pipeline's.
+        DefiniteError: ``catalog-name-taken``: the table belongs to no pipeline of this kind.
     """
     require_ours(table.table_uri, table.metadata().configuration, RELATION_PROPERTY)
     mark = transaction_version(table, SILVER_APP)
@@ -90,7 +93,7 @@ def stored_of(table: DeltaTable) -> Stored:
 
 
 def loses(table: SilverTable, before: Stored, after: Stored) -> bool:
-    """Check whether a column that a table's shape needs, or a field inside, is gone in a later version."""
+    """Check whether a later version lacks a column, or a field in a column, that the table's shape needs."""
     needed = {*table.own_columns, *(column.attnum for column in table.columns)}
     had, has = ({(one.attnum or one.name, one.ddl) for one in stored.fields} for stored in (before, after))
     return any(column in needed for column, _ in had - has)

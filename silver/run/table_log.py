@@ -1,17 +1,15 @@
-"""Silver tables in the lake: where they are, which version, which mark, which columns. Reads logs, not rows.
+"""The version, mark and columns of silver's tables, read from the tables' logs. Reads no rows.
 
-A table's position in the stream is the transaction mark ``deltasmelt.silver`` on the table itself. It is part
-of the very commit that holds the rows, so both cannot disagree (`silver.run.marks`).
+A table's position in the stream is the transaction mark ``deltasmelt.silver`` on the table. The mark is in
+the commit of the rows, so mark and rows cannot disagree (`silver.run.marks`).
 
-A local log is looked at whenever it is asked for. In a store each look is a request, and in a catalog a
-statement, so there a cycle looks once at a table, and once more after each statement of its own
-(`SilverLog.begin`). That is enough: who writes
-silver's tables holds their lease, and a cycle has it from its beginning to its end. Where nobody else had it
-since the cycle before, what that one saw last still stands. What somebody commits without a lease is seen at
-the next look; where it changed rows, the table stops (`SilverLog.foreign`). What takes commits away, as a
-restored backup does, is asked for before each step (`SilverLog.confirm`): its window goes on from what the
-table held. A local log is opened anew where the newest entry that is known is no longer the same file: a
-folder that was put back may have as many versions.
+A read of a local log always reads the newest entries. In a store a read costs a request, and in a catalog a
+statement. There a cycle reads a table's log once, and again after each statement on the table
+(`SilverLog.begin`). No commit of silver is missed: a writer of silver's tables holds the lease, and a cycle
+holds the lease from its beginning to its end. If no other process held the lease since the last cycle, the
+last state is still valid. The next read finds a commit without the lease; if the commit changed rows, the
+table stops (`SilverLog.foreign`). A restored backup removes commits: `SilverLog.confirm` checks for a
+rollback before each step, because the step's window builds on the known rows.
 """
 
 from __future__ import annotations
@@ -48,18 +46,18 @@ if TYPE_CHECKING:
     from deltasmelt.silver.schema.catalog import SilverTable
 
 _FARTHEST: Final = 10_000
-"""Commits to look back over."""
+"""Limit on the commits that a search in the history reads."""
 
 _LOOKED_AT: Final = (2, 200)
-"""Newest commits among which the last one that wrote rows is looked for; mostly it is the newest."""
+"""Numbers of newest commits in which to search for the last commit that wrote rows; mostly the newest."""
 
 
 class SilverLog:
-    """Looks into the Delta logs of one lake's silver tables.
+    """Reads the Delta logs of one lake's silver tables.
 
     Args:
-        lake: whose.
-        writes: the caller writes the tables, under the layer's lock, and so sets torn entries aside.
+        lake: the lake that holds the tables.
+        writes: the caller writes the tables under the layer's lock, so the log removes torn entries.
     """
 
     def __init__(self, lake: Lake, *, writes: bool = False) -> None:
@@ -74,54 +72,54 @@ class SilverLog:
         self._seen: dict[str, float] | None = None
 
     def begin(self, *, alone: bool) -> None:
-        """A cycle begins, under the lease of silver's tables if the lake has leases.
+        """Begin a cycle, under the lease of silver's tables if the lake has leases.
 
-        From now on a table in a store or a catalog is looked at once, and again after `expect`.
+        From now on a table in a store or a catalog is read once, and again after `expect`.
 
         Args:
-            alone: nobody else had the lease since this object's last cycle.
+            alone: no other process held the lease since this object's last cycle.
         """
         if self._seen is None or not alone:
             self._seen = {}
 
     def expect(self, name: str) -> None:
-        """A statement that may commit to the table begins."""
+        """Read the table again at the next call, because a statement that may commit begins."""
         if self._seen is not None:
             self._seen.pop(name, None)
 
     def confirm(self, name: str, *, look: bool = False) -> None:
-        """Ask whether what is known of the table is still there: a statement is about to build upon it.
+        """Check that the known version of a table still exists, before a statement builds on the version.
 
-        A local log is looked at all the time. In a store a look asks for what comes after the known version,
-        and has the same answer where a table is as known, and where somebody put it back to an older one. So
-        the known version's own entry is asked for, by one request. A look that is older than half a minute is
-        done again. In a catalog a look names the newest version, and a step begins with one anyway. A table
-        that was made anew with as many versions is not told from the one that it was.
+        A read of a local log already checks the version. In a store, a read requests the entries after the
+        known version. The answer is equal for an unchanged table and for a table rolled back to an older
+        version. So `confirm` requests the known version's own entry. A catalog returns the newest version.
+        `confirm` cannot recognise a table recreated with as many versions.
 
         Args:
-            name: of the table; nothing is asked of one that nobody has read.
-            look: what came since must be known, however young the last look is.
+            name: name of the table; a table that no caller has read needs no check.
+            look: read later commits in any case, however recent the last read.
 
         Raises:
-            SmeltError: ``table-put-back``: an older version, or none, is there.
+            SmeltError: ``table-put-back``: the table is lost or has an older version.
         """
         known, tail, table = self._stored.get(name), self._tails.get(name), self._tables.get(name)
         if known is None or table is None or (tail is None and not self._lake.place.needs_session):
             return
+        # In a store or a catalog, a read counts for half a minute before the next read is due.
         if self._seen is not None and (look or _is_past(self._seen.get(name, 0.0), LISTED_AFTER)):
             self.expect(name)
         if tail is not None and not has_entry(tail, table.table_uri):
-            self.forget((name,))  # a handle would say nothing where its table is gone
+            self.forget((name,))  # a handle reports no error for a removed table
         stored = self._read(name)
         if stored is None or stored.version < known.version:
             self.forget((name,))
             raise put_back(f"silver.{name}", self._lake.label, known.version)
 
     def read(self, name: str) -> Stored | None:
-        """The table at its newest version; None where there is none.
+        """Return the table at the newest version; None without a table.
 
         Raises:
-            DefiniteError: ``catalog-name-taken``: it is none of this pipeline's.
+            DefiniteError: ``catalog-name-taken``: the table belongs to no pipeline of this kind.
         """
         return self._read(name)
 
@@ -141,7 +139,7 @@ class SilverLog:
         return known
 
     def read_at(self, name: str, version: int) -> Stored | None:
-        """The table at a version; None where there is none.
+        """Return the table at a version; None without a table.
 
         Raises:
             DeltaError: the version is no longer readable.
@@ -152,9 +150,9 @@ class SilverLog:
             return None
 
     def forget(self, names: Iterable[str]) -> None:
-        """Open tables anew at the next look: what is known of them may be of tables that were removed.
+        """Open tables again at the next read, because the known state may belong to removed tables.
 
-        A handle that reads on says nothing where its table is gone, and stays at the version it had.
+        A cached handle reports no error for a removed table, and stays at the last version.
         """
         for name in names:
             self._tables.pop(name, None)
@@ -172,16 +170,16 @@ class SilverLog:
         table: SilverTable | None = None,
         unsigned: bool = False,
     ) -> ForeignCommit | None:
-        """Return the first commit by others that changed rows, up to a version; None where there is none.
+        """Return the first foreign commit that changed rows, up to a version; None without a foreign commit.
 
-        What was read once is not read again: mostly nothing, or the commits of the cycle.
+        A commit is read once: mostly no commit is new, or only the cycle's own commits.
 
         Args:
-            name: of the table.
-            version: that was read last.
-            since: a version that is known to be right, as a cut names it.
-            table: its wanted shape, which may lose what it does not need; None: each column counts.
-            unsigned: commits may be of a version that did not sign (`silver.run.unsigned`).
+            name: name of silver's table.
+            version: the last version that the caller read.
+            since: a version known to be right, from a cut.
+            table: the wanted shape, which allows the loss of unneeded columns; None: every column counts.
+            unsigned: earlier versions of silver may have made unsigned commits (`silver.run.unsigned`).
         """
         handle, since = self._tables.get(name), max(since, self._checked.get(name, -1))
         if handle is None or since >= version:
@@ -202,7 +200,7 @@ class SilverLog:
         return found
 
     def _lost(self, table: SilverTable, version: int) -> bool:
-        """Check whether a version lacks a needed column of the version before; yes where the log is cut."""
+        """Check whether a version lacks a needed column of the version before; true where the log is cut."""
         try:
             before, after = (self.read_at(table.name, at) for at in (version - 1, version))
         except DeltaError:
@@ -210,28 +208,28 @@ class SilverLog:
         return before is None or after is None or loses(table, before, after)
 
     def trust(self, name: str, version: int) -> None:
-        """Take a version's rows for right, or for irrelevant: the next step replaces all of them."""
+        """Accept a version's rows as right, or as irrelevant because the next step corrects the rows."""
         self._checked[name] = version
 
     def _commits(self, table: DeltaTable, name: str, since: int) -> Callable[[int], Commit | None]:
-        """Give the commit of a version, from where it costs least."""
+        """Return a function from version to commit, with the cheapest source for each version."""
         tail = self._tails.get(name)
         known = {} if tail is None else tail.commits
         others = commits_of(table.table_uri, lambda: table, max(table.version() - since, 1))
         return lambda version: known[version] if version in known else others(version)
 
     def state_marks(self, name: str) -> None:
-        """Have a catalog's table say its mark again where that is due (`bronze.lake.delta.state_marks`)."""
+        """Write a catalog table's mark again where a restatement is due (`bronze.lake.delta.state_marks`)."""
         table = self._open(name)
         if table is not None:
-            delta.state_marks(table)  # the handle is at the version after it
+            delta.state_marks(table)  # the handle is at the new version afterwards
 
     def written(self, name: str, until: Lsn | None = None) -> Stored:
-        """The table, which was just written.
+        """Return the state of a table that was just written.
 
         Args:
-            name: of the table.
-            until: mark of the last commit to it; nothing after that is looked for in a store.
+            name: name of silver's table.
+            until: mark of the table's last commit; the search in a store ends there.
         """
         stored = self._read(name, until)
         if stored is None:
@@ -239,23 +237,23 @@ class SilverLog:
         return stored
 
     def committed(self, name: str, before: Stored, until: Lsn, again: str) -> Stored:
-        """Return the table after a statement that carries it to an LSN; `again` is done where that was lost.
+        """Return the table after a statement up to an LSN; `again` names the work after a lost commit.
 
         Raises:
-            SmeltError: ``lake-commit-lost``: the log does not have what Spark committed.
-                ``table-put-back``: the table was put back since it was as `before`.
+            SmeltError: ``lake-commit-lost``: the log lacks a commit that Spark reported.
+                ``table-put-back``: the table was rolled back behind `before`.
         """
         written = self.written(name, until)
         if written.version < before.version:
             raise put_back(f"silver.{name}", self._lake.label, before.version)
-        if written.version == before.version:  # without effect; or onto an older version than is known
+        if written.version == before.version:  # no effect, or a rolled back table
             self.confirm(name)
         elif written.mark is None or written.mark < until:
             raise commit_lost(f"silver.{name}", self._lake.label, again)
         return written
 
     def size(self, name: str) -> tuple[int, int]:
-        """About how many rows the table's files hold, and their bytes; 0 where there is no table."""
+        """Return about how many rows and bytes the table's files have; 0 without a table."""
         table = self._open(name)
         if table is None:
             return 0, 0
@@ -265,10 +263,11 @@ class SilverLog:
         return pc.sum(files["num_records"]).as_py() or 0, pc.sum(files["size_bytes"]).as_py() or 0
 
     def unrepresentable(self, name: str) -> int | None:
-        """Return how many rows at most have values that their types do not hold, as statistics say.
+        """Return an upper limit of the rows with values outside their types' ranges, from statistics.
 
-        Delta takes no map among the columns of which a table's property demands statistics
-        (`silver.schema.clustering`). So they are there only where the column is one of the first.
+        If a table's property demands statistics of columns, Delta accepts no map among the columns
+        (`silver.schema.clustering`). So the statistics exist only where the column is among the first
+        columns.
 
         Returns:
             None where a file has no statistics of the column: nothing was counted.
@@ -280,13 +279,13 @@ class SilverLog:
         return (_tail_of(table) if tail is None else tail).total()
 
     def share(self, name: str, column: str, low: str, high: str) -> float:
-        """Share of the table's rows in files that may hold values of this range; 0 where that is not known.
+        """Return the share of rows in files that may hold values of a range; 0 where unknown.
 
         Args:
-            name: of the table.
-            column: its name; only of integers and text it is known.
-            low: smallest value, as text.
-            high: largest value.
+            name: name of silver's table.
+            column: the column's name; only integers and text have a known share.
+            low: smallest value of the range, as text.
+            high: largest value of the range, as text.
         """
         table = self._handle(name)
         if table is None:
@@ -294,7 +293,7 @@ class SilverLog:
         return share_of(pa.table(table.get_add_actions(flatten=True)), _stored_as(table, column), low, high)
 
     def committed_at(self, name: str, version: int) -> datetime | None:
-        """When a version was committed, by the clock of who did; None where the log no longer says."""
+        """Return a version's commit time, by the writer's clock; None where the log lacks the commit."""
         table = self._handle(name)
         back = -1 if table is None else table.version() - version
         if table is None or not 0 <= back < _FARTHEST:
@@ -305,7 +304,10 @@ class SilverLog:
         return None
 
     def counts(self, name: str, version: int) -> dict[str, int]:
-        """Rows inserted, updated and deleted by a version, if it is one of the two newest commits."""
+        """Return how many rows a version inserted, updated and deleted.
+
+        Empty unless the version was followed since the last refresh or is among the two newest commits.
+        """
         table = self._open(name)
         entry = None if table is None else self._said(name, version)
         if entry is None and table is not None:
@@ -316,14 +318,15 @@ class SilverLog:
         return rows_changed(entry)
 
     def lacks_rows(self, name: str) -> Lsn | None:
-        """Where the table's newest window began, if not all rows that it should have changed were there.
+        """Return the LSN at which the newest window began, if the window's MERGE missed rows.
 
-        A MERGE of known rows adds none (`silver.run.step_runner`). Where it does not find all of them, the
-        one that does follows it, unless that failed or the process ended in between. Its commit says that it
-        is one, and where its window began. So nobody else's MERGE is taken for one.
+        A MERGE of known rows adds no row (`silver.run.step_runner`). If the MERGE misses rows, a whole MERGE
+        follows, unless the whole MERGE failed or the process ended in between. The commit states the kind of
+        the MERGE and the begin of the window, so a foreign MERGE is never confused with a MERGE of known
+        rows.
 
         Returns:
-            None where the last commit that wrote rows by MERGE or INSERT is another one.
+            None where the last commit by MERGE or INSERT is of another kind.
         """
         table = self._open(name)
         if table is None:
@@ -339,27 +342,28 @@ class SilverLog:
         return None
 
     def _said(self, name: str, version: int) -> dict[str, Any] | None:
-        """What a version says of itself, where it was followed since the handle was brought up."""
+        """Return a version's log entry, if the version was followed since the handle's last refresh."""
         tail = self._tails.get(name)
         return None if tail is None else tail.said.get(version)
 
     def _handle(self, name: str) -> DeltaTable | None:
-        """A handle that is at the newest version itself."""
+        """Return a handle at the newest version."""
         table, tail = self._open(name), self._tails.get(name)
         if table is not None and tail is not None and tail.version > table.version():
             self._bring_up(name, table)
         return table
 
     def _open(self, name: str, until: Lsn | None = None) -> DeltaTable | None:
-        """A handle; its table's newest version is that of the table's tail, where it has one."""
+        """Return a handle; where the table has a tail, the tail holds the newest version."""
         table = self._tables.get(name)
+        # A restored local folder may have as many versions: only the newest entry's file shows the change.
         if table is not None and self._newest.get(name) != entry_file(table):
             self.forget((name,))
             table = None
         if table is not None:
             try:
                 self._look(name, table, until)
-            except DeltaError:  # its log ends before the known version: the table was put back, or made anew
+            except DeltaError:  # the log ends before the known version: rolled back or recreated
                 self.forget((name,))
             else:
                 return table
@@ -373,7 +377,7 @@ class SilverLog:
         return table
 
     def _look(self, name: str, table: DeltaTable, until: Lsn | None) -> None:
-        """See what is new; in a store where that may be, and by one request for each commit."""
+        """Read new commits; in a store only when a read is due, with one request for each commit."""
         now, tail = time.time(), self._tails.get(name)
         if tail is None:
             if not (self._lake.place.needs_session and self._seen is not None and name in self._seen):
@@ -396,7 +400,7 @@ class SilverLog:
         self._followed(name, table)
 
     def _followed(self, name: str, table: DeltaTable) -> None:
-        """The handle is at the newest version; in a store what comes after it is followed."""
+        """Note a handle at the newest version; in a store, follow later commits."""
         self._newest[name] = entry_file(table)
         if not self._lake.is_remote:
             return
@@ -412,12 +416,15 @@ def _tail_of(table: DeltaTable) -> Tail:
 
 
 def _stored_as(table: DeltaTable, column: str) -> str:
-    """Return the name that a column has within files."""
+    """Return the name of a column within files."""
     fields = json.loads(table.schema().to_json())["fields"]
     stated: dict[str, Any] = next((one["metadata"] for one in fields if one["name"] == column), {})
     return str(stated.get("delta.columnMapping.physicalName", column))
 
 
 def _is_past(then: float, seconds: float) -> bool:
-    """Whether it is so long ago, by the clock that goes on while a machine sleeps; or the clock was put."""
+    """Check whether a time is at least `seconds` away; also true after a change of the clock.
+
+    The wall clock continues while a machine sleeps.
+    """
     return abs(time.time() - then) >= seconds

@@ -1,20 +1,21 @@
-"""What sessions of an earlier development version committed to silver without a sign of whose it is. Pure.
+"""Unsigned commits of an earlier development version of silver. Pure.
 
-Such a session signed nothing, and set a mark only with the rows of a window. Its other statements that
-changed rows left commits that look like others' (`bronze.lake.foreign_commits`):
+Sessions of the earlier version signed no commit, and set a mark only with the rows of a window. Further
+statements that changed rows left commits without a sign of their writer (`bronze.lake.foreign_commits`):
 
-* an UPDATE fills a new column: in every row, or in the live rows of a table that keeps others;
-* an UPDATE and a DELETE of rows by `_deleted` switch soft deletes on and off. The DROP COLUMN after it takes
-  no column that is needed;
+* an UPDATE fills a new column: in every row, or in the live rows of a table with ended rows;
+* an UPDATE and a DELETE of rows by `_deleted` switch soft deletes on and off. The DROP COLUMN afterwards
+  removes no needed column;
 * a rebuild at the LSN of the table's mark overwrites all rows.
 
-The process may have died before its cut. The cut before it states no marks, as each of that version's. So
-above such a cut, and only there, these commits are taken for the pipeline's own. The search for others
-(`silver.run.position`) finds all else there: RESTORE, rows that were added, MERGE, a DELETE or an UPDATE by
-any other condition. An UPDATE without a condition, a condition as above and an overwrite of all rows by hand
-look the same, and are not recognised. The next cut states marks, and ends this.
+The process may have ended before its cut. The cut before states no marks, like each cut of the earlier
+version. So above a cut without marks, and only there, these commits count as silver's own. The search for
+foreign commits (`silver.run.position`) still finds RESTORE, added rows, MERGE, and a DELETE or an UPDATE by
+any other condition. An UPDATE by hand without a condition or with a condition as above, and an overwrite of
+all rows by hand, look equal and are not recognised. The next cut states marks, and ends the exception.
 
-A MERGE without a mark is found: that version ran such a MERGE only where somebody had removed rows.
+The search also finds a MERGE without a mark: the earlier version ran a MERGE of this kind only after a user
+had removed rows.
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ if TYPE_CHECKING:
 _FILLED: Final = re.compile(
     rf"isnull\({DELETED}#\d+\)|isnull\({VALID_TO_LSN}#\d+L\)|NOT coalesce\({DELETED}#\d+, false\)"
 )
-"""Conditions as Spark writes them, with a number of its own behind each column."""
+"""Conditions as Spark writes the conditions, with Spark's number after each column."""
 _REMOVED: Final = re.compile(rf"{DELETED}#\d+(: boolean)?")
 
 
 def may_be_own(commit: Commit) -> bool:
-    """Check whether a commit looks like one that an earlier version's session left unsigned."""
+    """Check whether a commit has the form of an unsigned commit by a session of the earlier version."""
     condition = commit.condition.removeprefix('["').removesuffix('"]')
     if commit.operation == "UPDATE":
         return not condition or _FILLED.fullmatch(condition) is not None

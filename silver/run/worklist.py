@@ -1,22 +1,21 @@
-"""What a cycle has to do: which tables can be carried, from which LSN, with which changes.
+"""A cycle's work: the tables to carry, each with its LSN and its changes.
 
-A table is carried from what it holds. The mark on it says what that is; where its last windows changed
-nothing, the newest cut that names it does. A table that silver does not have begins with its newest snapshot.
+A table is carried from its actual state. The mark on the table states the LSN; where the last windows changed
+nothing, the newest cut that names the table does. A table without silver rows begins with the newest
+snapshot.
 
-Left alone, and in no cut, are tables
+A cycle skips some tables, and no cut names them:
 
-* of which bronze lacks changes, until the snapshot after the gap has come (`bronze.store.gaps`);
-* that the source no longer has, or the pipeline no longer reads;
-* that an error has stopped (`silver.run.failed_tables`);
-* at which long work of an earlier cycle still is (`silver.run.long_work`).
+* tables with missing changes in bronze, until the snapshot after the gap (`bronze.store.gaps`);
+* tables that the source no longer has, or the pipeline no longer reads;
+* tables that an error has stopped (`silver.run.failed_tables`);
+* tables with long work of an earlier cycle (`silver.run.long_work`).
 
-A history is a separate table with its own mark. Mostly it is at the same LSN as its table, and what was read
-for that one is read for both.
+A history is a separate table with a separate mark. Mostly table and history are at the same LSN, and one read
+of bronze serves both.
 
-Tables that silver must not carry as things are: why, as their errors.
-
-Everything is checked again in each cycle, so a refusal ends with its cause. It is also checked before a table
-is rebuilt (`smelt rebuild`), which would otherwise write over another table's rows.
+Some tables are rejected with an error. Each cycle repeats the checks, so a rejection ends with its cause.
+`smelt rebuild` runs the checks too, as a rebuild would otherwise overwrite another table's rows.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
 
 
 def there(tables: Collection[SilverTable], bronze: DeltaTable, settings: SilverSettings) -> list[SilverTable]:
-    """Those of which silver has, or gets, a table; needed where tables may claim one name."""
+    """Return the tables that silver has or will have, for checks of tables that claim one name."""
     if not settings.history:
         return []
     return [
@@ -71,13 +70,13 @@ def there(tables: Collection[SilverTable], bronze: DeltaTable, settings: SilverS
 def same_names(
     lake: Lake, tables: Collection[SilverTable], bronze: DeltaTable, settings: SilverSettings
 ) -> dict[TableName, TableError]:
-    """Errors of the tables that a catalog would keep in one table, histories included; none at a path.
+    """Return errors of tables that a catalog would store as one table, histories included; none at a path.
 
     Args:
-        lake: whose.
-        tables: of the source.
-        bronze: `bronze.changes`.
-        settings: silver's.
+        lake: the lake that holds the tables.
+        tables: all tables of the source.
+        bronze: `bronze.changes` at the cycle's version.
+        settings: silver's settings for this pipeline.
     """
     if not lake.place.folds_case:
         return {}
@@ -86,10 +85,10 @@ def same_names(
 
 
 def alike(tables: Iterable[SilverTable]) -> dict[TableName, TableError]:
-    """Errors of tables whose names differ in nothing but case, which a catalog does not tell apart.
+    """Return errors of tables whose names differ only in case, because a catalog ignores case.
 
     Args:
-        tables: those of a lake in a catalog that the source has, and their histories.
+        tables: the source's tables for a lake in a catalog, and the tables' histories.
     """
     found: dict[str, list[SilverTable]] = {}
     for table in tables:
@@ -98,7 +97,7 @@ def alike(tables: Iterable[SilverTable]) -> dict[TableName, TableError]:
     for same in found.values():
         for one in same:
             other = next((other for other in same if other.name != one.name), None)
-            if other is not None:  # of one and the same name `check_table` tells
+            if other is not None:  # `check_table` reports two equal names
                 whose = f"the history of {other.table}" if other.history else f"that of {other.table}"
                 why = f" beside {whose}: case does not count"
                 errors.setdefault(one.table, name_refused(one.table, f"silver.{one.name}", why))
@@ -114,15 +113,15 @@ def refused(
     last: Cut | None,
     settings: SilverSettings,
 ) -> TableError | None:
-    """Why a table cannot be carried as things are.
+    """Return the error that forbids carrying a table at present; None without an error.
 
     Args:
-        table: which.
-        start: LSN up to which it is done; None while nothing lets it begin.
-        there: `there`.
-        relations: all known shapes.
-        last: the newest cut.
-        settings: silver's.
+        table: the table to check.
+        start: LSN up to which the table is done; None while no snapshot lets the table begin.
+        there: the result of the function `there`.
+        relations: all known table shapes of the source.
+        last: the newest cut of silver.
+        settings: silver's settings for this pipeline.
     """
     if start is None:
         return _former_name(table, relations, last)
@@ -136,7 +135,7 @@ def refused(
 
 
 def _former_name(table: SilverTable, relations: Sequence[Relation], last: Cut | None) -> TableError | None:
-    """An error where the table is in silver under another name, which it had before."""
+    """Return an error if silver has the table under a former name."""
     names = {one.table for one in relations if one.relation_id == table.relation.relation_id} - {table.table}
     known = sorted(name for name in names if last is not None and name.silver_name in last.tables)
     if not known:
@@ -156,16 +155,16 @@ def check_relation(
     start: Lsn,
     activity: Activity | None,
 ) -> None:
-    """Whether the table's changes are changes of the rows that silver has, or a snapshot replaces those.
+    """Check that the changes belong to the relation of silver's rows, or that a snapshot replaces the rows.
 
     Raises:
-        TableError: they are another relation's: dropped and recreated, or another table's name by now.
+        TableError: the rows are another relation's: the table was recreated, or took another table's name.
     """
     relation_id = table.relation.relation_id
     if stored is None or (activity is not None and activity.snapshot is not None):
         return
     if stored.relation is None:
-        # Made before that was kept: another relation's if that one is younger than the rows.
+        # Tables older than the property: the rows are another relation's if this relation is younger.
         others = {one.relation_id for one in relations if one.table == table.table} - {relation_id}
         born = min(one.from_lsn for one in relations if one.relation_id == relation_id)
         if not others or start >= born:
@@ -187,12 +186,12 @@ class Attempt:
     Attributes:
         bronze: `bronze.changes` at the version that the cycle reads.
         relations: all shapes that are known at `end`.
-        last: the newest cut of silver; None before the first.
-        end: LSN to carry the tables to.
-        only: the tables of a second attempt, those that the first one could not carry; None: all.
-        away: tables at which long work of an earlier cycle still is (`silver.run.long_work`).
-        targets: names of silver's tables that such work writes.
-        troubled: what ended a table's part and no rule knows, by table. It fills as the attempt goes on.
+        last: the newest cut of silver; None before the first cut.
+        end: LSN to which the attempt carries the tables.
+        only: tables of a second attempt, which the first attempt could not carry; None: all tables.
+        away: tables with long work of an earlier cycle (`silver.run.long_work`).
+        targets: names of silver's tables that long work writes.
+        troubled: undecided errors by table; the attempt fills the mapping.
     """
 
     bronze: DeltaTable
@@ -207,7 +206,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class WorklistEntry:
-    """A table that silver has, or begins with, and what is to be done of it; None: it is done."""
+    """A table that silver has or begins, and the table's work; None: the table is done."""
 
     table: SilverTable
     work: Work | None
@@ -215,9 +214,9 @@ class WorklistEntry:
 
 @dataclass(frozen=True, slots=True)
 class _Reading:
-    """What is read of bronze for a table, as Spark SQL, and what that holds of it after `start`, if any.
+    """A table's part of bronze as Spark SQL, and the table's changes after `start`, if any.
 
-    `described`: it holds nothing, but the table has not all comments of its source, or no change feed.
+    `described`: the part holds no change, but the table lacks comments of the source, or a change feed.
     """
 
     changes: str
@@ -227,7 +226,7 @@ class _Reading:
 
 
 class Worklist:
-    """Makes the list of one lake's tables; see `Attempt` for what it is made of."""
+    """Makes a cycle's list of one lake's tables from an `Attempt`."""
 
     def __init__(
         self,
@@ -252,7 +251,7 @@ class Worklist:
         self._troubles = troubles
 
     def entries(self, attempt: Attempt) -> list[WorklistEntry]:
-        """Each table that silver has, or begins with, and its history.
+        """Return an entry for each table that silver has or begins, and for each history.
 
         Raises:
             TransientError: a temporary failure.
@@ -270,12 +269,12 @@ class Worklist:
                 activity = reading.activity
                 check_relation(table, stored, attempt.relations, start, activity)
                 if (stored is None or stored.mark is None) and not (activity and activity.snapshot):
-                    continue  # the snapshot that lets it begin is of another relation of this name
+                    continue  # the snapshot belongs to another relation with this name
                 found += [self._entry(attempt, table, reading), *self._histories(attempt, table, reading)]
         return found
 
     def _begun(self, attempt: Attempt) -> list[tuple[SilverTable, Lsn]]:
-        """Tables that can be carried on, and the LSN up to which each is done."""
+        """Return the tables to carry, each with the LSN up to which the table is done."""
         bronze, last, end = attempt.bronze, attempt.last, attempt.end
         tables: list[tuple[SilverTable, Lsn]] = []
         catalog = silver_catalog(attempt.relations, self._settings)
@@ -289,13 +288,13 @@ class Worklist:
             snapshot = snapshot_of(bronze, table.table)
             if is_left_out(bronze, table.table):
                 self._troubles.forget(table.table)
-                continue  # dropped or renamed: no cut from now on can say that it is the source
+                continue  # dropped or renamed: no later cut can state the table
             if self._troubles.skips(table.table, snapshot, end):
                 continue
             with self._troubles.isolated(table.table, end, attempt.troubled):
                 start = self._start(attempt, table)
                 if start is not None and not is_whole(bronze, table.table, end):
-                    continue  # bronze lacks changes of it; a snapshot after the gap is on its way
+                    continue  # bronze lacks changes; the snapshot after the gap will follow
                 if why := same_name.get(table.table) or refused(
                     table,
                     start,
@@ -310,7 +309,7 @@ class Worklist:
         return tables
 
     def _entry(self, attempt: Attempt, table: SilverTable, reading: _Reading) -> WorklistEntry:
-        """The table with its work, if what is read holds anything."""
+        """Return the table with its work, if the window holds changes."""
         if reading.activity is None:
             return WorklistEntry(table, None)
         relation_id = table.relation.relation_id
@@ -333,12 +332,12 @@ class Worklist:
         )
 
     def _mark_ahead(self, table: SilverTable, start: Lsn) -> Lsn | None:
-        """The table's mark, where its last window is folded again."""
+        """Return the table's mark, where the last window is folded again."""
         stored = self._log.read(table.name)
         return stored.mark if stored is not None and stored.mark is not None and stored.mark > start else None
 
     def _histories(self, attempt: Attempt, table: SilverTable, reading: _Reading) -> list[WorklistEntry]:
-        """The history of a table, where it has one; mostly it is at the same LSN as the table."""
+        """Return the entry of a table's history, if the table has one; mostly both are at the same LSN."""
         found = []
         for history in histories([table], self._settings):
             start = self._start(attempt, history)
@@ -359,7 +358,7 @@ class Worklist:
     def _reading(
         self, table: SilverTable, stored: Stored | None, changes: str, activity: Activity | None, start: Lsn
     ) -> _Reading:
-        """What is to be done for a table with these changes, or, where it has none, without any."""
+        """Return what a table needs with the given changes, or without changes."""
         activity = activity or self._shape_alone(table, stored)
         begun = stored is not None and stored.mark is not None
         if activity is None and begun and self._descriptions.due(table, stored):
@@ -367,22 +366,23 @@ class Worklist:
         return _Reading(changes, activity, start)
 
     def _start(self, attempt: Attempt, table: SilverTable) -> Lsn | None:
-        """The LSN up to which the table is done; None while no snapshot lets it begin by the end."""
+        """Return the LSN up to which the table is done; None without a snapshot by the end."""
         stored, snapshot = self._log.read(table.name), snapshot_of(attempt.bronze, table.table)
         if stored is not None and stored.mark is not None:
             within = snapshot if snapshot is not None and snapshot <= attempt.end else None
             held = self._position.held(table, stored, attempt.last, within, attempt.relations)
             if not held.is_in_cut and (begun := self._log.lacks_rows(table.name)) is not None:
-                return begun  # the MERGE of known rows came to its end, and what would mend it did not
+                return begun  # the whole MERGE after the MERGE of known rows is missing
             return held.lsn
         self._position.begin_anew(table.name, stored, attempt.last)
         return Lsn(snapshot - 1) if snapshot is not None and snapshot <= attempt.end else None
 
     def _windows(self, attempt: Attempt, starts: Mapping[int, Lsn]) -> dict[int, tuple[str, Activity | None]]:
-        """By relation: what is read of bronze for it, and what that holds of it, if anything.
+        """Return by relation a part of bronze as Spark SQL, and the relation's changes, if any.
 
-        Mostly all tables go on from the newest cut, and what came since is little. Where some lag behind it,
-        and what came since they stopped is much, that is read for them alone. So is a large copy of a table.
+        Mostly all tables continue from the newest cut, and few changes followed. Where some tables lag behind
+        the newest cut and many changes followed, the lagging tables get a separate read. A large copy also
+        does.
         """
         last, groups = attempt.last, [starts]
         later = files_after(attempt.bronze, min(starts.values()), attempt.end)
@@ -402,7 +402,7 @@ class Worklist:
     def _activities(
         self, attempt: Attempt, starts: Mapping[int, Lsn], *, keep: bool
     ) -> tuple[str, dict[int, Activity]]:
-        """What is read of bronze, and what it holds of each relation; of those without changes, nothing."""
+        """Return a part of bronze as Spark SQL, and the changes of each relation that has changes."""
         bronze, end = attempt.bronze, attempt.end
         changes, low = whole(self._lake, bronze), min(starts.values())
         later = files_after(bronze, low, end, starts)
@@ -413,7 +413,7 @@ class Worklist:
         if keep and later.is_small:
             changes = self._source.keep(session, bronze, later, relations=starts, low=low, end=end, one=small)
             self._sessions.show_views()
-        # Statistics of files say how many rows a large copy has.
+        # File statistics already count the rows of a large copy, so the query need not.
         copied = sum(later.snapshots.values()) if len(starts) == 1 else 0
         copied = copied if copied >= LONG else 0
         found = {
@@ -423,10 +423,10 @@ class Worklist:
         return changes, {relation: activity for relation, activity in found.items() if activity.effective}
 
     def _shape_alone(self, table: SilverTable, stored: Stored | None) -> Activity | None:
-        """Return an activity without changes where nobody wrote to a table, but its shape is another one.
+        """Return an activity without changes where the source wrote nothing, but the table's shape changed.
 
-        The source's changed, a value of a column is still to be given to the rows, or a setting changed. Or
-        rows hold the padding of char(n) (`silver.schema.padding`), or deleted rows are unique by another key
+        The source or a setting changed the shape, or rows lack the value of a new column. Or rows hold the
+        padding of char(n) (`silver.schema.padding`), or deleted rows are unique by another key
         (`silver.schema.deleted_keys`).
         """
         if (

@@ -1,17 +1,17 @@
-"""One way to write a table: require the layer's lease, run the statement, check what was committed.
+"""One way to write a table: require the layer's lease, run the statement, check the commit.
 
-* **Before a statement** the lease of the layer is required (`bronze.lake.leases.still_writing`): a process
-  that stood still, or lost the store, for longer than the lease writes nothing. In a lake without leases the
-  layer's lock holds (`pipelines.runtime.locks`). A scratch lake belongs to one process anyway.
-* **The commit is expected** in the table's log: a log in a store or a catalog is read again afterwards
-  (`silver.run.table_log`), whether the statement failed, answered, or its answer was lost.
+* **Before a statement** the writer requires the lease of the layer (`bronze.lake.leases.still_writing`). A
+  process that paused, or lost the store, for longer than the lease writes nothing. In a lake without leases
+  the layer's lock protects the tables (`pipelines.runtime.locks`). A scratch lake belongs to one process.
+* **The table's log expects the commit**: a log in a store or a catalog is read again after the statement
+  (`silver.run.table_log`), after success, failure or a lost answer.
 * **The mark is part of the commit** (`silver.run.marks`). After a kill, or a lost answer, the next attempt
   finds the mark, and the window counts as done.
-* **After a statement that carries a window** `SilverLog.committed` reads the log, and `gold.builder.document`
-  that of a document. A version that went back means that somebody put the table back; a newer version without
-  the mark means that the commit was lost.
+* **After a statement with a window** `SilverLog.committed` reads the log, and `gold.builder.document` reads a
+  document's log. An older version means a rolled back table. A newer version without the mark means a
+  lost commit.
 
-No other module runs statements that write tables of silver or gold (`tests/silver/run/test_writer.py`).
+No other module writes tables of silver or gold by statements (`tests/silver/run/test_writer.py`).
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Runs the statements that write one layer's tables. Any thread may use it, with a session of its own.
+    """Runs statements that write one layer's tables. Threads share a writer, each with a separate session.
 
-    `log` has the logs of silver's tables, where the caller goes on reading them.
+    `log` is the reader of silver's logs, where the caller continues to read the logs.
     """
 
     lake: Lake
@@ -48,10 +48,10 @@ class Writer:
     log: SilverLog | None = None
 
     def check(self, name: str | None = None) -> None:
-        """Require the lease and expect a commit, as each statement does; a commit without Spark calls this.
+        """Require the lease and expect a commit, before each statement and each commit without Spark.
 
         Raises:
-            TransientError: ``lease-lost``: nothing more may be written.
+            TransientError: ``lease-lost``: the process may write nothing more.
         """
         still_writing(self.lake, self.layer)
         if self.log is not None and name is not None:
@@ -65,9 +65,9 @@ class Writer:
         plan: Mapping[str, str] | None = None,
         needed: Mapping[str, str] | None = None,
     ) -> list[Row]:
-        """Run statements on a table, each a commit from which the rest follows; return the last one's rows.
+        """Run statements on a table; return the last statement's rows. The rest can follow after each commit.
 
-        The settings `plan` only make the statements fast; without those in `needed` they must not run.
+        The settings `plan` only make the statements fast; without the settings `needed` no statement runs.
         """
         rows: list[Row] = []
         for statement in statements:
@@ -77,7 +77,7 @@ class Writer:
         return rows
 
     def merge(self, session: SparkSession, name: str, upsert: Upsert, mark: Mark, *, column: str) -> None:
-        """Run a MERGE under its mark; `column` is one of the table that holds LSNs."""
+        """Run a MERGE under its mark; `column` is an LSN column of the table."""
         how = telling(session, self.lake.uri(self.layer, name), mark)
         upsert = replace(upsert, on=(*how.conditions(f"t.{column}"), *upsert.on))
         self.run(session, name, as_merge(self.lake.sql(self.layer, name), upsert), needed=how.settings)
@@ -85,10 +85,10 @@ class Writer:
     def insert(
         self, session: SparkSession, name: str, rows: Insert, mark: Mark, *, replaces: bool = False
     ) -> None:
-        """Add rows to a table under their mark, or replace all rows of the table.
+        """Add rows to a table under a mark, or replace all rows of the table.
 
-        An ALTER under this mark would count as the window, so the mark is set for this statement alone. Where
-        the table has the mark already, Delta would skip what mends the rows: then none is set.
+        The mark is set for the INSERT alone, because an ALTER under the mark would count as the window. A
+        table with the same mark gets none: Delta would skip the rows that correct the table.
         """
         if self.lake.place.needs_session:
             self.write(session, name, rows.query(), mark, replaces=replaces)
@@ -106,7 +106,7 @@ class Writer:
         replaces: bool,
         reshapes: bool = False,
     ) -> None:
-        """Add a query's rows to a catalog's table under their mark, or replace all rows of the table.
+        """Add a query's rows to a catalog's table under a mark, or replace all rows of the table.
 
         With `reshapes` the table also gets the query's columns, in the same commit.
         """
