@@ -127,8 +127,8 @@ def documents(spark: SparkSession, folder: Path, rows: int, pairs: int) -> bool:
     few, floor = windows(work, rows, max(rows // 10_000, 1), pairs)
     part = [wall / whole for wall in few]
     passed = ratio("0.01 % of the roots beside the full build", part, at_most=_BARS["few"]) and passed
-    beside = [wall / least for wall, least in zip(few, floor, strict=True)]
-    ratio("0.01 % of the roots beside one MERGE by hand", beside)
+    merge_ratios = [wall / least for wall, least in zip(few, floor, strict=True)]
+    ratio("0.01 % of the roots beside one MERGE by hand", merge_ratios)
     return passed
 
 

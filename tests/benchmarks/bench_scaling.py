@@ -161,20 +161,20 @@ def beside_a_copy(folder: Path, rows: int) -> None:
 
     alone = [cycle(number)[0] for number in range(12)][2:]
     work.take(large, np.arange(1, rows + 1))
-    beside, started = list[float](), time.monotonic()
-    while not beside or (silver.long_work.tables and not silver.long_work.has_ended):
-        beside.append(cycle(12 + len(beside))[0])
+    loaded, started = list[float](), time.monotonic()
+    while not loaded or (silver.long_work.tables and not silver.long_work.has_ended):
+        loaded.append(cycle(12 + len(loaded))[0])
     lasted = time.monotonic() - started
     last, is_in_cut = cycle(100)
     assert is_in_cut
     silver.close()
     session.stop()
-    calm, busy = statistics.median(alone), statistics.median(beside)
+    calm, busy = statistics.median(alone), statistics.median(loaded)
     say(
         f"cycles over 5 small tables: alone {calm:.2f} s (longest {max(alone):.2f}); while {rows:,} rows are "
-        f"taken again {busy:.2f} s, {busy / calm:.2f} times, the first one {beside[0] / calm:.2f} times, the "
-        f"longest {max(beside) / calm:.2f} times ({len(beside)} cycles in {lasted:.0f} s: "
-        f"{', '.join(f'{value:.1f}' for value in beside)} s); the one that has the table {last:.2f} s"
+        f"taken again {busy:.2f} s, {busy / calm:.2f} times, the first one {loaded[0] / calm:.2f} times, the "
+        f"longest {max(loaded) / calm:.2f} times ({len(loaded)} cycles in {lasted:.0f} s: "
+        f"{', '.join(f'{value:.1f}' for value in loaded)} s); the one that has the table {last:.2f} s"
     )
 
 

@@ -250,13 +250,13 @@ def large(folder: Path, *, quick: bool) -> bool:
         bronze = _bytes(folder / str(rows) / "lake" / "bronze")
         say(f"  bronze {bronze / 2**20:,.0f} MiB, {spilled(folder / str(rows) / 'events')}")
         shutil.rmtree(folder / str(rows))
-    beside = {
+    shares = {
         "wall": costs["template"].wall / costs["logged"].wall,
         "CPU": costs["template"].cpu / costs["logged"].cpu,
     }
     growth = [walls["logged"][1] / walls["logged"][0]]
     passed = ratio("ten times the changes, wall", growth, at_most=_BARS["growth"])
-    for quantity, speed in beside.items():
+    for quantity, speed in shares.items():
         name = f"ten times the changes beside the template, {quantity}"
         passed = ratio(name, [speed], at_least=_BARS["large"]) and passed
     return passed

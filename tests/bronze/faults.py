@@ -119,8 +119,8 @@ class Disk:
         inode = file.stat().st_ino
         if file.is_file() and self._flushed.get(inode) != file.stat().st_size:
             return False
-        named = self._names.get(file.parent.stat().st_ino, {}).get(file.name) == inode
-        return named and (file.parent == self._folder or self.is_flushed(file.parent))
+        name_flushed = self._names.get(file.parent.stat().st_ino, {}).get(file.name) == inode
+        return name_flushed and (file.parent == self._folder or self.is_flushed(file.parent))
 
     def cut(self, target: Path, *, names_last: bool) -> None:
         """Write the contents that a power cut leaves to a new folder.

@@ -627,8 +627,8 @@ class History:
             self._alter("ALTER id SET NOT NULL")
 
     def _identity(self) -> None:
-        named = not self.partitioned and not self.made_again
-        kind = self.rng.choice(["FULL", "DEFAULT", *(["USING INDEX"] if named else [])])
+        uses_index = not self.partitioned and not self.made_again
+        kind = self.rng.choice(["FULL", "DEFAULT", *(["USING INDEX"] if uses_index else [])])
         index = f" {self.name}_code_key" if kind == "USING INDEX" else ""
         self._alter(f"REPLICA IDENTITY {kind}{index}")
         if self.partitioned and not ("root identity" in self.kinds and self.rng.random() < 0.5):

@@ -239,8 +239,8 @@ class History:
 def assert_every_file_is_named(lake: str) -> None:
     """Check that a current or older version names each parquet file of `bronze.changes`."""
     table = DeltaTable(f"{lake}/bronze/changes")
-    named = {Path(uri).name for uri in table.file_uris()}
+    file_names = {Path(uri).name for uri in table.file_uris()}
     joined = set(table.vacuum(0, dry_run=True, enforce_retention_duration=False))
     stored = {path.name for path in Path(lake, "bronze/changes").glob("*.parquet")}
-    assert named <= stored <= named | joined
+    assert file_names <= stored <= file_names | joined
     assert not list(Path(lake).glob("*/_*")), "a table that was given up in the making is left"

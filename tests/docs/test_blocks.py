@@ -116,12 +116,12 @@ def test_commands_are_found_in_blocks_of_every_kind() -> None:
 
 
 def test_every_code_that_is_explained_by_a_page_is_there() -> None:
-    named = {
+    explained = {
         word
         for path in pages()
         for word in re.findall(r"smelt explain-error ([a-z][a-z-]+)", path.read_text(encoding="utf-8"))
     }
-    assert named <= set(codes())
+    assert explained <= set(codes())
 
 
 def steps() -> Iterator[tuple[str, str]]:

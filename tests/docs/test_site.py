@@ -68,9 +68,9 @@ def test_links_to_follow_and_files_of_the_site_are_none(
 
 
 def test_links_between_pages_stay_and_those_that_lead_out_are_named(offline: Any) -> None:
-    within, beside = "[lost](../errors/slot-lost.md#x)", "[demo](../../conf/demo.sql)"
+    within, outside = "[lost](../errors/slot-lost.md#x)", "[demo](../../conf/demo.sql)"
     assert (
-        offline.without_outward_links("how-to/a", f"{within} {beside}") == f"{within} demo (`conf/demo.sql`)"
+        offline.without_outward_links("how-to/a", f"{within} {outside}") == f"{within} demo (`conf/demo.sql`)"
     )
     assert (
         offline.without_outward_links("a", "[licence](../LICENSE) [b](b.md)")

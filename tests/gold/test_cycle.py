@@ -300,7 +300,7 @@ def test_changed_definitions_rebuild_their_documents_alone_at_the_same_cut(small
     if "broken" not in last.tables:  # where this test runs alone
         heal(world)
     before, version = world.table("parcel_line"), world.runs()["parcel_line"].delta_version
-    written = world.table("country")
+    table = world.table("country")
     timed = BROKEN.replace("column: line", "sql: timestamp_ntz'2024-02-29 10:00:00'")
     longer = PARCEL_LINE.replace("  - order_id\n", "  - order_id\n  - sku\n")
     reworded = COUNTRY.replace("  - name\n", "  - name: {column: name, default: none}\n")
@@ -322,7 +322,7 @@ def test_changed_definitions_rebuild_their_documents_alone_at_the_same_cut(small
     rows = rows_of(world.spark, f"SELECT DISTINCT string(number) FROM {world.lake.sql('gold', 'broken')}")
     assert [tuple(row) for row in rows] == [("2024-02-29 10:00:00",)]
     assert all(row["name"] is not None for row in world.shop.all("countries"))
-    assert world.table("country") == written
+    assert world.table("country") == table
 
 
 @pytest.fixture(scope="module")

@@ -42,10 +42,10 @@ def check_ahead(spark: SparkSession, head: Head, cut: Cut, lake: Lake) -> None:
     assert head.lsn == cut.commit_lsn
     for name, view in head.views.items():
         version = cut.tables[name]
-        named = {
+        column_names = {
             field.name for field in DeltaTable(lake.uri("silver", name), version=version).schema().fields
         }
-        assert set(spark.table(view).columns) == named, name
+        assert set(spark.table(view).columns) == column_names, name
         ahead, folded_rows = (
             Counter(repr(sorted(row.items())) for row in rows)
             for rows in (rows_by_spark(spark, view), rows_at(spark, lake, name, version))

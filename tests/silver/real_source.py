@@ -89,14 +89,14 @@ class RealSource:
         ]
         sources = {table.silver_name: table for table in sorted(named_tables)}
         columns = {name: self._columns(table) for name, table in sources.items()}
-        named = set() if self.cut is None else set(self.cut.tables)
+        cut_names = set() if self.cut is None else set(self.cut.tables)
         errors = self.errors()
         different = {
             name: f"the cut does not name it ({errors.get(name, 'no error')})"
-            for name in columns.keys() - named
+            for name in columns.keys() - cut_names
         }
-        views = {name: "true" for name in columns if name in named}
-        views |= {f"{name}__history": "_valid_to_lsn IS NULL" for name in self.history if name in named}
+        views = {name: "true" for name in columns if name in cut_names}
+        views |= {f"{name}__history": "_valid_to_lsn IS NULL" for name in self.history if name in cut_names}
         for view, rows in self._silver_rows(views, columns).items():
             name = view.removesuffix("__history")
             source_rows = self._source_rows(sources[name], columns[name])

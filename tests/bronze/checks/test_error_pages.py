@@ -60,9 +60,9 @@ def test_every_page_has_a_code() -> None:
 
 def test_a_page_named_in_a_remedy_is_there() -> None:
     texts = "\n".join(module.read_text(encoding="utf-8") for module in MODULES)
-    named = re.findall(r"explain-error ([a-z]+-[a-z-]+)", texts)
-    assert len(named) > 4
-    assert sorted(set(named) - set(codes())) == []
+    pages_named = re.findall(r"explain-error ([a-z]+-[a-z-]+)", texts)
+    assert len(pages_named) > 4
+    assert sorted(set(pages_named) - set(codes())) == []
     assert re.findall(r"[\"' ](docs/errors/[a-z]+(?:-[a-z]+)*\.md)", texts) == [], (
         "not there in an installed wheel"
     )

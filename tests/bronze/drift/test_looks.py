@@ -249,6 +249,6 @@ def test_no_change_is_taken_for_another_columns(acts: list[tuple[object, ...]]) 
 def test_a_snapshot_is_taken_where_columns_are_in_doubt_alone(acts: str, snapshots: int) -> None:
     values = {"add": [TEXT], "publish": [TEXT], "retype": [VARCHAR], "read": [1000]}
     acts_ = [act.split() for act in acts.split("; ")]
-    story = play([(name, *named, *values.get(name, [])) for name, *named in acts_])
+    story = play([(name, *arguments, *values.get(name, [])) for name, *arguments in acts_])
     assert story.mistaken() == []
     assert story.snapshots == snapshots

@@ -185,9 +185,9 @@ class Played:
         for name, case in CASES.items():
             self._session.execute(f"CREATE SCHEMA {name}".encode())
             self._play(name, case.before)
-        named = ", ".join(f"{name}.t" for name, case in CASES.items() if not case.whole)
+        table_list = ", ".join(f"{name}.t" for name, case in CASES.items() if not case.whole)
         schemas = ", ".join(name for name, case in CASES.items() if case.whole)
-        publication = f"CREATE PUBLICATION smelt FOR TABLE {named}, TABLES IN SCHEMA {schemas}"
+        publication = f"CREATE PUBLICATION smelt FOR TABLE {table_list}, TABLES IN SCHEMA {schemas}"
         execute(self._source, f"{publication} WITH (publish_via_partition_root)", slot)
         read_all(self._source, lake_path)
         first = self._copies()

@@ -48,8 +48,8 @@ def part(uri: str, *ids: int) -> list[AddAction]:
 
 
 def commit(table: DeltaTable, *ids: int, marks: Mapping[str, int] | None = None) -> None:
-    named = [Transaction(name, version) for name, version in (marks or {}).items()]
-    delta.commit(table, part(table.table_uri, *ids), SCHEMA, named)
+    transactions = [Transaction(name, version) for name, version in (marks or {}).items()]
+    delta.commit(table, part(table.table_uri, *ids), SCHEMA, transactions)
 
 
 def ids_in(uri: str) -> list[int]:

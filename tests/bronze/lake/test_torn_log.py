@@ -135,18 +135,18 @@ def test_a_torn_entry_of_a_table_that_spark_writes_goes_with_the_checksums_of_it
         mark = CommitProperties(app_transactions=[Transaction(SILVER_APP, lsn)])
         write_deltalake(lake.uri("silver", "t"), rows(lsn, 2), mode="append", commit_properties=mark)
     entry = newest(str(tmp_path), "silver/t")
-    beside = [log / f"{entry.stem}.crc", log / f".{entry.stem}.crc.crc", log / f".{entry.name}.crc"]
-    for path in beside:
+    checksums = [log / f"{entry.stem}.crc", log / f".{entry.stem}.crc.crc", log / f".{entry.name}.crc"]
+    for path in checksums:
         path.write_text("of the lost version")
     entry.write_bytes(tear(entry.read_bytes()))
     with pytest.raises(TransientError) as caught:
         SilverLog(lake).read("t")  # as `smelt sql --fresh`, `verify` and gold do
     assert (caught.value.code, caught.value.where) == ("log-entry-torn", str(entry))
-    assert all(path.exists() for path in [entry, *beside])
+    assert all(path.exists() for path in [entry, *checksums])
     stored = SilverLog(lake, writes=True).read("t")
     assert stored is not None
     assert (stored.version, stored.mark) == (0, 1)
-    assert not any(path.exists() for path in [entry, *beside])
+    assert not any(path.exists() for path in [entry, *checksums])
     assert len({*log.glob("*.torn"), *log.glob(".*.torn")}) == 4
 
 

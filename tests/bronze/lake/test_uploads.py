@@ -72,11 +72,11 @@ def test_a_file_in_parts_that_is_given_up_leaves_nothing(store: ObjectStore, tab
 
 
 def test_a_put_whose_answer_was_lost_is_sent_again(store: ObjectStore, table: str) -> None:
-    writer, written = PartWriter(table, "stream", schema=SCHEMA), rows(10)
+    writer, expected = PartWriter(table, "stream", schema=SCHEMA), rows(10)
     store.set_faults(Faults(lose="stream-"))
-    writer.write(written)
+    writer.write(expected)
     (part,) = writer.finish()
-    assert read(table, part.path) == written
+    assert read(table, part.path) == expected
 
 
 @pytest.mark.parametrize("size", [1000, HELD_BYTES * 2])

@@ -366,15 +366,15 @@ def test_a_partition_that_logs_less_than_its_root_is_told_when_it_begins_to(data
             lambda one, _lsn: describe_relation(connection, one, {"public.parted": ["id"]}),
             lambda _table: True,
         )
-    partials, named = [], []
+    partials, partitions = [], []
     with psycopg.connect(database, autocommit=True) as connection:
         names: dict[int, str] = dict(connection.execute("SELECT oid, relname FROM pg_class").fetchall())
         for at in range(0, len(messages), size):
             decoded = decoder.feed(messages[at : at + size])
             partials += decoded.partial
-            named += [(names[part.oid], part.inserts) for part in decoded.partitions]
+            partitions += [(names[part.oid], part.inserts) for part in decoded.partitions]
     start = [bytes(one[25:26]) for one in messages].index(b"B")
     commits = [int.from_bytes(one[26:34]) for one in messages[start:] if bytes(one[25:26]) == b"B"]
     assert partials == [(TableName("public", "parted"), commits[4])]
     once = [("parted1", 2), ("parted2", 1), ("parted1", 1), ("parted2", 1), ("parted2", None)]
-    assert named == once
+    assert partitions == once

@@ -46,10 +46,10 @@ def assert_whole(lake_path: str) -> None:
     """Assert that bronze equals the log, and that a version names every file in bronze's folder."""
     assert plain(bronze_rows(lake_path)) == expected(LOG)
     table = DeltaTable(f"{lake_path}/bronze/changes")
-    named = {Path(uri).name for uri in table.file_uris()}
+    file_names = {Path(uri).name for uri in table.file_uris()}
     joined = set(table.vacuum(0, dry_run=True, enforce_retention_duration=False))
     stored = {path.name for path in Path(lake_path, "bronze/changes").glob("*.parquet")}
-    assert named <= stored <= named | joined
+    assert file_names <= stored <= file_names | joined
     assert {len(relation.columns) for relation in read_relations(Lake(lake_path))} == {1, 2}
     assert ControlTables(Lake(lake_path)).open_errors() == []
 
@@ -104,10 +104,10 @@ def test_what_a_commit_names_is_on_disk_before_it_and_the_commit_before_the_slot
     folder.mkdir()
     log = folder / "lake/bronze/changes/_delta_log"
     disk = Disk(folder)
-    named, confirmed = 0, []
+    named_count, confirmed = 0, []
 
     def look(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
-        nonlocal named
+        nonlocal named_count
         result = disk(door, where, effect)
         if door is Effect.COMMIT:  # the effect is over, so the entry is there; its files were flushed before
             for entry in (folder / "lake").rglob("_delta_log/*.json"):
@@ -115,7 +115,7 @@ def test_what_a_commit_names_is_on_disk_before_it_and_the_commit_before_the_slot
                     added = json.loads(line).get("add")
                     if added is not None and (entry.parent.parent / added["path"]).exists():
                         assert disk.is_flushed(entry.parent.parent / added["path"]), added["path"]
-                        named += 1
+                        named_count += 1
         return result
 
     def check(durable: Lsn) -> None:
@@ -133,7 +133,7 @@ def test_what_a_commit_names_is_on_disk_before_it_and_the_commit_before_the_slot
 
     with guarded(look):
         Process(Server(LOG, on_confirm=check), str(folder / "lake")).run(sessions=1)
-    assert named > len(LOG)
+    assert named_count > len(LOG)
     assert len(confirmed) > len(LOG)
     for table in ("bronze/relations", "control/errors", "control/storage"):
         for file in (folder / "lake" / table).rglob("*.*"):

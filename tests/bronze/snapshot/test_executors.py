@@ -125,8 +125,8 @@ def on_disk(lake_path: str) -> set[str]:
 
 
 def assert_no_stray(lake_path: str) -> None:
-    named = {uri.rpartition("/")[2] for uri in DeltaTable(f"{lake_path}/bronze/changes").file_uris()}
-    assert on_disk(lake_path) == named
+    file_names = {uri.rpartition("/")[2] for uri in DeltaTable(f"{lake_path}/bronze/changes").file_uris()}
+    assert on_disk(lake_path) == file_names
 
 
 def rows_without_times(lake_path: str) -> list[tuple[Any, ...]]:

@@ -57,14 +57,14 @@ def test_a_new_reader_removes_what_no_version_names_and_leaves_what_one_did(lake
     for lsn in range(1, 40):
         sink.write(rows(lsn, 1))
         sink.commit(at(lsn))
-    named = files(lake_path)
-    assert len(named) > len(DeltaTable(f"{lake_path}/bronze/changes").file_uris()), "some were joined"
+    file_names = files(lake_path)
+    assert len(file_names) > len(DeltaTable(f"{lake_path}/bronze/changes").file_uris()), "some were joined"
     unnamed = leave_unnamed(sink)
     Path(lake_path, "bronze/changes/of another tool.parquet").touch()
-    assert files(lake_path) == named | unnamed | {"of another tool.parquet"}
+    assert files(lake_path) == file_names | unnamed | {"of another tool.parquet"}
     second_sink = open_sink(lake_path)
     second_sink.claim()
-    assert files(lake_path) == named | {"of another tool.parquet"}
+    assert files(lake_path) == file_names | {"of another tool.parquet"}
     assert contents(lake_path) == [(lsn, 0) for lsn in range(1, 40)]
     writer = second_sink.parts("snapshot-1")
     writer.write(rows(500, 2).cast(ROWS_SCHEMA))
@@ -255,6 +255,6 @@ def test_a_copy_that_fails_or_is_stopped_leaves_no_file(database: str, lake_path
     with guarded(faults):
         read_all(source, lake_path, snapshot=small)
     assert faults.failed
-    named = {Path(uri).name for uri in DeltaTable(f"{lake_path}/bronze/changes").file_uris()}
-    assert files(lake_path) == named
+    file_names = {Path(uri).name for uri in DeltaTable(f"{lake_path}/bronze/changes").file_uris()}
+    assert files(lake_path) == file_names
     assert_bronze_equals_source(source, lake_path, "public.items")

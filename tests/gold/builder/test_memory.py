@@ -281,15 +281,15 @@ def test_a_recursion_weighs_what_its_levels_hold(spark: SparkSession) -> None:
         repeat('x', 100) AS text FROM range(40 + 1600 + 64000)
       UNION ALL SELECT 1000000 + id, IF(id = 0, 2L, NULL), IF(id = 0, 1000000L, 999999 + id), repeat('y', 10)
         FROM range(20)""").createOrReplaceTempView("of_posts")
-    named = {"public.customers": "of_customers", "public.posts": "of_posts"}
+    view_names = {"public.customers": "of_customers", "public.posts": "of_posts"}
     sizes = dict.fromkeys(catalog, (65660, 2000000))
     view = "(SELECT id AS k0 FROM of_customers)"
-    rows, kept_rows = compile_tree(tree, lambda name: named[str(name)], roots=view).shared, Kept(spark)
+    rows, kept_rows = compile_tree(tree, lambda name: view_names[str(name)], roots=view).shared, Kept(spark)
     with settings(spark, LEAN):
         for step in rows:
             kept_rows.keep(step.sql, step.name)
     for roots in (None, Roots(view, frozenset(step.name for step in rows))):
-        query = weights_query(tree, lambda name: named[str(name)], sizes, roots)
+        query = weights_query(tree, lambda name: view_names[str(name)], sizes, roots)
         with settings(spark, LEAN):
             weighed = {row["k0"]: row["bytes"] for row in rows_of(spark, query)}
         assert 65_640 * 115 < weighed[1] < 65_640 * 150, "with their names, of each level"
@@ -298,7 +298,7 @@ def test_a_recursion_weighs_what_its_levels_hold(spark: SparkSession) -> None:
     kept_rows.forget()
     (node,) = tree.nodes()
     whole = dict.fromkeys(sizes, (20_000, 10**6))
-    query = fans_query([node], lambda name: named[str(name)], whole)
+    query = fans_query([node], lambda name: view_names[str(name)], whole)
     fans = {row["node"]: row["most"] for row in rows_of(spark, query)}
     assert fans == {node.id: 40, -node.id: 40}
     assert most(tree, sizes, fans) > 65_640 * 100, "bounded by the table"

@@ -145,15 +145,15 @@ def test_two_documents_of_one_name_name_both_places(tmp_path: Path) -> None:
 
 
 def test_where_errors_are_wanted_each_document_that_is_wrong_leaves_the_others_alone(tmp_path: Path) -> None:
-    torn, named = "document: d\nfields: [", "document: Named\nroot: public.t\nfields: {}\n"
-    for name, text in {"a": COUNTRY, "b": CUSTOMER, "c": COUNTRY, "torn": torn, "named": named}.items():
+    torn, invalid = "document: d\nfields: [", "document: Named\nroot: public.t\nfields: {}\n"
+    for name, text in {"a": COUNTRY, "b": CUSTOMER, "c": COUNTRY, "torn": torn, "named": invalid}.items():
         (tmp_path / f"{name}.yml").write_text(text)
     wrong: dict[str, ConfigurationError] = {}
     loaded = load_documents(sorted(tmp_path.glob("*.yml")), wrong)
     assert [doc.name for doc in loaded] == ["customer"]
     assert wrong.keys() == {"country", "torn.yml", "Named"}
     assert "is defined twice" in str(wrong["country"])
-    for folder, text in {"x": torn, "y": named}.items():
+    for folder, text in {"x": torn, "y": invalid}.items():
         (tmp_path / folder).mkdir()
         for name in ("torn", "named"):
             (tmp_path / folder / f"{name}.yml").write_text(text)

@@ -188,8 +188,8 @@ def play(spark: SparkSession, lake: str, as_of: str = "", *, setting: str = OLD_
     dbutils = SimpleNamespace(widgets=SimpleNamespace(text=lambda *_: None, get=widgets.get))
     names: dict[str, Any] = {"spark": spark, "dbutils": dbutils}
     outputs: list[list[Any]] = []
-    for language, written in cells(DATABRICKS / "notebooks" / "read_at_a_cut.py"):
-        text = written.replace(OLD_VERSIONS, setting)
+    for language, source in cells(DATABRICKS / "notebooks" / "read_at_a_cut.py"):
+        text = source.replace(OLD_VERSIONS, setting)
         if language == "sql":
             outputs.append(spark.sql(text).collect())
         elif language == "python":
@@ -274,11 +274,11 @@ def test_events_for_auto_cdc_end_in_the_rows_of_the_source(
             stream = decoding.decoded(
                 spark.readStream.format("delta").load(f"{folder}/changes"), relations, customers
             )
-            written = str(tmp_path / "events")
+            target = str(tmp_path / "events")
             query = stream.writeStream.format("delta").trigger(availableNow=True)
             query = query.option("checkpointLocation", str(tmp_path / "point"))
-            assert query.start(written).awaitTermination(120)
-            events = spark.read.format("delta").load(written).collect()
+            assert query.start(target).awaitTermination(120)
+            events = spark.read.format("delta").load(target).collect()
             changes = spark.read.format("delta").load(f"{folder}/changes")
             large = [
                 decoding.decoded(

@@ -92,16 +92,16 @@ def test_every_file_has_only_settings_that_bundles_have() -> None:
 @pytest.mark.parametrize("target", [*PRODUCTION, "dev"])
 def test_databricks_models_accept_every_resource_of_each_target(target: str) -> None:
     resources = of(target)
-    for kind, named in resources.items():
-        for resource in named.values():
+    for kind, of_kind in resources.items():
+        for resource in of_kind.values():
             assert MODELS[kind].from_dict(resource).as_dict()
     production = {"alerts", "jobs", "schemas", "volumes"}
     assert set(resources) == production - (set() if target in PRODUCTION else {"alerts"})
-    written = bundle.as_written(BUNDLE, target)
-    for kind, named in written.items():
-        for resource in named.values():
+    definition = bundle.as_written(BUNDLE, target)
+    for kind, of_kind in definition.items():
+        for resource in of_kind.values():
             assert MODELS[kind].from_dict(resource).as_dict(), "also before variables are in their places"
-    for path, text in bundle.texts(written):
+    for path, text in bundle.texts(definition):
         value: Any = resources
         for step in path:
             value = value[step]

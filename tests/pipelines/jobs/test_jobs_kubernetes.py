@@ -176,8 +176,8 @@ def test_each_pod_meets_the_restricted_standard_over_a_read_only_root(pod: dict[
     volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
     mounts = {mount["name"]: mount for mount in container(pod)["volumeMounts"]}
     assert set(mounts) == set(volumes)
-    written = {mount["mountPath"] for mount in mounts.values() if not mount.get("readOnly")}
-    assert written == {"/var/log/smelt", "/tmp"}
+    writable = {mount["mountPath"] for mount in mounts.values() if not mount.get("readOnly")}
+    assert writable == {"/var/log/smelt", "/tmp"}
     assert {name for name in volumes if "emptyDir" in volumes[name]} == {"logs", "tmp"}
 
 

@@ -43,14 +43,14 @@ def test_a_run_is_made_beside_the_cycles_and_the_next_only_when_it_is_due(
     caplog.set_level(logging.INFO, "deltasmelt.quality")
     lake.suite("rules.yml", RULES)
     messages: list[str] = []
-    beside = QualityBeside(lake.pipeline, 3600, messages.append)
+    schedule = QualityBeside(lake.pipeline, 3600, messages.append)
     stop = threading.Event()
     turns: list[bool] = []
 
     def after_cycle(session: SparkSession) -> None:
-        beside.after_cycle(session)
-        turns.append(beside.wait(0))
-        if len(turns) > 2 and beside.wait(60):
+        schedule.after_cycle(session)
+        turns.append(schedule.wait(0))
+        if len(turns) > 2 and schedule.wait(60):
             stop.set()
 
     stages = Stages(spark, lake.pipeline, [], layers=("gold",), after_cycle=after_cycle)
@@ -99,9 +99,9 @@ def test_a_history_that_cannot_be_read_is_no_reason_to_stop(
     place = delta.location(lake.lake, "quality", "results")
     write_deltalake(place, pa.table({"odd": [1]}))
     messages: list[str] = []
-    beside = QualityBeside(lake.pipeline, 3600, messages.append)
-    beside.after_cycle(spark)
-    assert beside.wait(60)
+    schedule = QualityBeside(lake.pipeline, 3600, messages.append)
+    schedule.after_cycle(spark)
+    assert schedule.wait(60)
     assert "quality.results could not be read" in caplog.text
     # The run that was begun nevertheless cannot be kept there, which is told and ends nothing.
     (line,) = messages

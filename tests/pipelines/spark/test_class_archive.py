@@ -228,7 +228,7 @@ def test_the_session_of_the_tests_runs_over_it(spark: SparkSession) -> None:
     jvm = jvm_process()
     assert jvm is not None
     words = Path(f"/proc/{jvm.pid}/cmdline").read_bytes().decode().split("\0")
-    named = [word.partition("=")[2] for word in words if word.startswith("-XX:SharedArchiveFile=")]
+    archives = [word.partition("=")[2] for word in words if word.startswith("-XX:SharedArchiveFile=")]
     maps = Path(f"/proc/{jvm.pid}/maps").read_text()
-    assert [archive for archive in named if archive not in maps] == []
+    assert [archive for archive in archives if archive not in maps] == []
     assert spark.sql("SELECT 1").count() == 1

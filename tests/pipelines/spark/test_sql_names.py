@@ -59,5 +59,5 @@ def test_texts_and_quoted_columns_around_a_name_stay(before: str, name: str, aft
         f"SELECT {literal(before)} AS {quote(after + '.')} FROM",
         f"WHERE {quote('c', before)} = 'it''s'",
     )
-    written = f"{head} {quote(*table)} {tail}"
-    assert with_views(written, VIEWS) == f"{head} {VIEWS['silver', name]} {tail}"
+    statement = f"{head} {quote(*table)} {tail}"
+    assert with_views(statement, VIEWS) == f"{head} {VIEWS['silver', name]} {tail}"

@@ -110,13 +110,13 @@ def test_every_write_to_the_terminal_passes_the_gate() -> None:
     """A variable passes the gate a few lines earlier; `Paged` gets text that `SqlSession` made visible."""
     listed = list(writes())
     assert len(listed) > 10
-    for file, line, written in listed:
-        names = {node.id for node in ast.walk(written) if isinstance(node, ast.Name)}
+    for file, line, call in listed:
+        names = {node.id for node in ast.walk(call) if isinstance(node, ast.Name)}
         if "visible" in names or all(map(str.isupper, names)):
             continue
         source = (ROOT / file).read_text(encoding="utf-8").splitlines()
         before = "\n".join(source[max(0, line - 8) : line])
-        assert "visible(text)" in before or file.endswith("paging.py"), (file, line, ast.unparse(written))
+        assert "visible(text)" in before or file.endswith("paging.py"), (file, line, ast.unparse(call))
 
 
 def test_errors_and_lines_of_json_are_harmless(

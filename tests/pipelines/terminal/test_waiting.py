@@ -52,19 +52,19 @@ def on_a_terminal(program: str, **environment: str) -> tuple[str, str]:
     os.close(ours)
     assert process.stdout is not None
     with process.stdout as pipe:
-        written = pipe.read()
+        piped = pipe.read()
     assert process.wait() == 0
-    return output.decode(), written
+    return output.decode(), piped
 
 
 def test_a_line_moves_on_a_terminal_and_leaves_nothing_but_the_messages() -> None:
-    output, written = on_a_terminal(WAITS)
+    output, piped = on_a_terminal(WAITS)
     assert "starting Spark …" in output
     assert "0:00:00" in output
     assert output.index("a message meanwhile") < output.rindex("starting Spark …")
     assert output.endswith("done\r\n")
     assert output.count("\x1b[?25l") == output.count("\x1b[?25h"), "the cursor is shown again"
-    assert written == "a row\n"
+    assert piped == "a row\n"
 
 
 def test_a_dumb_terminal_gets_plain_lines() -> None:
@@ -105,8 +105,8 @@ def test_away_from_a_terminal_nothing_moves_and_nothing_is_coloured() -> None:
 
 def test_a_question_is_asked_only_where_a_person_is_at_the_terminal() -> None:
     asks = "from deltasmelt.pipelines.terminal.output import Output; print(Output().agreed('at db: DROP x;'))"
-    output, written = on_a_terminal(asks)  # its standard input is no terminal
-    assert (output, written) == ("", "False\n")
+    output, piped = on_a_terminal(asks)  # its standard input is no terminal
+    assert (output, piped) == ("", "False\n")
     ours, theirs = pty.openpty()
     os.write(ours, b"n\n")
     process = subprocess.run(

@@ -85,15 +85,15 @@ def ended_elsewhere(session: SparkSession, remote: str) -> None:
 def ours(remote: str) -> dict[str, Any]:
     """Observe an owned session and its sibling session after an idle time."""
     session = spark_session({})
-    beside = access_of(session).child()
+    sibling = access_of(session).child()
     time.sleep(3 * IDLE_SECONDS)
-    idle = [asked(session), asked(beside)]
-    ended_elsewhere(beside, remote)
+    idle = [asked(session), asked(sibling)]
+    ended_elsewhere(sibling, remote)
     closed: Any = access_of(session).child()
     closed.client.close()
-    tables = [said_of(lambda one=one: of_a_table(one)) for one in (beside, closed)]  # type: ignore[misc]
+    tables = [said_of(lambda one=one: of_a_table(one)) for one in (sibling, closed)]  # type: ignore[misc]
     lost = []
-    for child in (beside, closed):
+    for child in (sibling, closed):
         try:
             child.sql("SELECT 1").collect()
         except Exception as error:  # noqa: BLE001 - it is looked at
@@ -133,9 +133,9 @@ def given(file: Path, remote: str) -> dict[str, Any]:
     results: dict[str, Any] = {}
     pipeline = load_pipeline(file)
     with spark_for(pipeline, Unheard()) as session:
-        beside = access_of(session).child()
-        results["beside"] = asked(beside)
-    with other_client(beside, remote) as second:
+        sibling = access_of(session).child()
+        results["beside"] = asked(sibling)
+    with other_client(sibling, remote) as second:
         results["after"] = asked(second)
     messages: list[str] = []
     start = time.monotonic()
@@ -166,10 +166,12 @@ def given(file: Path, remote: str) -> dict[str, Any]:
 
 def in_a_catalog(file: Path) -> dict[str, Any]:
     """Observe an empty lake without a path: its error, and the number of its sessions."""
-    named = file.with_name("named.yml")
-    named.write_text(file.read_text().replace("lake: {path: ./lake}", "lake: {catalog: spark_catalog}"))
+    catalog_file = file.with_name("named.yml")
+    catalog_file.write_text(
+        file.read_text().replace("lake: {path: ./lake}", "lake: {catalog: spark_catalog}")
+    )
     before = len(connect._clones)
-    with deltasmelt.open(named) as lake:
+    with deltasmelt.open(catalog_file) as lake:
         results = {"catalog": [said_of(lake.at), len(connect._clones) - before]}
     return {**results, "catalog after": len(connect._clones) - before}
 

@@ -134,7 +134,7 @@ def test_a_pipeline_killed_within_a_commit_and_refused_for_a_while_is_equal_to_i
     }
     extra = [path for path in paths if not path.endswith("/") and objects.read(shop, path) is not None]
     assert (bool(paths), extra) == (True, []), "what a rebuild made for itself is gone"
-    assert {one.condition for one in commits} == {"*"}, "each commit is put on condition"
+    assert {request.condition for request in commits} == {"*"}, "each commit is put on condition"
 
 
 def requests_of(store: ObjectStore, table: str, pattern: str = "") -> list[Request]:

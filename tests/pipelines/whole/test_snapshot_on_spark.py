@@ -102,16 +102,16 @@ def test_a_killed_reader_a_killed_jvm_and_a_lost_session_change_nothing_and_no_s
         until(lambda: fetch(source, END_A_COPY) or command.process.poll() is not None)
         assert command.wait() == 0, command.text()
     assert_bronze_equals_source(source, lake_path, "public.t", "public.small")
-    named = {uri.rpartition("/")[2] for uri in DeltaTable(str(changes)).file_uris()}
-    assert on_disk(changes) == named
-    assert not own_changes & named
+    file_names = {uri.rpartition("/")[2] for uri in DeltaTable(str(changes)).file_uris()}
+    assert on_disk(changes) == file_names
+    assert not own_changes & file_names
     assert ControlTables(Lake(lake_path)).open_errors() == []
 
     files = [path for folder in (events, tmp_path / "logs") for path in folder.rglob("*") if path.is_file()]
-    written = {path.name: path.read_text() for path in files}
-    assert any("Task End Reason" in text for text in written.values())
-    assert any("terminating connection" in text for text in written.values())
-    assert [name for name, text in written.items() if PASSWORD in text] == []
+    texts = {path.name: path.read_text() for path in files}
+    assert any("Task End Reason" in text for text in texts.values())
+    assert any("terminating connection" in text for text in texts.values())
+    assert [name for name, text in texts.items() if PASSWORD in text] == []
 
 
 def test_a_snapshot_by_the_executors_of_a_connect_server_has_the_rows_of_the_source(
@@ -131,9 +131,9 @@ def test_a_snapshot_by_the_executors_of_a_connect_server_has_the_rows_of_the_sou
         with Command("bronze", file, "--until-caught-up", folder=tmp_path, variables=variables) as reader:
             until(lambda: fetch(source, END_A_COPY) or reader.process.poll() is not None)
             assert reader.wait() == 0, reader.text()
-        written = server.log.read_text()
-    assert "terminating connection" in written
-    assert PASSWORD not in written
+        log_text = server.log.read_text()
+    assert "terminating connection" in log_text
+    assert PASSWORD not in log_text
     changes = Path(lake_path, "bronze", "changes")
     assert own(changes)
     assert on_disk(changes) == {uri.rpartition("/")[2] for uri in DeltaTable(str(changes)).file_uris()}

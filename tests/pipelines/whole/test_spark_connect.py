@@ -141,12 +141,12 @@ def test_a_pipeline_at_a_server_gives_what_one_with_a_jvm_of_its_own_gives(
     assert "\n88,none\n" in fresh, "the new column, before silver has it"
     assert "in full" not in silver + gold
 
-    beside = tmp_path / "beside"
-    carry_beside(tmp_path, beside)
+    folder = tmp_path / "beside"
+    carry_beside(tmp_path, folder)
     for table in _TABLES:
         stored = rows(spark, tmp_path / "lake", table)
         assert stored, table
-        assert stored == rows(spark, beside / "lake", table), table
+        assert stored == rows(spark, folder / "lake", table), table
 
     verified, judged, refused = remote.in_turn(
         ("verify",), ("quality",), ("sql", "SELECT id / 0 FROM silver.orders"), codes=[0, 1, 1]

@@ -147,8 +147,8 @@ def test_what_is_kept_stays_as_it_was_while_bronze_goes_on(
         )
     writer.add(25, [update(robbed, 25, "later")])
     writer.commit(40)
-    beside = spark.newSession()
-    for session in (spark, beside, beside):
+    second_session = spark.newSession()
+    for session in (spark, second_session, second_session):
         rows = session.sql(
             f"SELECT new[0] AS id, new[1] AS note FROM {kept_changes} ORDER BY commit_lsn"
         ).collect()

@@ -281,8 +281,8 @@ TABLES = list(dict.fromkeys(story.table for story in STORIES.values()))
 
 def offset(name: str) -> int:
     """Return the offset of a story's keys; 0 if the table has no other story."""
-    beside = [name_of_story for name_of_story, story in STORIES.items() if story.table == STORIES[name].table]
-    return 100 * beside.index(name)
+    stories = [other_name for other_name, story in STORIES.items() if story.table == STORIES[name].table]
+    return 100 * stories.index(name)
 
 
 def shapes_of(table: str) -> list[Relation]:

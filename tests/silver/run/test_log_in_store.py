@@ -83,8 +83,8 @@ def test_a_cycle_asks_once_for_a_table_and_once_after_each_of_its_own_commits(sh
     shop.log.expect("orders")
     shop.write("orders", 2)
     shop.requests()
-    written = shop.log.written("orders", Lsn(2))
-    assert (written.version, written.mark, written.files) == (1, 2, 2)
+    state = shop.log.written("orders", Lsn(2))
+    assert (state.version, state.mark, state.files) == (1, 2, 2)
     assert shop.log.counts("orders", 1)["inserts"] == 0
     assert shop.log.lacks_rows("orders") is None
     assert (shop.mark("orders"), shop.log.size("orders")[0]) == (2, 2)
@@ -110,8 +110,8 @@ def test_a_table_that_was_altered_is_read_anew(shop: Shop) -> None:
     assert shop.mark("orders") == 1
     shop.log.expect("orders")
     shop.write("orders", 2, schema=SCHEMA.append(pa.field("note", pa.string())), schema_mode="merge")
-    written = shop.log.written("orders", Lsn(2))
-    assert (written.mark, [field.name for field in written.fields]) == (2, ["id", "note"])
+    state = shop.log.written("orders", Lsn(2))
+    assert (state.mark, [field.name for field in state.fields]) == (2, ["id", "note"])
     assert shop.log.share("orders", "id", "2", "2") == 0.5
 
 

@@ -36,9 +36,9 @@ ODD = [
 
 
 def table(comments: Comments | None, **names: int) -> SilverTable:
-    named = names or {"id": 1, "total": 2}
-    columns = [(name, INT if attnum == 1 else TEXT) for name, attnum in named.items()]
-    shape = relation("t", columns, ["id"], relation_id=7, attnums=list(named.values()))
+    attnums = names or {"id": 1, "total": 2}
+    columns = [(name, INT if attnum == 1 else TEXT) for name, attnum in attnums.items()]
+    shape = relation("t", columns, ["id"], relation_id=7, attnums=list(attnums.values()))
     return silver_table(replace(shape, comments=comments), KEEP)
 
 

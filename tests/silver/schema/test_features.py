@@ -29,9 +29,9 @@ def fields(table: SilverTable) -> list[DeltaColumn]:
 def asked(statements: list[str]) -> list[str]:
     """Return the features that statements enable; each feature comes before all other statements."""
     features = [next((name for name in FEATURES if name in statement), "") for statement in statements]
-    named = [name for name in features if name]
-    assert features[: len(named)] == named
-    return named
+    feature_names = [name for name in features if name]
+    assert features[: len(feature_names)] == feature_names
+    return feature_names
 
 
 @pytest.mark.parametrize(

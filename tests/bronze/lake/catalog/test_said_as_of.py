@@ -37,7 +37,7 @@ def test_marks_are_those_of_all_commits_wherever_the_property_was_written(
     """Also for a reader behind the newest version, and with an older property among the remaining commits."""
     places = st.integers(0, len(commits) - 1)
     first_of, second_of = sorted((data.draw(places), data.draw(places)))
-    written = {data.draw(st.integers(of, len(commits) - 1)): of for of in (first_of, second_of)}
+    versions = {data.draw(st.integers(of, len(commits) - 1)): of for of in (first_of, second_of)}
     expected: list[dict[str, int]] = []
     entries: list[dict[str, Any]] = []
     marks_at: list[dict[str, int]] = []
@@ -46,14 +46,16 @@ def test_marks_are_those_of_all_commits_wherever_the_property_was_written(
         expected.append({**(expected[-1] if expected else {}), **marks})
         entries.append(entry(len(entries), marks))
         marks_at.append(expected[number])
-        if number in written:
-            of = next(at for at, marks_then in enumerate(marks_at) if marks_then is expected[written[number]])
-            entries.append(entry(len(entries), expected[written[number]], as_of=of))
+        if number in versions:
+            of = next(
+                at for at, marks_then in enumerate(marks_at) if marks_then is expected[versions[number]]
+            )
+            entries.append(entry(len(entries), expected[versions[number]], as_of=of))
             marks_at.append(expected[number])
             properties.append(
                 {
                     commit_marks.MARKS_PROPERTY: json.dumps(
-                        {**expected[written[number]], commit_marks.AS_OF: of}
+                        {**expected[versions[number]], commit_marks.AS_OF: of}
                     )
                 }
             )
