@@ -1,9 +1,9 @@
-"""What of `deltalake` is a value: its errors, and the actions of a commit.
+"""Value classes of `deltalake`: its errors, and the actions of a commit.
 
-A process whose lake is a catalog needs no `deltalake` (`bronze.lake.catalog`), and it need not be installed
-there. What opens tables with it loads it when it does so. Values of it are everywhere, so they are named here
-once; where it is absent, its place is taken by what has the same fields (`bronze.lake.stand_ins`). No
-module but this one asks which it is.
+A process whose lake is a catalog needs no `deltalake` (`bronze.lake.catalog`), and `deltalake` may be absent
+from such an installation. Code that opens tables through `deltalake` loads `deltalake` at the moment of use.
+The value classes appear everywhere, so this module exports them once. If `deltalake` is absent,
+`bronze.lake.stand_ins` provides classes with equal fields. All further modules are alike in both cases.
 """
 
 from __future__ import annotations

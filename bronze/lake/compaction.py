@@ -1,37 +1,34 @@
-"""Small files joined to larger ones, by the process that writes the table.
+"""Compaction and cleaning: a table with two commits a second stays fast to open for days.
 
-A commit every half second would leave 170,000 files a day: readers would pay for each, and the writer's own
-handle, which holds their names, would grow without end. So the writer looks now and then whether one size
-class has many files, and joins them. Classes grow by a factor: a row is rewritten a few times at most, and
-each class keeps about as many files as it had.
+A commit every half second would leave 170,000 files and log entries a day. Every reader would pay for each
+file, and the writer's own handle, which holds all names, would grow without bound.
 
-Why it is safe: the rewrite is one Delta commit that removes the old names and adds the new ones with
-``dataChange = false``, which append-only tables allow. Older versions still name the old files, which stay
-until vacuum. A crash in the middle leaves a file that no version names.
+**Compaction.** From time to time the table's writer checks whether one size class has many files, and joins
+these files (`compact`). Class bounds grow by a factor of 8: a row is rewritten a few times at most, and each
+class keeps about as many files as before.
 
-delta-rs (1.6.6) does not notice at the commit that another compaction removed the very files which this one
-rewrites; its own ``optimize.compact`` doubles their rows then. It does notice, in `create_write_transaction`,
-an application id that was written since the handle's version. So each compaction of ours carries one, and of
-two at once only one comes about. Against other tools the files are looked up again right before the commit; a
-pause of milliseconds remains, so no other tool should compact these tables while their writer runs.
+* The rewrite is one Delta commit. The commit removes the old names and adds the new names with ``dataChange =
+  false``, as append-only tables permit. Older versions still name the old files, which stay until vacuum. A
+  crash in the middle leaves a file that no version names.
+* delta-rs (1.6.6) does not notice at the commit that a concurrent compaction removed the very files that this
+  compaction rewrites; its own ``optimize.compact`` then duplicates their rows. delta-rs does notice, in
+  `create_write_transaction`, an application id that was written since the handle's version. Every compaction
+  of this project therefore sets a mark, and only one of two concurrent compactions succeeds.
+* Against foreign tools the writer checks directly before the commit that the old files still exist. A gap of
+  milliseconds remains, so no foreign tool should compact these tables while their writer runs.
 
-What keeps a table that is committed to twice a second fast to open after days.
+**Cleaning.** `tidy` removes log entries before the newest checkpoint, because the checkpoint repeats their
+content, and joined files, because only older versions name them. After `KEPT` no process needs either: a
+process that reads bronze finishes reading one version, and no cut names an older version.
 
-Each commit leaves a log entry, 170,000 a day, and each compaction (`bronze.lake.compaction`) leaves the small
-files that it joined. Entries before the newest checkpoint say nothing that the checkpoint does not, and the
-joined files are named by older versions alone. After `KEPT` neither is needed: a process that reads bronze
-reads one version to its end, and no cut names an older one. So they are removed.
-
-Why it is safe:
-
-* Rows are never removed, whoever has read them: a joined file's rows stand in the file that replaced it.
-* Only files that the log says were removed are deleted (Delta calls that a *lite* vacuum). No version names
-  those of a transaction that is still open or of a snapshot under way yet, so they stay, however old they
-  are.
-* Entries are removed only before a checkpoint, which holds the marks (`bronze.store.contract`) too. A crash
-  in the middle leaves some for the next time.
-* VACUUM commits two entries without rows. They are on disk when `tidy` returns, as any other commit: a torn
-  entry that the next commit follows could not be set aside (`bronze.lake.torn_log`).
+* `tidy` never removes rows, whether or not any process has read the rows: the replacing file contains the
+  rows of each joined file.
+* `tidy` deletes only files that the log records as removed (a *lite* vacuum in Delta's terms). No version yet
+  names the files of an open transaction or a running snapshot, so these files stay at any age.
+* `tidy` removes entries only before a checkpoint, which also contains the marks (`bronze.store.contract`). A
+  crash in the middle leaves some entries for the next call.
+* VACUUM commits two entries without rows. Both are on disk when `tidy` returns, like every commit: a torn
+  entry followed by a later commit could not be set aside (`bronze.lake.torn_log`).
 """
 
 from __future__ import annotations
@@ -60,23 +57,23 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 KEPT: Final = "interval 1 day"
-"""How long entries and joined files are kept at least."""
+"""Minimum age of removed log entries and joined files."""
 RETENTION: Final = {"delta.logRetentionDuration": KEPT, "delta.deletedFileRetentionDuration": KEPT}
-"""Properties of a table that `tidy` goes by; Delta's own are 30 days and a week."""
+"""Table properties that `tidy` obeys; Delta's defaults are 30 days and a week."""
 
 
 def tidy(table: DeltaTable, *, retention_hours: int | None = None) -> None:
-    """Remove log entries and joined files that are past their time.
+    """Remove log entries and joined files past their retention.
 
     Args:
-        table: its handle is at the newest version before the call; afterwards the log may have newer ones.
-        retention_hours: for joined files, instead of the table's own.
+        table: handle at the newest version before the call; afterwards the log may have newer versions.
+        retention_hours: retention of joined files, instead of the table's property.
 
     Raises:
         DeltaError, OSError: the lake cannot be written.
     """
     if is_named(table.table_uri):
-        return  # the catalog's own affair, or `smelt maintain`'s
+        return  # the catalog cleans its tables, or `smelt maintain` does
 
     def clean() -> None:
         table.cleanup_metadata()
@@ -95,16 +92,16 @@ def tidy(table: DeltaTable, *, retention_hours: int | None = None) -> None:
 
 COMPACTION_APP: Final = "deltasmelt.compaction"
 COMPACT_ABOVE: Final = 200
-"""Files of one small table above which its writer joins them."""
+"""Number of files above which the writer of a small table joins them."""
 _CLASSES: Final = (1024 * 1024, 8 * 1024 * 1024, 64 * 1024 * 1024)
-"""Upper bounds of the size classes, in bytes of file; larger files are left alone."""
+"""Upper bounds of the size classes, in bytes of file; larger files stay unchanged."""
 _MOST_BYTES: Final = 128 * 1024 * 1024
 _ROW_GROUP_BYTES: Final = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class SmallFile:
-    """A file that should be joined with others."""
+    """A file to join with further files."""
 
     path: str
     size: int
@@ -120,19 +117,20 @@ def compact(
     repeating: Sequence[str] = (),
     owner: Transaction | None = None,
 ) -> bool:
-    """Join the files of one size class, if it has many; whether that was done.
+    """Join the files of one size class with many files; return whether a commit was made.
 
     Args:
-        table: its handle is brought to the newest version.
-        schema: of its rows.
-        many: files of one class that are worth joining.
-        prefix: of the names of files that may be joined, and of the new ones.
-        measured: columns whose least and greatest values go into the statistics; the first orders the files.
+        table: open handle, which the function refreshes to the newest version.
+        schema: Arrow schema of the table's rows.
+        many: minimum number of files in a class that is worth joining.
+        prefix: name prefix of the files to join, and of the new files.
+        measured: columns whose minimum and maximum go into the statistics; the first column orders the files.
         repeating: columns that get a dictionary.
-        owner: a mark that must stand as it is; who sets another one removes files that no version names.
+        owner: a mark that must be unchanged; a process that sets another value removes files that no version
+            names.
     """
     version = delta.refresh(table)
-    if is_named(table.table_uri):  # OPTIMIZE joins them there
+    if is_named(table.table_uri):  # OPTIMIZE joins a catalog's files
         return False
     chosen = small_files(table, many=many, prefix=prefix, order=measured[0] if measured else None)
     if not chosen:
@@ -162,14 +160,14 @@ def rewrite(
     as_of: int,
     before: Mapping[str, pa.Table],
 ) -> bool:
-    """Write files again with other rows, in one commit; whether that was done, or must be tried again.
+    """Replace the rows of files in one commit; return False if the caller must retry.
 
     Args:
-        table: its handle is brought to the newest version.
-        changed: by file, the rows that it is to have instead: the same, some of them changed; or fewer.
-        schema: of the rows.
-        as_of: the version in which the files were read.
-        before: by file, at least its rows as they were read.
+        table: open handle, which the function refreshes to the newest version.
+        changed: new rows by file: the old rows with some values changed, or fewer rows.
+        schema: Arrow schema of the rows.
+        as_of: version at which the caller read the files.
+        before: by file, at least the file's rows as the caller read them.
     """
     if isinstance(table, CatalogTable):
         return _rewrite_named(table, changed, before)
@@ -188,7 +186,7 @@ def rewrite(
 def _rewrite_named(
     table: CatalogTable, changed: Mapping[str, pa.Table], before: Mapping[str, pa.Table]
 ) -> bool:
-    """A catalog's table has no files of ours: its rows are changed in place (`bronze.lake.catalog.amend`)."""
+    """Change the rows of a catalog's table in place (`bronze.lake.catalog.amend`)."""
     try:
         for path, rows in changed.items():
             amend(table.table_uri, before[path], rows)
@@ -217,17 +215,17 @@ def _replace(
     as_of: int,
     owner: Transaction | None = None,
 ) -> bool:
-    """Commit files in place of others, durably; whether that was done.
+    """Replace files in one durable commit; return whether the commit was made.
 
-    It is not done where one that is to go has gone, or where another rewrite came about meanwhile, or another
+    No commit is made if a file to remove is already absent, after another rewrite, or after a change of
     owner.
 
     Args:
-        table: its handle is at the newest version afterwards.
-        actions: what goes, what comes.
-        schema: of the rows.
-        as_of: the version whose rows the new files hold.
-        owner: see `compact`.
+        table: open handle, at the newest version afterwards.
+        actions: files to remove and files to add.
+        schema: Arrow schema of the rows.
+        as_of: version whose rows the new files contain.
+        owner: a mark that must be unchanged, as in `compact`.
     """
     before = delta.refresh(table)
     going = {action.path for action in actions if isinstance(action, RemoveAction)}
@@ -241,7 +239,7 @@ def _replace(
     try:
         delta.commit(table, actions, schema, marks)
     except CommitFailedError:
-        # A store whose answer was lost is asked again, and then refuses: the entry is there, and it is ours.
+        # After a lost answer the client retries, and the store rejects: the entry exists and is our own.
         delta.refresh(table)
         coming = {action.path for action in actions if isinstance(action, AddAction)}
         if not coming or not coming <= set(delta.paths_of(table)):
@@ -251,9 +249,9 @@ def _replace(
 
 
 def small_files(table: DeltaTable, *, many: int, prefix: str, order: str | None) -> list[SmallFile]:
-    """The files of the first size class that has many, up to a sum that one pass should rewrite.
+    """Return files of the first size class with many files, up to a total size for one pass.
 
-    Empty if none has.
+    The list is empty if no class has many files.
     """
     actions = _actions(table)
     if order is not None and f"min.{order}" in actions.column_names:
@@ -286,7 +284,7 @@ def _actions(table: DeltaTable) -> pa.Table:
 
 
 def _row_groups(table: DeltaTable, files: Sequence[SmallFile], schema: pa.Schema) -> Iterator[pa.Table]:
-    """The rows of files in order, small row groups joined to larger ones."""
+    """Yield the rows of files in order, with small row groups joined to larger row groups."""
     waiting: list[pa.Table] = []
     size = 0
     for small in files:
@@ -303,7 +301,7 @@ def _row_groups(table: DeltaTable, files: Sequence[SmallFile], schema: pa.Schema
 
 
 def _opened(uri: str, file: SmallFile) -> pa.NativeFile:
-    """The whole at once where it is no more than a writer holds."""
+    """Open a file; read a file within a writer's buffer size by one request."""
     if file.size <= HELD_BYTES:
         return open_whole(uri, file.path)
     return file_system(uri).open_input_file(file.path)
@@ -314,9 +312,9 @@ def _read(parquet: pq.ParquetFile, group: int, where: str) -> pa.Table:
 
 
 def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows in a schema; what an earlier release did not write, also inside of structs, is NULL.
+    """Return rows in a schema; fields that an earlier release did not write, also within structs, are NULL.
 
-    Columns that are missing are added as a whole. Rows go through Python only where a struct differs inside.
+    Missing columns are added as a whole. Rows are converted through Python only if a struct differs inside.
     """
     for field in schema:
         if field.name not in rows.column_names:

@@ -1,15 +1,18 @@
-"""Delta tables through `deltalake`: made on first use by any process, appended to with retries.
+"""Delta tables through `deltalake`: created on first use by any process, appended to with retries.
 
-Appends never conflict with each other in Delta. What can collide is the log entry's number, or an update of
-another process that came between. Then the commit is tried again on the newer version. A table that two
-processes create at the same moment is made by one of them; the other one sees "already there" (or a lost race
-for version 0) and opens it. Both are safe to repeat: nothing is visible before the log entry exists.
+**Concurrency.** Appends never conflict in Delta. Only the number of the log entry can collide, or a
+concurrent update of another process can conflict. The commit is then retried on the newer version. If two
+processes create a table at the same moment, one process creates the table; the second process gets "already
+exists" (or loses the race for version 0) and opens the table. Both operations may be repeated safely: nothing
+is visible before the log entry exists.
 
-Every commit of bronze goes this way: files on disk, then `commit`, then `settle`, after which it may be acted
-on (`bronze.lake.durability`). In an object store we put the usual entry ourselves, for the sake of requests
-(`bronze.lake.entries`). Where a call fails, whether the commit came about is not known: files that it names
-are not removed then, and the caller looks at the table before it does anything again. Only a refusal
-(`CommitFailedError`) says that it did not.
+**Order.** Every commit of bronze has three steps: files on disk, `commit`, `settle`. Only after `settle` may
+a process act on the commit (`bronze.lake.durability`). In an object store this project writes the usual entry
+directly, to save requests (`bronze.lake.entries`).
+
+**Failed calls.** After a failed call, whether the commit succeeded is unknown. The caller keeps the files
+that the commit names, and reads the table before any retry. Only a rejection (`CommitFailedError`) proves
+that the commit did not happen.
 """
 
 from __future__ import annotations
@@ -48,17 +51,17 @@ if TYPE_CHECKING:
 CHECKPOINT_INTERVAL: Final = 50
 """Versions of a table between two checkpoints."""
 _LOG_OF_NAMED: Final = "interval 30 days"
-"""How long a catalog's table keeps its log, in which marks stand: they are said again long before."""
+"""Log retention of a catalog's table; the log holds the marks, which are restated long before."""
 CHECKPOINT_INTERVAL_IN_STORES: Final = 10
-"""The same in an object store, where who opens a table asks for each entry since the checkpoint."""
+"""Versions between two checkpoints in a store: opening a table requests each entry since then."""
 retry_conflict = tried_again(CommitFailedError, attempts=10, first=0.02, longest=1.0)
-"""Run again when another writer took the version that we wanted."""
+"""Retries a function after another writer took the wanted version."""
 
 
 def nothing_besides() -> PostCommitHookProperties:
-    """For every commit: checkpoints are made apart (`settle`), old entries removed apart.
+    """Return hooks that do nothing after a commit.
 
-    The latter is `bronze.lake.compaction`'s.
+    `settle` makes checkpoints, and `bronze.lake.compaction` removes old entries.
     """
     from deltalake import PostCommitHookProperties  # noqa: PLC0415 - a lake in a catalog needs none
 
@@ -66,12 +69,12 @@ def nothing_besides() -> PostCommitHookProperties:
 
 
 def location(lake: Lake, layer: Layer, name: str) -> Location:
-    """Where a table is found by whoever opens it (`open_table`)."""
+    """Return the location of a table for `open_table`."""
     return lake.uri(layer, name)
 
 
 def open_table(uri: str) -> DeltaTable | None:
-    """The table at its newest version, or None where there is none."""
+    """Return the table at its newest version; None if the table is absent."""
     try:
         return open_existing(uri)
     except TableNotFoundError:
@@ -79,16 +82,16 @@ def open_table(uri: str) -> DeltaTable | None:
 
 
 def open_existing(uri: str) -> DeltaTable:
-    """Return the table at its newest version, of bronze or control without a torn entry at the log's end.
+    """Return the table at its newest version; for bronze and control without a torn last entry.
 
-    Delta takes an empty entry, and one that breaks off after a line, for whole. A handle that had read the
-    entry would never read what the writer commits in its place.
+    Delta accepts an empty entry, and an entry that ends after a complete line. A handle that had read such an
+    entry would never read the later commit of equal number.
 
     Raises:
-        TableNotFoundError: there is none.
-        DefiniteError: ``log-entry-torn``: an entry is torn that others follow.
-        DeltaError, OSError: it cannot be read.
-        TransientError: ``log-entry-torn``: the table is silver's or gold's, whose writer sets the entry
+        TableNotFoundError: the table is absent.
+        DefiniteError: ``log-entry-torn``: later entries follow a torn entry.
+        DeltaError, OSError: the table cannot be read.
+        TransientError: ``log-entry-torn``: the table belongs to silver or gold, whose writer sets the entry
             aside.
     """
     folder = local_folder(uri)
@@ -101,17 +104,17 @@ def open_existing(uri: str) -> DeltaTable:
         raise
     except DeltaError as error:
         if not set_torn_aside(uri, writes=writes):
-            error.add_note(f"the table {uri} cannot be opened")  # what is said names no file
+            error.add_note(f"the table {uri} cannot be opened")  # deltalake's message names no file
             raise
     return open_at(uri, None)
 
 
 def open_at(uri: str, version: int | None) -> DeltaTable:
-    """The table at one version, or at the newest.
+    """Return the table at a version, or at the newest version.
 
     Raises:
-        TableNotFoundError: there is none.
-        DeltaError, OSError: it cannot be read, or the version is gone.
+        TableNotFoundError: the table is absent.
+        DeltaError, OSError: the table cannot be read, or the version is missing.
     """
 
     def opened() -> DeltaTable:
@@ -127,7 +130,7 @@ def _handles() -> type[DeltaTable]:
     from deltalake import DeltaTable  # noqa: PLC0415 - a lake in a catalog needs none
 
     class Handle(DeltaTable):
-        """A handle that knows its table by the location it was opened at, with that location's place."""
+        """A handle that keeps the location at which it was opened, with the location's place."""
 
         def __init__(self, uri: str, version: int | None, storage_options: dict[str, str] | None) -> None:
             super().__init__(uri, version, storage_options=storage_options)
@@ -135,7 +138,7 @@ def _handles() -> type[DeltaTable]:
 
         @property
         def table_uri(self) -> str:
-            """The location; `deltalake` would write it anew, as plain text."""
+            """Location of the table; `deltalake` would rebuild the location as plain text."""
             return self._location
 
     return Handle
@@ -144,12 +147,12 @@ def _handles() -> type[DeltaTable]:
 def open_or_create(
     uri: str, schema: pa.Schema, *, description: str, properties: Mapping[str, str] | None = None
 ) -> DeltaTable:
-    """The table, to be written; made first if it is not there; safe against another process doing the same.
+    """Return the table for writing; create an absent table, safely against a concurrent process.
 
-    What its log says is on disk when this returns, whichever process wrote it.
+    All log entries are on disk when this returns, whichever process wrote them.
 
     Raises:
-        DefiniteError: ``catalog-name-taken``: a catalog has a table of that name that is none of ours.
+        DefiniteError: ``catalog-name-taken``: the catalog has a foreign table of the same name.
     """
     set_torn_aside(uri)
     table = open_table(uri)
@@ -163,7 +166,7 @@ def open_or_create(
 
 
 def _create(uri: str, schema: pa.Schema, description: str, properties: dict[str, str | None]) -> None:
-    """Make a table, unless another process does at the same moment."""
+    """Create a table, unless another process creates the table at the same moment."""
     if is_named(uri):
         said = {
             **{name: value for name, value in properties.items() if value is not None},
@@ -182,7 +185,7 @@ def _create(uri: str, schema: pa.Schema, description: str, properties: dict[str,
             mode="error",
             description=description,
             configuration=properties,
-            raise_if_key_not_exists=False,  # properties of our own are not in Delta's list
+            raise_if_key_not_exists=False,  # Delta does not know this project's properties
             storage_options=options_of(where),
         )
 
@@ -193,12 +196,12 @@ def _create(uri: str, schema: pa.Schema, description: str, properties: dict[str,
     try:
         perform(Effect.CREATE_TABLE, uri, lambda: create(uri))
     except DeltaError:
-        if open_table(uri) is None:  # not a lost race
+        if open_table(uri) is None:  # no other process made the table
             raise
 
 
 def make_room(uri: str) -> None:
-    """Make what a table that Spark creates needs first: in a catalog its schema.
+    """Create the prerequisites of a table that Spark creates: in a catalog the schema.
 
     Raises:
         OSError: the catalog refuses.
@@ -208,14 +211,15 @@ def make_room(uri: str) -> None:
 
 
 def refresh(table: DeltaTable, *, after: int = -1) -> int:
-    """Bring a handle to the newest version, which is returned.
+    """Refresh a handle to the newest version and return this version.
 
     Args:
-        table: open.
-        after: a commit of ours came about after this version, so a newer one is there.
+        table: open handle of any kind of table.
+        after: version after which the caller committed, so a newer version must exist.
 
     Raises:
-        OSError: the store does not show it. What is not seen cannot be flushed, and must not be built upon.
+        OSError: the store does not show the newer version. The caller cannot flush an invisible commit, and
+            must not build upon such a commit.
     """
     perform(Effect.REFRESH, table.table_uri, table.update_incremental)
     version: int = table.version()
@@ -230,11 +234,11 @@ def commit(
     schema: pa.Schema,
     marks: Sequence[Transaction] = (),
 ) -> None:
-    """Write one commit; the handle stays at the version before it, and nothing is flushed yet (`settle`).
+    """Write one commit; the handle stays at the previous version, and `settle` must still flush the commit.
 
     Raises:
-        CommitFailedError: it was refused, for instance because one of the marks' ids was written since the
-            handle's version.
+        CommitFailedError: the commit was rejected, for instance because one of the marks' ids was written
+            since the handle's version.
     """
     said = {ACTIONS_KEY: str(len(actions) + len(marks))}
 
@@ -262,15 +266,15 @@ def commit(
 
 
 def put_after(table: DeltaTable, actions: Sequence[AddAction], version: int, *, looks: bool) -> bool:
-    """Add files to a table in a store by the entry after a version; False where nothing was put.
+    """Write the log entry after a version in a store, with new files; return False if nothing was written.
 
-    Another entry has its number, or the one before is no longer there.
+    Nothing is written if the entry's number is taken, or if the preceding entry no longer exists.
 
     Args:
-        table: its handle may be behind, and stays where it is.
-        actions: the files.
-        version: the newest that was put or seen.
-        looks: whether to ask if its entry is still there; not where it was put a moment ago.
+        table: open handle; may be behind, and stays at its version.
+        actions: files that the entry adds.
+        version: newest version that the caller wrote or saw.
+        looks: whether to check that the preceding entry exists; False if the caller wrote it a moment ago.
     """
     from deltasmelt.bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
 
@@ -283,19 +287,16 @@ def put_after(table: DeltaTable, actions: Sequence[AddAction], version: int, *, 
 
 
 def settle(table: DeltaTable, before: int) -> None:
-    """After a commit: the handle at the newest version, what was committed since `before` on disk.
-
-    Then a checkpoint, if one is due.
-    """
+    """Refresh the handle after a commit, flush all entries since `before`, and make a checkpoint if due."""
     version = refresh(table, after=before)
     durability.flush_commits(table.table_uri, before, version)
     checkpoint_if_due(table, before)
 
 
 def checkpoint_if_due(table: DeltaTable, before: int) -> None:
-    """Make a checkpoint where the handle's version and an earlier one lie in different intervals.
+    """Make a checkpoint if the handle's version and an earlier version lie in different intervals.
 
-    Of a catalog's table Spark makes them.
+    Spark makes the checkpoints of a catalog's table.
     """
     if is_named(table.table_uri):
         return
@@ -305,41 +306,39 @@ def checkpoint_if_due(table: DeltaTable, before: int) -> None:
 
 
 def state_marks(table: DeltaTable) -> None:
-    """Have a catalog's table say its marks where its newest commits are all that is looked back over.
+    """Restate the marks of a catalog's table if the newest commits do not contain all marks.
 
-    Other tables have checkpoints for it. A history does not last for ever, and who opens a table looks back
-    over few commits at first. So this is due after few, whoever made them, and after a day; it is a commit
-    without rows.
+    Further tables have checkpoints for this purpose. A catalog's history is limited, and opening a table
+    first reads only a few commits. Restating is therefore due after a few commits of any writer, and after a
+    day. Restating is a commit without rows.
     """
     if isinstance(table, CatalogTable) and table.is_unstated():
-        with suppress(CommitFailedError):  # after the next commit it is due again
+        with suppress(CommitFailedError):  # due again after the next commit
             perform(Effect.COMMIT, table.table_uri, table.create_checkpoint)
         refresh(table)
 
 
 def checkpoint_interval(uri: str) -> int:
-    """Versions of a table at this location between two checkpoints."""
+    """Return the number of versions between two checkpoints of a table at this location."""
     in_store = local_folder(uri) is None and not is_named(uri)
     return CHECKPOINT_INTERVAL_IN_STORES if in_store else CHECKPOINT_INTERVAL
 
 
 def paths_of(table: DeltaTable) -> list[str]:
-    """The files of the handle's version, relative to the table."""
+    """Return the paths of the files of the handle's version, relative to the table."""
     return [str(path) for path in pa.table(table.get_add_actions())["path"].to_pylist()]
 
 
 def read_file(table: DeltaTable, path: str, columns: list[str] | None = None) -> pa.Table:
-    """All rows of a file of a table that `deltalake` alone writes: every row of it counts.
+    """Return all rows of a file of a table without deletion vectors: only `deltalake` writes the table.
 
-    All columns, or some.
-
-    Arrow's datasets would do as well, but the reader needs them for nothing else, and loading them costs
-    30 MiB.
+    Without `columns` the function returns all columns.
     """
 
     def read() -> pa.Table:
         if is_named(table.table_uri):
             return cast("CatalogTable", table).rows(columns)
+        # Arrow's datasets would do too, but loading them costs 30 MiB, and the reader has no further use.
         with open_whole(table.table_uri, path) as file, pq.ParquetFile(file) as parquet:
             return parquet.read(columns)
 
@@ -349,13 +348,13 @@ def read_file(table: DeltaTable, path: str, columns: list[str] | None = None) ->
 def batches(
     table: DeltaTable, columns: list[str], *, after: tuple[str, int] | None = None, ending: str | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Some columns of all rows of the handle's version, batch by batch; of a catalog's table read at once.
+    """Yield some columns of all rows of the handle's version in batches; read a catalog's table at once.
 
     Args:
-        table: open.
-        columns: wanted.
-        after: a column, and a value that rows lie above; files are passed over by their statistics.
-        ending: a column that is true.
+        table: open handle of any kind of table.
+        columns: names of the columns to read.
+        after: a column, and a lower bound of its values; statistics let Arrow skip files below the bound.
+        ending: boolean column; the function yields only rows with true.
     """
     column, value = after or ("", 0)
     if isinstance(table, CatalogTable):
@@ -373,17 +372,18 @@ def batches(
 def sorted_by(
     rows: pa.Table, column: str, order: Literal["ascending", "descending"] = "ascending"
 ) -> pa.Table:
-    """Rows by a column; `Table.sort_by` would load Arrow's query engine for it, 30 MiB."""
+    """Return rows sorted by a column; `Table.sort_by` would load Arrow's query engine, which costs 30 MiB."""
     return rows.take(pc.sort_indices(rows, sort_keys=[(column, order)]))
 
 
 def append(table: DeltaTable, rows: pa.Table, *, widen: bool = False) -> None:
-    """Append rows in one commit, durably, as of the newest version; the handle is at the version after it.
+    """Append rows durably to the newest version in one commit; the handle is then at the new version.
 
     Args:
-        table: open.
-        rows: to append.
-        widen: the rows may have fields that the table, made by an earlier release, lacks; it gets them.
+        table: open handle of any kind of table.
+        rows: rows to append, in the table's schema.
+        widen: whether the rows may have fields that a table of an earlier release lacks; the table gets the
+            fields.
     """
     if widen:
         refresh(table)
@@ -395,23 +395,23 @@ def append(table: DeltaTable, rows: pa.Table, *, widen: bool = False) -> None:
 
 
 def append_files(table: DeltaTable, parts: Sequence[AddAction]) -> None:
-    """The same of files that are there."""
+    """Append existing files durably to the newest version in one commit."""
     try:
         before = _append(table, parts)
-    except CommitFailedError:  # refused for good
+    except CommitFailedError:  # rejected for good: no commit will name the files
         delete_files(table.table_uri, [part.path for part in parts])
         raise
     settle(table, before)
 
 
 def overwrite(uri: str, rows: pa.Table) -> None:
-    """Make a table hold these rows and no others, in one commit; made where it is not there.
+    """Replace all rows of a table in one commit; create an absent table.
 
-    A catalog's table is made first, by a statement of its own: a kill in between leaves it without rows.
+    A separate statement creates a catalog's table first: a kill in between leaves a table without rows.
 
     Raises:
-        CommitFailedError: another writer was first.
-        DefiniteError: as `open_or_create`.
+        CommitFailedError: another writer was faster.
+        DefiniteError: ``catalog-name-taken``, as in `open_or_create`.
     """
     if is_named(uri):
         named.create(uri, rows.schema, "", {MADE_PROPERTY: "true"})
@@ -429,7 +429,7 @@ def overwrite(uri: str, rows: pa.Table) -> None:
 
 
 def widen(table: DeltaTable, schema: pa.Schema) -> None:
-    """Give a table that an earlier release made the fields of a schema that the table lacks."""
+    """Add the fields of a schema that a table of an earlier release lacks."""
     known = {field.name for field in pa.schema(table.schema())}
     if not known.issuperset(schema.names):
         _widen(table, schema)

@@ -1,26 +1,29 @@
-"""Commits to a table of ours that somebody else made, and that changed its rows.
+"""Foreign commits: a foreign writer changed rows of the pipeline's tables.
 
-A table's mark states up to which LSN the table holds the source. Others can change the rows and leave the
-mark: RESTORE brings older rows back under the newest mark, and DELETE, UPDATE, MERGE or an INSERT by hand set
-none. What is built on such rows is wrong without a sign. So the log between the version that a cut names and
-the newest one is read, and must hold nothing but commits of this pipeline and commits that change no row.
+A table's mark states up to which LSN the table reflects the source. Another writer can change the rows
+without changing the mark: RESTORE brings back older rows under the newest mark, and a manual DELETE, UPDATE,
+MERGE or INSERT sets no mark. Any table derived from such rows is wrong without an error. Silver and gold
+therefore read the log between the version that a cut names and the newest version. The log may contain only
+commits of this pipeline and commits that change no row.
 
-**Which commits are ours.** One that sets a mark of ours (``txn``), one whose ``userMetadata`` begins with
-`SIGNATURE`, which every session of silver and gold sets, and one of `deltalake` that counts its actions
-(`bronze.lake.torn_log`). Somebody who signs so on purpose is not found out.
+**Commits of this pipeline.** A commit belongs to the pipeline if the commit sets a mark of the pipeline
+(``txn``), if its ``userMetadata`` begins with `SIGNATURE` (set by every session of silver and gold), or if
+`deltalake` wrote the commit with a count of its actions (`bronze.lake.torn_log`). A deliberate forgery of the
+signature is not detected.
 
-**Which commits change no row.** Those whose files all come and go with ``dataChange = false`` or that name
-none: OPTIMIZE, REORG, VACUUM START and END, CLUSTER BY, properties, comments, new columns, constraints.
-Columns that are dropped take values along, without a file. A caller that knows the columns which are
-needed may leave the others out (`Commit.drops_columns`).
+**Commits that change no row.** All files of such a commit have ``dataChange = false``, or the commit names no
+file: OPTIMIZE, REORG, VACUUM START and END, CLUSTER BY, properties, comments, new columns, constraints.
+Dropped columns remove values without changing a file. A caller with a list of needed columns may ignore drops
+of unneeded columns (`Commit.drops_columns`).
 
-**What makes older commits irrelevant.** A commit of ours that replaces every row: whatever came before it is
-gone. So a snapshot that replaces a table, and a rebuild, heal the table.
+**Older commits.** A commit of this pipeline that replaces every row makes all earlier commits irrelevant. A
+replacing snapshot, and a rebuild, therefore heal the table.
 
-**Where commits are read.** `deltalake` finds no entry where the folder's path holds a character that a URL
-does not, as ``#``. It refuses a log whose statistics it does not know: a shallow clone has ``-1`` as a size.
-A local log is then read file by file: entries are `_delta_log/<version>.json`, and `commitInfo` is a line of
-each. Of a catalog's table Spark's history alone shows the commits.
+**Source of the commits.** `deltalake` finds no entry if the folder's path contains a character that a URL
+does not allow, such as ``#``. `deltalake` also rejects a log with unknown statistics: a shallow clone has
+size ``-1``. For these cases this module reads a local log file by file: entries are
+`_delta_log/<version>.json`, each with a `commitInfo` line. Commits of a catalog's table are visible only in
+Spark's history.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#commit-provenance-information.
 """
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
     from deltalake import DeltaTable
 
 SIGNATURE: Final = "deltasmelt"
-"""The ``userMetadata`` of every commit of ours that states nothing else there; others begin with the same."""
+"""Beginning of the pipeline's ``userMetadata``; the whole text of a commit without further metadata."""
 
 _CHANGES_ROWS: Final = b'"dataChange":true'
 _DROPS: Final = "DROP COLUMNS"
@@ -56,14 +59,14 @@ _REPLACES: Final = frozenset(("CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABL
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """What an entry of a log states of who made it, and of what it did.
+    """Author and effect of a commit, from its log entry.
 
     Attributes:
-        operation: in Delta's words; empty where the entry names none.
-        ours: whether this pipeline made it.
-        changes_rows: whether the rows, or values in them, are others after it.
-        replaces_all: whether no row of the version before it is left.
-        condition: of the rows that it changed, as the entry states it; empty where it changed every row.
+        operation: Delta's name of the operation; empty if the entry has no name.
+        ours: whether this pipeline made the commit.
+        changes_rows: whether the commit changed rows, or values within rows.
+        replaces_all: whether the commit left no row of the previous version.
+        condition: condition of the changed rows in the entry; empty if every row changed.
     """
 
     operation: str
@@ -74,13 +77,13 @@ class Commit:
 
     @property
     def drops_columns(self) -> bool:
-        """Whether columns are gone after it, or fields inside of them, and nothing else."""
+        """Whether the commit only drops columns, or fields within columns."""
         return self.operation == _DROPS
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignCommit:
-    """A version that somebody else wrote, with the operation in Delta's words."""
+    """A version that another writer made, with Delta's name of the operation."""
 
     version: int
     operation: str
@@ -90,15 +93,15 @@ class ForeignCommit:
 
 
 def commit_of(entry: bytes) -> Commit:
-    """Return what an entry of a log states of itself.
+    """Return author and effect of a log entry.
 
     Raises:
-        ValueError: a line of it is no JSON.
+        ValueError: a line of the entry is not JSON.
     """
     info: dict[str, Any] = {}
     ours = False
     for line in entry.splitlines():
-        if b'"txn"' not in line and b'"commitInfo"' not in line:  # most lines are of files
+        if b'"txn"' not in line and b'"commitInfo"' not in line:  # most lines describe files
             continue
         action = json.loads(line)
         info = action.get("commitInfo") or info
@@ -107,9 +110,9 @@ def commit_of(entry: bytes) -> Commit:
 
 
 def added_by_others(entry: bytes) -> set[str]:
-    """Return the paths of the files that an entry adds; none where a session of this release signed it.
+    """Return the paths of the files that an entry adds; none if a session of this release signed the entry.
 
-    A mark is no proof here: earlier releases set marks, too, and wrote other types into files.
+    A mark is no proof here: earlier releases also set marks, and wrote different types into files.
     """
     actions = [json.loads(line) for line in entry.splitlines() if b'"add"' in line or b'"commitInfo"' in line]
     if any(_is_signed(action.get("commitInfo") or {}) for action in actions):
@@ -137,25 +140,25 @@ def _commit(info: dict[str, Any], *, ours: bool, changes_rows: bool) -> Commit:
 
 
 def restored(info: dict[str, Any] | None) -> Commit:
-    """Return what a catalog's history states of a commit: that it is a RESTORE, or nothing to object to.
+    """Return a commit from a catalog's history: a RESTORE counts as foreign, every further operation as ours.
 
-    A history shows neither marks nor which commit changed rows, and where a server guards settings no session
-    signs. This pipeline restores no catalog's table.
+    The history shows neither marks nor which commit changed rows. On a server that restricts settings, no
+    session signs its commits. This pipeline never runs RESTORE on a catalog's table.
 
     Args:
-        info: of the commit; None where the history has it not.
+        info: the commit's history row; None if the history lacks the commit.
     """
     commit = _commit(info or {}, ours=True, changes_rows=info is not None)
     return replace(commit, ours=commit.operation != "RESTORE")
 
 
 def first_foreign(versions: Iterable[int], commit_at: Callable[[int], Commit | None]) -> ForeignCommit | None:
-    """Return the oldest commit by others that changed rows which are still there; None where none did.
+    """Return the oldest foreign commit whose row changes are still in effect; None if there is none.
 
     Args:
-        versions: those to look at, newest first.
-        commit_at: gives the commit of a version; None where the log no longer has its entry. A log is cut
-            oldest first, so no older version is asked for then.
+        versions: versions to check, newest first.
+        commit_at: returns the commit of a version; None if the log no longer has the entry. Logs are cut
+            oldest first, so the function then stops.
     """
     found = None
     for version in versions:
@@ -170,10 +173,10 @@ def first_foreign(versions: Iterable[int], commit_at: Callable[[int], Commit | N
 
 
 def history(table: DeltaTable, limit: int) -> list[dict[str, Any]]:
-    """What the newest commits say, newest first; each with its ``version``, as far as the log still has it.
+    """Return the newest commits that the log still has, newest first, each with its ``version``.
 
     Args:
-        table: as of some version.
+        table: open handle at any version.
         limit: number of commits; at least 1.
     """
     folder = local_folder(table.table_uri)
@@ -190,7 +193,7 @@ def _from_files(table: DeltaTable, folder: Path, limit: int) -> Iterator[dict[st
     for version in range(newest, max(newest - limit, -1), -1):
         try:
             lines = entry_path(folder / "_delta_log", version).read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:  # past its retention
+        except FileNotFoundError:  # removed after the log's retention
             return
         for line in lines:
             said = json.loads(line).get("commitInfo")
@@ -200,12 +203,12 @@ def _from_files(table: DeltaTable, folder: Path, limit: int) -> Iterator[dict[st
 
 
 def commits_of(uri: str, opened: Callable[[], DeltaTable], limit: int) -> Callable[[int], Commit | None]:
-    """Return what gives the commit of a version; None of a version that the log no longer has.
+    """Return a function that returns the commit of a version; None for a version that the log no longer has.
 
     Args:
         uri: location of the table.
-        opened: gives the table at its newest version; asked where no log can be read.
-        limit: commits back to which versions are asked for.
+        opened: returns the table at its newest version; called only for a catalog's table.
+        limit: number of newest commits that the caller may request.
     """
     if is_named(uri):
         told = {one["version"]: one for one in history(opened(), limit)}
@@ -219,7 +222,7 @@ def commits_of(uri: str, opened: Callable[[], DeltaTable], limit: int) -> Callab
 
 
 def entry_of(uri: str, version: int) -> bytes | None:
-    """Return the entry of a version of a table at a location; None where the log no longer has it.
+    """Return the log entry of a version; None if the log no longer has the entry.
 
     Raises:
         OSError: the log cannot be read.

@@ -1,6 +1,7 @@
-"""What a lease's object says, and the times that follow from it (`bronze.lake.leases`).
+"""Content of a lease object, the times that follow from it, and the interface of conditional writes.
 
-What several processes may write, each on condition: `objects` of a store, rows of a catalog's table.
+Each lease (`bronze.lake.leases`) is stored in an object of a store or in a row of a catalog's table. Several
+processes may write it, each conditionally.
 
 https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html.
 """
@@ -20,12 +21,12 @@ from deltasmelt.bronze.config.timing import LEASE_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An object or row as it was read, or put.
+    """An object or row, as read or written.
 
     Attributes:
-        body: its bytes.
-        tag: names this very content; a put may ask that it is still there.
-        version: the same for Google Cloud Storage, which compares generations instead.
+        body: bytes of the content.
+        tag: identifies exactly this content; a write may require that the tag is unchanged.
+        version: tag for Google Cloud Storage, which compares generations instead.
     """
 
     body: bytes
@@ -34,53 +35,53 @@ class Found:
 
 
 class CompareAndSwap(Protocol):
-    """Where such things are kept: `bronze.lake.objects`, or `bronze.lake.catalog.lease_rows`."""
+    """Storage with conditional writes: `bronze.lake.objects` or `bronze.lake.catalog.lease_rows`."""
 
     def read(self, root: str, name: str, /) -> Found | None:
-        """What is there under a name."""
+        """Return the content under a name."""
 
     def put(self, root: str, name: str, body: bytes, /, *, over: Found | None) -> Found | None:
-        """Put it where `over` still is there, or nothing; None where another writer was first."""
+        """Write if `over` is still the content; return None if another writer was faster."""
 
 
 _LOOKS: Final = 1.0
 HOLDER: Final = uuid.uuid4().hex
-"""Names this process among all of all machines; after a fork it still names one holder."""
+"""Identifies this process among all processes of all machines; a forked child has the same value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """The times of a lease, in seconds; all follow from how long it holds.
+    """Times of a lease in seconds; all follow from the lease's duration.
 
     Attributes:
-        seconds: how long it holds after it was put; the object says it, so that watchers wait as long.
+        seconds: validity after a write; the object states the duration, so watchers wait equally long.
     """
 
     seconds: float = LEASE_SECONDS
 
     @property
     def renewed_after(self) -> float:
-        """Between two puts of a holder."""
+        """Time between two writes of a holder."""
         return self.seconds / 4
 
     @property
     def margin(self) -> float:
-        """So long before its end the holder no longer begins a commit."""
+        """Time before the end of the lease during which the holder starts no commit."""
         return self.seconds / 4
 
     @property
     def grace(self) -> float:
-        """So much longer than it holds a watcher sees nothing happen before it takes over."""
+        """Additional time for which a watcher must see no change before a takeover."""
         return self.seconds / 4
 
     @property
     def looks(self) -> float:
-        """Between two looks of a watcher."""
+        """Time between two polls of a watcher."""
         return min(_LOOKS, self.seconds / 20)
 
 
 def body_of(command: str, pace: Pace, *, free: bool = False) -> bytes:
-    """What an object says; two never say the same, so that their tags differ."""
+    """Return the content of a lease object; no two bodies are equal, so their tags differ."""
     said = {
         "holder": None if free else HOLDER,
         "command": command,
@@ -94,7 +95,7 @@ def body_of(command: str, pace: Pace, *, free: bool = False) -> bytes:
 
 
 def said(found: Found) -> dict[str, Any]:
-    """What is said; nothing where it is not ours."""
+    """Return the fields of a lease object; empty if the object has a foreign format."""
     try:
         fields = json.loads(found.body)
     except ValueError:
@@ -103,12 +104,12 @@ def said(found: Found) -> dict[str, Any]:
 
 
 def is_free(found: Found | None) -> bool:
-    """Whether it was given back."""
+    """Check whether the holder gave the lease back."""
     return found is not None and said(found).get("holder", "") is None
 
 
 def held_by(found: Found | None) -> str:
-    """Who holds it, in words."""
+    """Return a description of the holder for messages."""
     fields = {} if found is None else said(found)
     if not {"command", "pid", "host", "put"} <= fields.keys():
         return "by a process that says nothing of itself"
@@ -116,7 +117,7 @@ def held_by(found: Found | None) -> str:
 
 
 def patience_of(found: Found) -> float:
-    """How long nothing must have happened before the lease of another one may be taken, in seconds."""
+    """Return how many seconds the object must be unchanged before another process may take the lease."""
     seconds = said(found).get("seconds")
     theirs = Pace(float(seconds) if isinstance(seconds, int | float) else LEASE_SECONDS)
     return theirs.seconds + theirs.grace

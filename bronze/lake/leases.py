@@ -1,33 +1,33 @@
-"""Leases: who may write a layer of a lake in an object store, kept in the store itself.
+"""Leases: in a store or catalog, at most one process at a time may write a layer of a lake.
 
-A local lake is locked by the kernel, which notices the end of a process at once. A store notices nothing. So
-a lease is an object that its holder puts again and again, each time on the condition that nobody else did
-(`bronze.lake.objects`). Of a lake in a catalog it is a row of a table (`bronze.lake.catalog.lease_rows`).
-Whoever wants it watches. An object that was not put anew for as long as it says, by the watcher's own clock,
-belongs to nobody any more. Clocks of two machines are never compared.
+The kernel locks a local lake and notices the end of a process at once. A store notices nothing. A lease is
+therefore an object that its holder rewrites again and again, each time on the condition that no second
+process wrote the object (`bronze.lake.objects`). In a catalog the lease is a row of a table
+(`bronze.lake.catalog.lease_rows`). A process that wants the lease watches the object. If the object stays
+unchanged for the duration that it states, by the watcher's own clock, the watcher may take the lease. No
+process ever compares the clocks of two machines.
 
-**Why it is needed.** Delta's commits are safe where the store refuses to put an object that is there.
-`deltalake` asks S3 for that; Delta in Spark does not. Its log store for S3 (delta-storage 4.4.0) has a lock
-inside one JVM, so two drivers overwrite each other's commits without a word (delta-io/delta#3596, #4813).
-Our own log store does ask (`pipelines.spark.hadoop`), but a session that something else started may have
-another one. And two drivers that only fail in turns are no good either.
+**Need.** Delta's commits are safe if the store rejects writing an existing object. `deltalake` requests this
+check from S3; Delta in Spark does not. Spark's log store for S3 (delta-storage 4.4.0) has a lock within one
+JVM, so two drivers overwrite each other's commits without an error (delta-io/delta#3596, #4813). The
+project's own log store requests the check (`pipelines.spark.hadoop`), but a session that another program
+started may have a different log store. Two drivers that only fail in turns would be useless too. On ABFS and
+GCS, and in a catalog, Delta's own commits are safe; there the lease only decides which process writes.
 
-**Why the holder is sure.** Its right ends `Pace.seconds` after it began the last put that succeeded. That is
-before anybody who saw that put may take over, for a watcher counts from after it looked, and then waits
-`Pace.grace` longer. `check` is asked before each commit. It needs no request, and refuses from `Pace.margin`
-before the right ends. A put whose answer was lost renews nothing; the next one is refused by the store, and
-then a look tells whether the object is our own.
+**Invariant.** The holder's right ends `Pace.seconds` after the start of the last successful write. No watcher
+that saw this write takes over earlier: a watcher counts from after its own read, and then waits `Pace.grace`
+longer. The holder calls `check` before each commit. `check` needs no request, and fails from `Pace.margin`
+before the right ends. A write whose answer was lost renews nothing. The store rejects the next write, and a
+read then shows whether this process wrote the object.
 
-**What it cannot do.** It is asked for before a statement, whose commit comes at its end. A statement that
-lasts longer than margin and grace together may so commit after another process has taken over. Our log store
-then orders the two, and Delta finds the conflict. With another log store, silver and gold find out that what
-they committed is not there (``lake-commit-lost``).
+**Limit.** `check` runs before a statement, and the statement commits at its end. A statement that lasts
+longer than margin and grace together may commit after another process has taken over. The project's log store
+then orders the two commits, and Delta finds the conflict. With a different log store, silver and gold detect
+that their commit is missing (``lake-commit-lost``).
 
-On ABFS and GCS Delta's own commits are safe, and a catalog's tables are. There the lease tells who writes.
-
-A row is put by a statement of Spark. It waits while a large MERGE keeps all cores busy, so in a catalog a
-lease holds for longer (`bronze.config.timing`). A holder that could not renew in time fails, before it begins
-another commit, and goes on once it could, if nobody took over.
+**Catalogs.** A Spark statement writes the row. The statement waits while a large MERGE occupies all cores, so
+leases last longer in a catalog (`bronze.config.timing`). A holder whose renewal is late fails before its next
+commit. After a successful renewal the holder continues, unless another process has taken over.
 """
 
 from __future__ import annotations
@@ -58,22 +58,22 @@ FOLDER: Final = "_leases"
 COMMIT_LOST: Final = "lake-commit-lost"
 PUT_BACK: Final = "table-put-back"
 _GIVING_SECONDS: Final = 15.0
-"""For the statement that gives a lease back."""
+"""Time limit for the statement that gives a lease back."""
 _FUTILE: Final = 10
-"""Puts in a row that were refused though nothing had changed."""
+"""Maximum number of successive rejected writes over an unchanged object."""
 
 _LOGGER = logging.getLogger("deltasmelt.run")
 
 
 @dataclass
 class Lease:
-    """A lease that this process holds, from when it was taken until it is given back.
+    """A lease of this process, from taking the lease until giving it back.
 
-    All methods may be called from any thread.
+    Any thread may call all methods.
 
     Attributes:
-        over: tag of the object that it was put over when it was taken; None where that is not known.
-        given: tag of the object by which it was given back.
+        over: tag of the object that taking the lease replaced; None if unknown.
+        given: tag of the object that gave the lease back.
     """
 
     root: str
@@ -89,10 +89,10 @@ class Lease:
     _ended: threading.Event = field(default_factory=threading.Event)
 
     def check(self) -> None:
-        """Whether we are still who may write, for long enough to begin a commit.
+        """Check that this process may write for long enough to begin a commit.
 
         Raises:
-            TransientError: ``lease-lost``; it may be had again.
+            TransientError: ``lease-lost``; a retry may get the lease again.
         """
         if self.lost is None and _now() < self.until - self.pace.margin:
             return
@@ -105,7 +105,7 @@ class Lease:
         )
 
     def renew(self) -> None:
-        """Put it anew; failures are left to the next time, and to `check`."""
+        """Rewrite the lease object; leave failures to the next renewal and to `check`."""
         with self._one:
             if self.lost is not None or self._ended.is_set():
                 return
@@ -121,9 +121,9 @@ class Lease:
             self.put, self.until = put, began + self.pace.seconds
 
     def follows(self, earlier: Lease | None) -> bool:
-        """Whether nobody held the lease between an earlier time and this one.
+        """Check whether no process held the lease between an earlier lease and this lease.
 
-        What was given back then is the very object that was there when it was taken now.
+        This holds if taking this lease replaced exactly the object that gave the earlier lease back.
         """
         return earlier is not None and earlier.given is not None and earlier.given == self.over
 
@@ -134,7 +134,7 @@ class Lease:
         )
 
     def _ours(self) -> Found | None:
-        """What is there, where it is our own: the answer to an earlier put was lost. Else the lease is."""
+        """Return the object if this process wrote it; else record the lease as lost."""
         found = cells_of(self.root).read(self.root, self.name_of)
         if found is not None and said(found).get("holder") == HOLDER:
             return found
@@ -143,11 +143,11 @@ class Lease:
         return None
 
     def give_back(self) -> None:
-        """The next one need not wait.
+        """Give the lease back, so that the next process need not wait.
 
-        In a catalog another thread does it, and is not waited for very long. This one may have been
-        interrupted while it waits for Spark, and would read that statement's answer as its own. And tasks of
-        other statements may keep all cores.
+        In a catalog a separate thread writes the row, with a time limit. The calling thread may have been
+        interrupted while waiting for Spark, and would read the interrupted statement's answer as its own.
+        Tasks of other statements may also occupy all cores.
         """
         self._ended.set()
         if not is_named(self.root):
@@ -169,50 +169,50 @@ class Lease:
                 if given is None and (ours := self._ours()) is not None:
                     given = cells_of(self.root).put(self.root, self.name_of, free, over=ours)
                 self.given = None if given is None else given.tag
-            except Exception as error:  # noqa: BLE001 - of whatever kind: what was done under it is done
+            except Exception as error:  # noqa: BLE001 - of any kind: the work under the lease is done
                 _LOGGER.warning("the lease of %s could not be given back: %s", self.name, words_of(error))
 
     @property
     def name_of(self) -> str:
-        """Of its object."""
+        """Name of the lease's object."""
         return object_of(self.name)
 
     def keep(self) -> None:
-        """Renew it from time to time until it is given back; runs on a thread of its own."""
+        """Renew the lease periodically until the lease is given back; runs on its own thread."""
         while not self._ended.wait(self.pace.renewed_after):
             try:
                 self.renew()
-            except Exception:  # of whatever kind: the next time may be better, and `check` tells if none is
+            except Exception:  # of any kind: the next renewal may succeed; else `check` fails
                 _LOGGER.exception("the lease of %s could not be renewed", self.name)
 
 
 _held: dict[tuple[str, str], Lease] = {}
 _turns: dict[tuple[str, str], threading.Lock] = {}
 _first_seen: dict[tuple[str, str], tuple[str | None, float]] = {}
-"""Of each object the tag at the last look, and when it was first seen, by the clock of this process."""
+"""By object: tag at the last poll, and when this process first saw the tag."""
 _lock: Final = threading.Lock()
 
 
 def cells_of(root: str) -> CompareAndSwap:
-    """Where the leases of a lake at a location are kept."""
+    """Return the storage of a lake's leases."""
     return lease_rows if is_named(root) else objects
 
 
 def object_of(name: str) -> str:
-    """The name of a lease's object, below the lake."""
+    """Return the name of a lease's object below the lake."""
     return f"{FOLDER}/{name}.json"
 
 
 def writing_of(layer: str) -> str:
-    """The name of the lease of who writes a layer's tables."""
+    """Return the name of the lease for writing a layer's tables."""
     return f"{layer}.writing"
 
 
 def still_writing(lake: Lake, layer: str) -> None:
-    """Before each commit: whether this process, if it took the lease of the layer's tables, still has it.
+    """Check before each commit that the process still has the layer's lease, if the process took a lease.
 
     Raises:
-        TransientError: ``lease-lost``.
+        TransientError: ``lease-lost``: the lease has ended or is about to end.
     """
     lease = held(lake, layer)
     if lease is not None:
@@ -220,17 +220,17 @@ def still_writing(lake: Lake, layer: str) -> None:
 
 
 def held(lake: Lake, layer: str) -> Lease | None:
-    """The lease of the layer's tables, where this process holds it; None also where there are no leases."""
+    """Return this process's lease of the layer's tables; None without a lease, as in a local lake."""
     return _held.get((lake.root, writing_of(layer)))
 
 
 def commit_lost(table: str, where: str, again: str) -> SmeltError:
-    """Return the error of a table to which Spark committed, but whose log lacks that commit.
+    """Return the error for a table whose log lacks a commit that Spark reported as done.
 
     Args:
-        table: ``silver.orders``.
-        where: the lake or table.
-        again: what is done again thereafter.
+        table: name such as ``silver.orders``.
+        where: the lake or table, for the message.
+        again: work that the pipeline repeats.
     """
     return SmeltError(
         f"what was committed to {table} is not in its log: another process that holds no lease wrote the "
@@ -242,12 +242,12 @@ def commit_lost(table: str, where: str, again: str) -> SmeltError:
 
 
 def put_back(table: str, where: str, version: int) -> SmeltError:
-    """Return the error of a table of which a version is gone that its writer knows.
+    """Return the error for a table that lacks a version its writer knows: the table was rolled back.
 
     Args:
-        table: ``silver.orders``.
-        where: the lake.
-        version: that is gone.
+        table: name such as ``silver.orders``.
+        where: the lake, for the message.
+        version: version that the table now lacks.
     """
     return SmeltError(
         f"version {version} of {table} is gone: somebody put the table back, or removed it",
@@ -258,10 +258,10 @@ def put_back(table: str, where: str, version: int) -> SmeltError:
 
 
 def still_holding(lake: Lake, stages: Iterable[str]) -> None:
-    """Whether nobody has taken over a stage that this process runs.
+    """Check that each stage of this process still belongs to the process.
 
     Raises:
-        DefiniteError: ``lease-lost``.
+        DefiniteError: ``lease-lost``: another process holds the stage now.
     """
     for stage in stages:
         lease = _held.get((lake.root, stage))
@@ -284,18 +284,18 @@ def leased(
     wait: bool,
     say: Callable[[str], None] = _LOGGER.info,
 ) -> Iterator[Lease]:
-    """Hold a lease while the block runs.
+    """Hold a lease during the block.
 
     Args:
         root: location of the lake.
-        name: of what is leased: a stage, or a layer's writing.
-        command: what holds it, for others.
-        wait: for a holder that is alive; else it is an error.
-        say: is told that a holder which may be gone is waited for.
+        name: subject of the lease: a stage, or the writing of a layer.
+        command: holder's command, shown to other processes.
+        wait: whether to wait for a living holder; otherwise a living holder is an error.
+        say: reports that this process waits for a holder that may have ended.
 
     Raises:
-        DefiniteError: ``already-running``.
-        TransientError: ``lake-unreachable``: the store cannot be reached, or refuses.
+        DefiniteError: ``already-running``: the holder is alive.
+        TransientError: ``lake-unreachable``: the store is unreachable or refuses.
     """
     with _turn(root, name) if wait else nullcontext():
         lease = _taken(root, name, command=command, wait=wait, pace=Pace(place_of(root).lease), say=say)
@@ -311,7 +311,7 @@ def leased(
 
 
 def _turn(root: str, name: str) -> threading.Lock:
-    """Threads of one process take turns without asking the store."""
+    """Return the lock by which threads of this process take turns without a request to the store."""
     with _lock:
         return _turns.setdefault((root, name), threading.Lock())
 
@@ -319,9 +319,9 @@ def _turn(root: str, name: str) -> threading.Lock:
 def _taken(
     root: str, name: str, *, command: str, wait: bool, pace: Pace, say: Callable[[str], None]
 ) -> Lease:
-    """Look until it is free, or was not renewed for long enough.
+    """Poll until the lease is free or has expired, then take the lease.
 
-    A put that is refused, or fails, may have come about all the same: the next look knows its body.
+    A rejected or failed write may have succeeded all the same: the next poll recognises its body.
     """
     tried: dict[bytes, float] = {}
     before: Found | None = None
@@ -358,7 +358,7 @@ def _taken(
                     remedy="check the bucket or catalog, credentials and network; a store must know "
                     "conditional puts",
                 ) from error
-            free = True  # not known: nobody is waited for
+            free = True  # unknown: this process waits for no holder
         if not told and not free and not wait:
             told = True
             say(f"{name} is held {held_by(found)}: waiting to see whether it is alive")
@@ -366,17 +366,17 @@ def _taken(
 
 
 def watch(root: str, names: Iterable[str]) -> None:
-    """Look at leases that will be taken one after the other: what is not renewed is waited for once.
+    """Poll several leases before taking the first, so that the waits for expired leases overlap.
 
     Raises:
-        OSError, BaseError: the store cannot be reached, or refuses.
+        OSError, BaseError: the store is unreachable or refuses.
     """
     for name in names:
         _look(root, name)
 
 
 def _look(root: str, name: str) -> Found | None:
-    """What is there; since when this process has seen it is noted."""
+    """Return the lease object, and record since when this process has seen the object unchanged."""
     found = cells_of(root).read(root, object_of(name))
     tag, now = None if found is None else found.tag, time.monotonic()
     before = _first_seen.get((root, name))
@@ -386,12 +386,12 @@ def _look(root: str, name: str) -> Found | None:
 
 
 def _since(root: str, name: str) -> float:
-    """Seconds since the object that is there was first seen by this process."""
+    """Return the seconds since this process first saw the current object."""
     return time.monotonic() - _first_seen[root, name][1]
 
 
 def _now() -> float:
-    """Seconds of a clock that goes on while the machine sleeps, as the holder's right runs out meanwhile."""
+    """Return the seconds of a clock that counts a machine's sleep: leases expire meanwhile."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 

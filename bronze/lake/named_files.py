@@ -1,10 +1,13 @@
-"""Files that were written aside, committed as rows of a catalog's table; they go once the commit is there.
+"""Commit of staged files as rows of a catalog's table; the files are removed after the commit.
 
-A transaction of any size is one commit, and this process never holds all its rows: what a file takes on disk
-tells nothing of that, for equal texts are there once. Rows that fit are sent as they are. Of more, where
-Spark's tasks run on this machine, they read the files themselves. Elsewhere the rows are sent, piece by
-piece, into a table beside (`bronze.lake.scratch`), and the commit reads that one. A kill leaves the table
-beside, which a later commit of that kind drops after a day. It leaves nothing in the table.
+A transaction of any size becomes one commit, and this process never holds all rows in memory. A file's size
+on disk does not reveal the size in memory, because the file stores equal texts once. There are three ways:
+
+* Rows that fit into memory are sent to Spark directly.
+* For more rows, Spark's tasks read the files themselves if the tasks run on this machine.
+* Otherwise this process sends the rows piece by piece into a temporary table (`bronze.lake.scratch`), and the
+  commit reads this table. After a kill the temporary table remains, and a later commit of this kind drops the
+  table after a day. A kill leaves nothing in the target table.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
 
 PURPOSE: Final = "landing"
 _PIECE_BYTES: Final = 64 * 1024 * 1024
-"""Of rows in memory that are sent at once; they may be spread over many files, or part of one."""
+"""Size in memory of the rows that are sent at once, whether from many files or from part of a file."""
 
 
 def append_written(
@@ -40,11 +43,11 @@ def append_written(
     schema: pa.Schema,
     marks: Sequence[Transaction],
 ) -> None:
-    """Add the rows of files in one commit, with marks.
+    """Append the rows of files in one commit, with marks.
 
     Raises:
         CommitFailedError: one of the marks' ids was written since the handle's version.
-        OSError: Spark cannot write; whether the commit came about is then not known.
+        OSError: Spark cannot write; whether the commit succeeded is then unknown.
     """
     uri, paths = table.table_uri, [action.path for action in actions]
     said = {mark.app_id: mark.version for mark in marks}
@@ -59,7 +62,7 @@ def append_written(
 
 
 def _held(uri: str, paths: Sequence[str], schema: pa.Schema) -> pa.Table | None:
-    """All rows of the files, where they fit into memory; None where they do not."""
+    """Return all rows of the files if they fit into memory, else None."""
     held, size = [commits.plain(schema.empty_table())], 0
     for rows in _row_groups(uri, paths):
         held.append(rows)
@@ -83,12 +86,12 @@ def _append_in_pieces(
             commits.extend(beside, piece)
         commits.append_rows_of(table, beside, marks)
     finally:
-        with suppress(OSError):  # it stays for a day, as after a kill
+        with suppress(OSError):  # the table stays for a day, as after a kill
             remove(lake.scratch_for(purpose))
 
 
 def _pieces(uri: str, paths: Sequence[str]) -> Iterator[pa.Table]:
-    """All rows of the files, some of them at a time."""
+    """Yield all rows of the files in pieces of bounded size."""
     held: list[pa.Table] = []
     for rows in _row_groups(uri, paths):
         held.append(rows)

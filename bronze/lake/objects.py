@@ -1,15 +1,15 @@
-"""Small objects of a lake in an object store: read, put, removed below a place.
+"""Small objects of a lake in an object store: read, write, remove.
 
-`obstore` speaks to the stores, the Rust crate that `deltalake` is built on, so that both are let in by the
-same options. A local lake has files and locks of the kernel instead, and nothing of this.
+`obstore` is the client. `deltalake` builds on the same Rust crate, so the same options open the store for
+both. A local lake has files and kernel locks instead and does not use this module.
 
-A put of what several may write is on condition. The store itself compares, so of two writers one is refused:
-https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html;
-Azure and Google Cloud Storage have had the same from their beginning. `replace` is not: it is for what one
-process alone writes.
+Every write of an object with several writers is conditional. The store compares, so the store rejects one of
+two concurrent writers: https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html; Azure
+and Google Cloud Storage have had conditional writes from the beginning. `replace` is unconditional, for
+objects with a single writer.
 
-A bucket that is not there is an error, never an object that is not there: else a lease would be waited for
-without end, or taken for lost.
+A missing bucket is an error, never an absent object: otherwise a process would wait forever for a lease, or
+consider a lease lost. Only `exists` cannot distinguish the two.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 _HTTP: Final = ("aws_allow_http", "azure_allow_http")
 _TIMEOUT: Final = timedelta(seconds=10)
 _TIMEOUT_OF_FILES: Final = timedelta(seconds=60)
-"""A file has some MiB, and a line may be slow."""
+"""Timeout for data files: a file has some MiB, and a connection may be slow."""
 _PARTS_AT_ONCE: Final = 2
 _LOGGER = logging.getLogger("deltasmelt.lake")
 
 
 @contextmanager
 def as_os_error(what: str) -> Iterator[None]:
-    """What `obstore` raises as what a file system would, for callers that know no stores."""
+    """Convert errors of `obstore` to the errors of a file system, for callers that know no stores."""
     try:
         yield
     except BaseError as error:
@@ -56,10 +56,10 @@ def as_os_error(what: str) -> Iterator[None]:
 
 
 def read(root: str, name: str) -> Found | None:
-    """An object below a location; None where there is none.
+    """Return an object below a location; None if the object is absent.
 
     Raises:
-        OSError, BaseError: the store cannot be reached, or refuses.
+        OSError, BaseError: the store is unreachable or refuses.
     """
 
     def get() -> Found:
@@ -76,16 +76,17 @@ def read(root: str, name: str) -> Found | None:
 
 
 def put(root: str, name: str, body: bytes, *, over: Found | None) -> Found | None:
-    """Put an object; None where another writer was first.
+    """Write an object conditionally; return None if another writer was faster.
 
     Args:
-        root: location.
-        name: below it.
-        body: the bytes.
-        over: what it replaces and nothing else; None: it must not be there yet.
+        root: location above the object.
+        name: path below the location.
+        body: bytes of the new object.
+        over: the exact object that the write replaces; None if the object must not exist yet.
 
     Raises:
-        OSError, BaseError: the store cannot be reached, or refuses. Whether it was put is not known then.
+        OSError, BaseError: the store is unreachable or refuses; whether the object was written is then
+            unknown.
     """
     mode: Any = "create"
     if over is not None:
@@ -100,27 +101,27 @@ def put(root: str, name: str, body: bytes, *, over: Found | None) -> Found | Non
         return perform(Effect.OPEN_PART, f"{root}/{name}", write)
     except (AlreadyExistsError, PreconditionError):
         return None
-    except FileNotFoundError as error:  # what was to be replaced is gone
+    except FileNotFoundError as error:  # the object to replace is absent
         if over is None or lacks_bucket(error):
             raise
         return None
 
 
 def replace(root: str, name: str, body: bytes) -> None:
-    """Put an object, whatever was there.
+    """Write an object unconditionally.
 
     Raises:
-        OSError, BaseError: the store cannot be reached, or refuses.
+        OSError, BaseError: the store is unreachable or refuses.
     """
     store, path = _object(root, name)
     perform(Effect.OPEN_PART, f"{root}/{name}", lambda: obstore.put(store, path, body, mode="overwrite"))
 
 
 def any_below(root: str) -> bool:
-    """Whether there is an object below a location.
+    """Check whether any object exists below a location.
 
     Raises:
-        OSError, BaseError: the store cannot be reached, or refuses; there is no such bucket.
+        OSError, BaseError: the store is unreachable or refuses, or the bucket is missing.
     """
 
     def look() -> bool:
@@ -131,11 +132,11 @@ def any_below(root: str) -> bool:
 
 
 def read_whole(root: str, name: str) -> bytes:
-    """All bytes of an object, by one request; the caller stands at a door.
+    """Return all bytes of an object by one request; the caller wraps the call in an `Effect`.
 
     Raises:
-        FileNotFoundError: there is none.
-        OSError: the store cannot be reached, or refuses.
+        FileNotFoundError: the object is absent.
+        OSError: the store is unreachable or refuses.
     """
     with as_os_error(f"{name} was not read"):
         store, path = _object(root, name, _TIMEOUT_OF_FILES)
@@ -143,26 +144,27 @@ def read_whole(root: str, name: str) -> bytes:
 
 
 def open_writer(root: str, name: str, held: int) -> WritableFile:
-    """A new file, whose name nobody else uses; the caller stands at a door.
+    """Open a new file with a unique name for writing; the caller wraps the call in an `Effect`.
 
     Args:
-        root: location.
-        name: below it.
-        held: bytes up to which the file is put by one request when it is closed; a larger one is sent in
-            parts of that size.
+        root: location above the file.
+        name: path below the location.
+        held: size in bytes up to which closing the file writes the whole file by one request; a larger file
+            is sent in parts of this size.
     """
     store, path = _object(root, name, _TIMEOUT_OF_FILES)
     return obstore.open_writer(store, path, buffer_size=held, max_concurrency=_PARTS_AT_ONCE)
 
 
 def create(root: str, name: str, body: bytes) -> bool:
-    """Put an object that is not there yet; False where another one is. The caller stands at a door.
+    """Write an object that does not exist yet; return False if a different object exists.
 
-    Where the store refuses, what is there is read: it may be ours, put by a request whose answer was lost. So
-    no two bodies may be the same.
+    The caller wraps the call in an `Effect`. If the store rejects the write, the function reads the existing
+    object: an earlier request may have written the object, and its answer was lost. No two writers may
+    therefore use equal bodies.
 
     Raises:
-        OSError: the store cannot be reached, or refuses. Whether it was put is not known then.
+        OSError: the store is unreachable or refuses; whether the object was written is then unknown.
     """
     with as_os_error(f"{name} was not put"):
         store, path = _object(root, name)
@@ -174,10 +176,10 @@ def create(root: str, name: str, body: bytes) -> bool:
 
 
 def exists(root: str, name: str) -> bool:
-    """Whether an object is there. The caller stands at a door.
+    """Check whether an object exists; the caller wraps the call in an `Effect`.
 
     Raises:
-        OSError: the store cannot be reached, or refuses.
+        OSError: the store is unreachable or refuses.
     """
     with as_os_error(f"{name} was not found"):
         store, path = _object(root, name)
@@ -189,10 +191,10 @@ def exists(root: str, name: str) -> bool:
 
 
 def newest_below(root: str, prefix: str) -> dict[str, datetime]:
-    """Return, for each folder just below a prefix, when the store got the newest of its objects.
+    """Return the time of the newest object in each folder directly below a prefix, by the store's clock.
 
     Raises:
-        OSError, BaseError: the store cannot be reached, or refuses.
+        OSError, BaseError: the store is unreachable or refuses.
     """
     found: dict[str, datetime] = {}
     store, below = _object(root, f"{prefix.rstrip('/')}/")
@@ -208,10 +210,10 @@ def newest_below(root: str, prefix: str) -> dict[str, datetime]:
 
 
 def delete_below(root: str, prefix: str) -> None:
-    """Remove every object whose path begins with a prefix; none is no fault.
+    """Remove every object whose path begins with a prefix; having none is no error.
 
     Raises:
-        OSError, BaseError: the store cannot be reached, or refuses.
+        OSError, BaseError: the store is unreachable or refuses.
     """
     store, below = _object(root, f"{prefix.rstrip('/')}/")
     for batch in obstore.list(store, below):
@@ -221,7 +223,7 @@ def delete_below(root: str, prefix: str) -> None:
 
 
 def discard(location: str) -> None:
-    """Remove what a command has put below a location for itself; where that fails it stays, and is logged."""
+    """Remove a command's own objects below a location; log a failure and leave the objects."""
     root, _, name = location.rstrip("/").rpartition("/")
     try:
         delete_below(Location(root, place_of(location)), name)
@@ -230,7 +232,7 @@ def discard(location: str) -> None:
 
 
 def _object(root: str, name: str, timeout: timedelta = _TIMEOUT) -> tuple[ObjectStore, str]:
-    """Return the client of the lake that a location is in, and what an object below it is called there."""
+    """Return the client for the lake of a location, and the path of an object within this client."""
     lake, below = client_root(root)
     store = _connected(lake, tuple(sorted((options_of(root) or {}).items())), timeout)
     return store, f"{below}/{name}" if below else name
@@ -238,7 +240,7 @@ def _object(root: str, name: str, timeout: timedelta = _TIMEOUT) -> tuple[Object
 
 @lru_cache(maxsize=64)
 def _connected(root: str, options: tuple[tuple[str, str], ...], timeout: timedelta) -> ObjectStore:
-    """A client for each lake, which keeps its connections."""
+    """Return the client of a lake; the client caches its connections."""
     config: Any = {name: value for name, value in options if name not in _HTTP}
     return from_url(
         root,

@@ -1,27 +1,26 @@
-"""Parquet files of `bronze.changes`, written before the commit that names them.
+"""Parquet files of a table, written before the commit that names them.
 
-Nobody sees a file until a Delta commit names it. A crash before that leaves a file that no version refers to,
-which the next reader removes (`bronze.store.changes_table`).
-On a local path each file is flushed to disk when it is closed, and its name before it is handed out: the slot
-is confirmed on the strength of it. In an object store a small one is put by one request when it is closed.
+No reader sees a file before a Delta commit names the file. A crash before the commit leaves a file without
+any reference; for `bronze.changes` the next reader removes such files (`bronze.store.changes_table`).
 
-A call that fails ends the writer: it removes what it has not handed out, and refuses every later call. So no
-commit can name a file that lacks rows, or one that Arrow left without its footer; and no commit can go
-without the rows of a file that could not be opened.
+**Durability.** The slot is confirmed on the strength of these files. On a local path the writer flushes each
+file when closing the file, and flushes the names before `finish` returns them. In an object store the close
+of a small file is one request.
 
-The values of a row are stored plain and compressed. A dictionary is kept for the columns that repeat
-(operation, table, column names), where it costs next to nothing. A file is closed at about `FILE_BYTES` of
-Arrow data, so that one large transaction becomes several files that Spark reads side by side. Its statistics
-let readers skip it by commit LSN and table.
+**Failures.** A failed call ends the writer: the writer removes all files that `finish` has not returned, and
+rejects every later call. No commit can therefore name a file that lacks rows, or a file that Arrow left
+without a footer. No commit can omit the rows of a file that could not be opened.
 
-A new file in an object store, sent by one request where it is small.
+**Format.** The values of a row are stored plain and compressed. Repeating columns (operation, table, column
+names) get a dictionary, at almost no cost. The writer closes a file at about `FILE_BYTES` of Arrow data, so
+one large transaction becomes several files that Spark reads in parallel. Statistics let readers skip a file
+by commit LSN and table.
 
-Arrow's stream to a store starts a multipart upload, sends a part and completes it: three requests, whatever
-the size. Most commits of the stream are of some KiB. So what is written is held in memory up to a size, and
-put when the file is closed. Only a file that outgrows that is sent in parts.
-
-Nothing of a file that is held is in the store before it is closed. Its name is used by nobody else, so the
-put needs no condition, and may be repeated where its answer was lost.
+**Requests.** Arrow's stream to a store starts a multipart upload, sends a part and completes the upload:
+three requests for any size. Most commits of the stream are some KiB. `Upload` therefore buffers a file in
+memory up to a size and writes the file by one request on closing. Only a larger file is sent in parts.
+Nothing of a buffered file is in the store before the close. The file's name is unique, so the request needs
+no condition and may be repeated after a lost answer.
 """
 
 from __future__ import annotations
@@ -52,15 +51,15 @@ if TYPE_CHECKING:
 
 
 class Upload:
-    """A file that is being written to a store, as Arrow's writers take it.
+    """A file under construction in a store, with the interface that Arrow's writers expect.
 
     Args:
         uri: location of the table.
-        name: of the file, below it; new.
-        held: bytes up to which it is put by one request; also of a larger file's parts.
+        name: new file name below the table.
+        held: size in bytes up to which one request writes the file; also the part size of a larger file.
 
     Raises:
-        OSError: from each method: the store cannot be reached, or refuses.
+        OSError: from each method: the store is unreachable or refuses.
     """
 
     def __init__(self, uri: str, name: str, held: int) -> None:
@@ -72,30 +71,30 @@ class Upload:
             self._file = objects.open_writer(uri, name, held)
 
     def write(self, data: bytes) -> int:
-        """Take the next bytes."""
-        self._size += len(data)  # before: a write that fails may have begun to send parts
+        """Append bytes to the file."""
+        self._size += len(data)  # before the write: a failed write may have sent parts
         with self._failures():
             self._file.write(data)
         return len(data)
 
     def tell(self) -> int:
-        """Bytes that were written."""
+        """Return the number of written bytes."""
         return self._size
 
     def flush(self) -> None:
-        """Nothing: a store shows a file when it is whole."""
+        """Do nothing: a store shows a file only when complete."""
 
     def close(self) -> None:
-        """The file is whole, and is in the store when this returns."""
+        """Complete the file; the file is in the store when this returns."""
         if not self.closed:
             self.closed = True
             with self._failures():
                 self._file.close()
 
     def give_up(self) -> None:
-        """Send nothing of a file that is held; one of which parts were sent is there then, to be removed.
+        """Abandon the file: drop a buffered file, and complete a file of which parts were sent.
 
-        Parts of which no file was made would stay in the store, unseen.
+        The caller then removes the completed file. Parts without a file would stay in the store, invisible.
         """
         if self._size >= self._held:
             self.close()
@@ -104,25 +103,26 @@ class Upload:
 
 FILE_BYTES: Final = 256 * 1024 * 1024
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./-]*")
-"""Paths that the file system of `deltalake` and a URL spell alike."""
+"""Paths that `deltalake`'s file system and a URL spell alike."""
 HELD_BYTES: Final = 8 * 1024 * 1024
-"""Size of a file up to which a store gets, or gives, the whole of it by one request."""
+"""Size up to which one request writes or reads a whole file of a store."""
 _WRITE_BATCH: Final = 16 * 1024
-"""Values encoded at a time."""
+"""Number of values that Arrow encodes at a time."""
 _COMPRESSION: Final = "zstd"
 _COMPRESSION_LEVEL: Final = 1
 
 
 def files_folder(uri: str) -> Path | None:
-    """The local folder in which a table's new files are written; None in an object store.
+    """Return the local folder for a table's new files; None in an object store.
 
-    Those of a catalog's table are written aside, until Spark takes their rows (`bronze.lake.delta.commit`).
+    New files of a catalog's table lie in a staging folder until Spark reads their rows
+    (`bronze.lake.delta.commit`).
     """
     return aside(uri) if is_named(uri) else local_folder(uri)
 
 
 def file_system(uri: str) -> pa_fs.FileSystem:
-    """The file system below a table's location: local, or whatever `deltalake` reaches."""
+    """Return the file system below a table's location: local, or `deltalake`'s file system of a store."""
     folder = files_folder(uri)
     if folder is None:
         lake, below = client_root(uri)
@@ -135,18 +135,18 @@ def file_system(uri: str) -> pa_fs.FileSystem:
 
 @lru_cache(maxsize=256)
 def _connected(uri: str, options: tuple[tuple[str, str], ...]) -> pa_fs.FileSystem:
-    """A client for each lake, which keeps its connections; other options make another one."""
+    """Return the client of a lake, with cached connections; different options give a different client."""
     from deltalake.fs import DeltaStorageHandler  # noqa: PLC0415 - a lake in a catalog needs none
 
     return pa_fs.PyFileSystem(DeltaStorageHandler(uri, dict(options) or None))
 
 
 def open_whole(uri: str, name: str) -> pa.NativeFile:
-    """A table's file, of which all will be read; in a store one request gets the whole of it into memory.
+    """Open a table's file for reading completely; in a store one request reads the whole file into memory.
 
     Raises:
-        FileNotFoundError: there is none.
-        OSError: it cannot be read.
+        FileNotFoundError: the file is absent.
+        OSError: the file cannot be read.
     """
     if files_folder(uri) is None:
         from deltasmelt.bronze.lake import objects  # noqa: PLC0415 - a local lake needs no client
@@ -156,13 +156,13 @@ def open_whole(uri: str, name: str) -> pa.NativeFile:
 
 
 def file_batches(uri: str, name: str, columns: list[str], ending: str) -> Iterator[pa.RecordBatch]:
-    """Yield some columns of a table's file, batch by batch; nothing is read before the first is asked for.
+    """Yield some columns of a table's file in batches; read nothing before the first batch.
 
     Args:
-        uri: of the table.
-        name: of the file.
-        columns: wanted.
-        ending: a column that is true.
+        uri: location of the table.
+        name: file name below the table.
+        columns: names of the columns to read.
+        ending: boolean column; the function yields only rows with true.
     """
     from pyarrow.dataset import ParquetFileFormat, field  # noqa: PLC0415 - 30 MiB, which the reader needs not
 
@@ -174,7 +174,7 @@ def file_batches(uri: str, name: str, columns: list[str], ending: str) -> Iterat
 
 
 def delete_files(uri: str, names: Iterable[str]) -> None:
-    """Remove files of a table that no version names and no commit will name; one that is gone is no fault."""
+    """Remove files that no version names and no commit will name; ignore files that are already absent."""
     system = file_system(uri)
 
     def delete(name: str) -> None:
@@ -186,19 +186,19 @@ def delete_files(uri: str, names: Iterable[str]) -> None:
 
 
 class UnusableWriterError(OSError):
-    """A `PartWriter` is used after one of its calls failed, or after it was given up."""
+    """A caller used a `PartWriter` after a failed call or after `discard`."""
 
 
 class PartWriter:
-    """Writes rows to one file after another; `finish` says what a commit must name.
+    """Writer of rows into successive files; `finish` returns the actions for the commit.
 
-    After a call that failed, and after `discard`, every call is refused.
+    After a failed call, and after `discard`, the writer rejects every call.
 
     Args:
         uri: location of the table.
-        prefix: begins the files' names, for people who look into the folder.
-        schema: of the rows.
-        measured: columns whose least and greatest values go into Delta's statistics.
+        prefix: beginning of the file names, for people who open the folder.
+        schema: Arrow schema of the rows.
+        measured: columns whose minimum and maximum go into Delta's statistics.
         repeating: columns that get a dictionary.
     """
 
@@ -230,7 +230,7 @@ class PartWriter:
 
     @property
     def rows(self) -> int:
-        """Rows in the file that is open."""
+        """Number of rows in the open file."""
         return self._statistics.rows
 
     def write(self, rows: pa.Table) -> None:
@@ -256,9 +256,9 @@ class PartWriter:
                 self._close()
 
     def finish(self) -> list[AddAction]:
-        """Close the open file; what was written since the last call, ready to be named by a commit.
+        """Close the open file; return the files since the last call, ready for a commit.
 
-        The caller removes it, where it is not named after all.
+        If no commit names the files, the caller removes the files.
 
         Raises:
             UnusableWriterError: an earlier call failed.
@@ -272,7 +272,7 @@ class PartWriter:
         return actions
 
     def discard(self) -> None:
-        """Give up: remove what was written since the last `finish`, as far as the storage lets us."""
+        """Abandon the files since the last `finish`, and remove them as far as the storage permits."""
         self._given_up = True
         names = [action.path for action in self._actions]
         if self._unfinished:
@@ -284,10 +284,10 @@ class PartWriter:
             ends.insert(0, self._writer.close)
         self._writer = self._stream = None
         for end in ends:
-            with suppress(Exception):  # of whatever kind: nothing in it is wanted any more
+            with suppress(Exception):  # of any kind: the file is discarded
                 end()
         for name in names:
-            with suppress(OSError, pa.ArrowException):  # the next start removes what is left
+            with suppress(OSError, pa.ArrowException):  # the next start removes the file
                 delete_files(self._uri, [name])
 
     @property
@@ -348,10 +348,10 @@ class PartWriter:
         self._unfinished = False
 
     def _end_file(self) -> int:
-        """Write the footer and close; the file's size.
+        """Write the footer, close the file and return the file's size.
 
         Raises:
-            OSError: it is not what was written.
+            OSError: the file's rows or size differ from the written rows or size.
         """
         assert self._writer is not None  # noqa: S101 - `_close` looked
         self._writer.close()
@@ -365,7 +365,7 @@ class PartWriter:
 
 
 class _Statistics:
-    """Number of rows, least and greatest values of one file."""
+    """Row count, minima and maxima of one file."""
 
     def __init__(self, measured: Sequence[str]) -> None:
         self._measured = measured

@@ -1,11 +1,14 @@
-"""Tables that are there for a while: what a rebuild derives, what a comparison copies.
+"""Temporary tables: a rebuild's derived tables, and a comparison's copies.
 
-Where tables lie at a path, a folder beside the layers holds them (`workspace`). In a catalog it is otherwise.
+If the lake lies at a path, a folder next to the layers contains the temporary tables (`workspace`). In a
+catalog the rules are different:
 
-They lie in a schema of their own, so nobody takes them for the pipeline's, and so a grant on that schema is
-enough. Their names begin with what they are for, and a number that no other process has: in a catalog no lock
-keeps two of one purpose apart. Who is done drops them. What a killed process left, the next one of the same
-purpose drops once it is a day old (`remove_left`).
+* Temporary tables have their own schema. No user mistakes them for the pipeline's tables, and a grant on this
+  schema suffices.
+* A table's name begins with its purpose and a number that no other process has: a catalog has no lock that
+  separates two processes of equal purpose.
+* A process drops its tables at the end. A killed process leaves its tables; the next process of equal purpose
+  drops tables that are at least a day old (`remove_left`).
 """
 
 from __future__ import annotations
@@ -37,14 +40,14 @@ _LEFT_SECONDS: Final = 86_400.0
 
 @contextmanager
 def workspace(lake: Lake, folder: str, purpose: str) -> Iterator[Lake]:
-    """Return a lake beside a lake's layers, under a new name each time: Spark remembers what was at a path.
+    """Yield a lake next to a lake's layers, under a new name each time: Spark caches the content of a path.
 
-    What lies in a folder or a store stays there until `remove_workspaces`.
+    Tables in a folder or a store stay until `remove_workspaces`.
 
     Args:
-        lake: the pipeline's.
-        folder: of the lake, for all that is derived.
-        purpose: of a catalog's tables.
+        lake: lake of the pipeline.
+        folder: folder of the lake for all derived tables.
+        purpose: purpose of a catalog's temporary tables.
     """
     if not lake.place.needs_session:
         yield lake.below(f"{folder}/{uuid.uuid4().hex}")
@@ -53,12 +56,12 @@ def workspace(lake: Lake, folder: str, purpose: str) -> Iterator[Lake]:
     try:
         yield scratch
     finally:
-        with suppress(OSError):  # a later start removes it
+        with suppress(OSError):  # a later start drops the tables
             remove(scratch)
 
 
 def remove_workspaces(lake: Lake, folder: str, purpose: str) -> None:
-    """Remove the workspaces of killed processes too; in a catalog after a day, as another process may run."""
+    """Remove all workspaces; in a catalog only those older than a day, as another process may run."""
     if lake.place.needs_session:
         remove_left(lake, purpose)
         return
@@ -71,7 +74,7 @@ def remove_workspaces(lake: Lake, folder: str, purpose: str) -> None:
 
 
 def remove(scratch: Lake) -> None:
-    """Drop all tables of a purpose; the schema stays, with what others were granted on it.
+    """Drop all tables of a purpose; the schema stays, with all grants on the schema.
 
     Raises:
         OSError: the catalog refuses.
@@ -80,12 +83,12 @@ def remove(scratch: Lake) -> None:
 
 
 def remove_left(lake: Lake, purpose: str) -> None:
-    """Drop what killed processes left of a purpose with a number, as `remove`."""
+    """Drop tables that killed processes of a purpose left, as `remove` does."""
     _drop(lake, re.compile(rf"{purpose}[0-9a-f]{{{NUMBERED}}}_"), older=_LEFT_SECONDS)
 
 
 def _drop(lake: Lake, ours: re.Pattern[str], *, older: float) -> None:
-    """Drop tables whose name begins so, and which were made so many seconds ago."""
+    """Drop the tables that match a name pattern and have at least this age in seconds."""
     catalog = catalog_of(lake.root)
     uri, schema = catalog.table(SCRATCH, "tables"), f"{quoted(catalog.name)}.{quoted(SCRATCH)}"
     spark = catalog.session()
@@ -95,13 +98,13 @@ def _drop(lake: Lake, ours: re.Pattern[str], *, older: float) -> None:
         names = [row["tableName"] for row in spark.sql(f"SHOW TABLES IN {schema}").collect()]
         for name in filter(ours.match, names):
             each = catalog.table(SCRATCH, name)
-            with suppress(TableNotFoundError):  # somebody dropped it just now
+            with suppress(TableNotFoundError):  # dropped at this moment
                 if not older or _age(each) > older:
                     run(each, "DROP TABLE IF EXISTS {}")
 
 
 def _age(uri: str) -> float:
-    """Seconds since a table was made."""
+    """Return the seconds since a table's creation."""
     with failures(uri):
         row = run(uri, "DESCRIBE DETAIL {}").selectExpr("unix_millis(createdAt)").first()
     return 0.0 if row is None or row[0] is None else time.time() - row[0] / 1000

@@ -1,4 +1,4 @@
-"""What stands for `deltalake`'s values where it is not installed: the same names, with the same fields."""
+"""Substitutes for `deltalake`'s value classes, with equal names and fields, if `deltalake` is absent."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ class DeltaError(Exception):
 
 
 class TableNotFoundError(DeltaError):
-    """There is no table."""
+    """The table does not exist."""
 
 
 class CommitFailedError(DeltaError):
-    """A commit was refused."""
+    """A commit was rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Transaction:
     """A mark: the version that an application id has from a commit on.
 
     Attributes:
-        last_updated: in milliseconds since 1970.
+        last_updated: time of the change, in milliseconds since 1970.
     """
 
     app_id: str
