@@ -5,7 +5,7 @@ from collections.abc import Generator
 from typing import Any, Final
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from tests.fix_postgres import database, database18, lake_path, own_server, server18, server_dsn
 from tests.fix_spark import active, spark
@@ -23,7 +23,7 @@ __all__ = [
 pytest.register_assert_rewrite("tests.bronze.first_start", "tests.bronze.standard_history")
 
 # A busy machine takes longer for one example than for another.
-settings.register_profile("shared machine", deadline=None)
+settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared machine")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
