@@ -81,7 +81,6 @@ def files_after(
 
     The files of a catalog's table are unknown, so the function counts rows there.
 
-
     Args:
         bronze: `bronze.changes` at the version to read.
         lsn: rows at or before the LSN do not count.

@@ -1,7 +1,7 @@
-"""The access to Spark: sessions, their settings, and what their errors mean.
+"""The access to Spark: sessions, settings, and the meaning of errors.
 
-In reading order: `access` (what depends on the kind of a session), `connect` (sessions at a server),
-`lazy_session` (a session that starts when it is needed), `semantics` (settings that decide what values mean),
-`tuning` (settings that make statements fast), `errors` (what a failure means), `small_reads` (small tables
-right from their files).
+In reading order: `access` (methods that depend on the kind of a session), `connect` (sessions at a server),
+`lazy_session` (a session that starts on demand), `semantics` (settings that decide the meaning of values),
+`tuning` (settings that make statements fast), `errors` (the scope of a failure), `small_reads` (small tables
+read directly from files).
 """

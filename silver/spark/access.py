@@ -1,16 +1,16 @@
-"""The access to Spark: what depends on the kind of a session is a method of the session's access.
+"""The access to Spark: each function for one kind of session is a method of the session's access.
 
-`access_of` is the only place that distinguishes a session of a JVM (`Jvm`) from a session at a Spark Connect
-server (`silver.spark.connect.Connect`). Both classes have the same methods, so a caller asks for what it
-needs (`shares_views`, `may_read_files`, `child`, `cancel`, …) and never which kind a session is.
+`access_of` alone distinguishes a session of a JVM (`Jvm`) from a session at a Spark Connect server
+(`silver.spark.connect.Connect`). Both classes have equal methods, so a caller requests a capability
+(`shares_views`, `may_read_files`, `child`, `cancel`, …) and never the kind of a session.
 
-**A child in a JVM** shares the application, the jars and the global views with its parent, and begins with
-the static settings alone. Settings of the parent are copied, except settings that decide what values mean
-(`silver.spark.semantics`), and the mark of the owner's own commits: Delta would give that mark to commits of
-this project, and skip all but the first. A child ends with its application.
+**A child in a JVM** shares the application, the jars and the global views with the parent, and begins with
+the static settings alone. `child` copies the parent's settings, except settings that decide the meaning of
+values (`silver.spark.semantics`) and the mark of the owner's commits. With the mark, Delta would give the
+mark to commits of this project, and skip all commits after the first. A child ends with the application.
 
-The mark that a statement writes is a setting of its session, so tables that are merged in parallel need
-separate sessions: `Sessions` has one for each thread, and `beside` one for a block.
+A statement's mark is a setting of the session, so parallel MERGEs need separate sessions: `Sessions` has a
+session for each thread, and `beside` creates a session for a block.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger("deltasmelt.session")
 _CONNECT: Final = "pyspark.sql.connect.session"
-"""Module of the sessions of Spark Connect; loaded where such a session exists."""
+"""Module of Spark Connect's sessions; loaded where a session of Spark Connect exists."""
 _UNSUPPORTED: Final = ("NOT_SUPPORTED", "UNSUPPORTED", "NOT_IMPLEMENTED", "FEATURE_NOT_ENABLED")
-"""How conditions begin by which a server says that it keeps no rows, as serverless compute does."""
+"""First words of a server's error conditions for unsupported caching, as on serverless compute."""
 _WARM_PROPERTIES: Final = ", ".join(
     f"{literal(name)} = {literal(value)}" for name, value in ddl.PROPERTIES.items()
 )
@@ -68,7 +68,7 @@ class Jvm:
 
     Attributes:
         spark: the session.
-        tasks_write_here: tasks write into folders of this machine, or of a file system that both see.
+        tasks_write_here: tasks write into folders of this machine, or of a file system shared with the tasks.
         shares_views: all sessions of the application see a shared view; a DataFrame resolves its names once.
         may_never_answer: the connection breaks when the JVM ends.
     """
@@ -96,7 +96,8 @@ class Jvm:
     # -- children
 
     def child(self) -> SparkSession:
-        """Return a session beside this one, with its settings except those that change what is written."""
+        """Return a sibling session, with all settings except settings that change written values."""
+        # A sibling session begins with the static settings alone, so the parent's settings are copied.
         session = self.spark.newSession()
         for name, value in all_settings(self.spark).items():
             of_the_parent = name.startswith(("spark.sql.", "spark.databricks."))
@@ -105,28 +106,28 @@ class Jvm:
             if session.conf.isModifiable(name):
                 session.conf.set(name, value)
         for name in MARK_SETTINGS:
-            if session.conf.get(name, None) is not None:  # the application's own configuration sets it
+            if session.conf.get(name, None) is not None:  # the application's configuration sets the name
                 session.conf.unset(name)
         pin(session)
         lean(session)
         return session
 
     def work(self) -> AbstractContextManager[SparkSession]:
-        """Give this session for a block of work: sessions of a JVM end with their application."""
+        """Return this session for a block of work: sessions of a JVM end with the application."""
         return nullcontext(self.spark)
 
     @contextmanager
     def lent(
         self, given: Mapping[str, str], interrupts: tuple[type[BaseException], ...]
     ) -> Iterator[tuple[SparkSession, Mapping[str, str]]]:
-        """Yield the owner's session, pinned for a block, and the settings that it takes.
+        """Yield the owner's session, pinned for a block, and the settings that the session accepts.
 
-        At the end of the block all these settings are as they were before.
+        The end of the block restores all these settings.
 
         Args:
-            given: settings that the block wants.
-            interrupts: raised in the middle of a call to the JVM, whose connection then takes the answer of
-                one call for the answer of another: no setting is restored.
+            given: settings that the block needs.
+            interrupts: errors that interrupt a call to the JVM. Afterwards the connection confuses the
+                answers of two calls, so no setting is restored.
         """
         conf = self.spark.conf
         names = {**PINNED, **legacy(self.spark), **given}
@@ -144,17 +145,17 @@ class Jvm:
     # -- views
 
     def share(self, frame: DataFrame, name: str) -> str:
-        """Make a global view, which all sessions of the application read; return its name as Spark SQL.
+        """Create a global view for all sessions of the application; return the view's name as Spark SQL.
 
         Args:
-            frame: gives the view's rows.
-            name: unique name of the view.
+            frame: the source of the view's rows.
+            name: unique name of the new view.
         """
         frame.createOrReplaceGlobalTempView(quote(name))
         return quote("global_temp", name)
 
     def unshare(self, name: str) -> None:
-        """Drop a view that `share` made."""
+        """Drop a view that `share` created."""
         self.spark.catalog.dropGlobalTempView(name)
 
     def active(self) -> AbstractContextManager[None]:
@@ -164,19 +165,18 @@ class Jvm:
     # -- running statements
 
     def in_background(self, pool: str) -> None:
-        """Have the jobs of this thread share the cores with other jobs, instead of coming before them.
+        """Let the jobs of this thread share the cores with further jobs, instead of running first.
 
-        Args:
-            pool: groups jobs that run one after the other.
+        Jobs of an equal `pool` run in sequence.
         """
         self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", f"deltasmelt-{pool}")
 
     def tag(self, tag: str) -> None:
-        """Tag the jobs of this thread, so that `cancel_tag` cancels them."""
+        """Tag the jobs of this thread for `cancel_tag`."""
         self.spark.sparkContext.addJobTag(tag)
 
     def cancel_tag(self, tag: str) -> None:
-        """Cancel jobs by their tag."""
+        """Cancel jobs by tag."""
         self.spark.sparkContext.cancelJobsWithTag(tag)
 
     def cancel(self) -> None:
@@ -186,7 +186,7 @@ class Jvm:
     # -- the session's life
 
     def release(self) -> None:
-        """Do nothing: the session ends with its application."""
+        """Do nothing: the session ends with the application."""
 
     def process(self) -> subprocess.Popen[bytes] | None:
         """Return the JVM's process where this process started the JVM."""
@@ -202,10 +202,10 @@ class Jvm:
             self.forget()
 
     def abandon(self) -> None:
-        """Do nothing: the JVM ends with this process, and is in the middle of a call."""
+        """Do nothing: the JVM is in the middle of a call, and ends with this process."""
 
     def forget(self) -> None:
-        """Leave a session that did not stop: whoever starts the next session must not be given this one."""
+        """Detach PySpark from a session that did not stop, so that the next start creates a new session."""
         from pyspark.sql import SparkSession  # noqa: PLC0415 - the reader must not load Spark
 
         SparkSession._instantiatedSession = SparkSession._activeSession = None  # noqa: SLF001
@@ -225,8 +225,8 @@ class Sessions:
     """The session of each thread.
 
     Args:
-        spark: the parent of these sessions.
-        shared: one session for all threads: a shell runs each statement in a thread of its own.
+        spark: the parent of all these sessions.
+        shared: use one session for all threads, as a shell runs each statement in a new thread.
     """
 
     def __init__(self, spark: SparkSession | LazySession, *, shared: bool = False) -> None:
@@ -249,7 +249,7 @@ class Sessions:
         return session
 
     def show_views(self) -> None:
-        """Have the other threads' sessions find the views that this thread's session has now (`share`)."""
+        """Let the sessions of all threads find the present views of this thread's session (`share`)."""
         access = access_of(self.own())
         if isinstance(access, Connect):
             self._first = access, object()
@@ -266,15 +266,15 @@ def beside(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 def computed(frame: DataFrame, *, now: bool = True) -> DataFrame:
-    """Return rows that are computed once for all their readers, without the plan that made them.
+    """Return rows that Spark computes once for all readers, without the plan of the rows.
 
-    Spark caches the rows where the task ran. A lost executor would take the rows along, and with them the
-    statement that reads them. So on a cluster there are two copies, on two executors. Where a server caches
-    no rows, each reader computes them: rows of pinned versions are the same each time.
+    Spark caches the rows at the executor of the task. A lost executor would lose the rows, and each statement
+    over the rows would fail. So a cluster stores two copies, on two executors. Where a server caches no rows,
+    each reader computes the rows: rows of pinned versions are equal each time.
 
     Args:
-        frame: gives the rows.
-        now: compute the rows at once; otherwise the first read does.
+        frame: the source of the rows.
+        now: compute the rows at once; otherwise the first read computes the rows.
     """
     if is_local(setting(frame.sparkSession, "spark.master", "")):
         keep = frame.localCheckpoint
@@ -288,13 +288,10 @@ def computed(frame: DataFrame, *, now: bool = True) -> DataFrame:
 
 
 def kept_or_not(keep: Callable[[], DataFrame]) -> DataFrame | None:
-    """A frame whose rows are kept; None where the server keeps none.
-
-    Args:
-        keep: has them kept.
+    """Call `keep`, and return a frame with cached rows; None where the server caches no rows.
 
     Raises:
-        PySparkException: something else failed.
+        PySparkException: any failure except missing support for a cache.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
 
@@ -308,11 +305,11 @@ def kept_or_not(keep: Callable[[], DataFrame]) -> DataFrame | None:
 
 
 def warm_up(spark: SparkSession) -> None:
-    """Run one MERGE on a table of a row, so that classes are loaded before the first window is waited for.
+    """Run one MERGE on a table of two rows, so that the JVM loads its classes before the first window.
 
-    Only what merges for long gains by it: a job that merges once would wait for two MERGEs. Only where tasks
-    run in the driver's JVM is there a folder that all of them see and that is nobody's lake. Elsewhere, and
-    where it fails, nothing is lost but some seconds of the first window.
+    Only a long-running process gains: a job with one MERGE would wait for two MERGEs. Only tasks in the
+    driver's JVM share a private folder outside every lake. On a cluster, or after a failure, the first window
+    takes some seconds more.
     """
     access = access_of(spark)
     if not access.runs_locally:
@@ -335,7 +332,7 @@ def _merge_once(session: SparkSession, target: str) -> None:
 
 
 def context_class() -> Any:
-    """Return the class that holds a JVM of this process; a client of Spark Connect alone has none."""
+    """Return the class that holds a JVM of this process; a Spark Connect client has none."""
     import pyspark  # noqa: PLC0415 - the reader must not load Spark
 
     return getattr(pyspark, "SparkContext", _NoContext)

@@ -1,17 +1,16 @@
 """The access to a session at a Spark Connect server: clone, keep alive, cancel, release.
 
-**A child** is a clone of the session, with the session's settings and temporary views. The client releases
-a child once nobody uses it; otherwise the server would hold the child for an hour. A view that several
-sessions read is a view of one session, and readers are cloned from that session afterwards: a server has
-other users, and serverless compute refuses global views.
+**A child** is a clone of the session, with the session's settings and temporary views. The client releases an
+unused child; otherwise the server would hold the child for an hour. A shared view belongs to one session, and
+readers are cloned from the session afterwards: a server has further users, and serverless compute refuses
+global views.
 
 **Keeping alive.** A server ends a session without requests after a while, by default after an hour
-(`_TIMEOUT`). A continuous run has sessions that rest for longer: the session beside which the others are
-made, the session of maintenance, the session of a document whose tables do not change. Their views and
-settings would be gone, and with them the run. One thread reads `_TIMEOUT` from each session, which costs the
-server no job and states the pause until the next round. The thread holds no session: a session that was
-released, or that the server has lost, is left out. If the server does not answer, the next statement there
-raises the error.
+(`_TIMEOUT`). Some sessions of a continuous run rest for longer: the parent of the clones, the session of
+maintenance, the session of a document with unchanged tables. Without requests the server would drop their
+views and settings, and the run would fail. One thread reads `_TIMEOUT` from each session. The read costs the
+server no job, and the value sets the pause until the next round. The thread holds no session: released or
+lost sessions are left out. If the server does not answer, the next statement of the session raises the error.
 """
 
 from __future__ import annotations
@@ -37,22 +36,22 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger("deltasmelt.session")
 _TIMEOUT: Final = "spark.connect.session.manager.defaultSessionTimeout"
-"""Setting of Spark's server; a server with another rule does not return the setting."""
+"""Setting of Spark's server; a server with a different rule does not return the setting."""
 _LONGEST: Final = 300.0
-"""Seconds between two rounds, where the server does not ask for more."""
+"""Limit in seconds on the pause between two rounds."""
 _SHORTEST: Final = 0.5
 _ROUNDS: Final = 4
-"""Within the time after which the server would end a session: a round may be late, or fail."""
+"""Number of rounds within the server's timeout: one round may be late, or fail."""
 _UNITS: Final = {"": 0.001, "us": 1e-6, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
-"""Units of Spark's times in seconds; this setting is in milliseconds where the value names no unit."""
+"""Units of Spark's times in seconds; a value without a unit is in milliseconds for this setting."""
 _resting: WeakSet[SparkSession] = WeakSet()
 _changed: Final = threading.Condition()
 _thread: threading.Thread | None = None
 
 _clones: Final[dict[SparkSession, object]] = {}
-"""Clones of this process that were not released, and the work that each is for (`Connect.work`)."""
+"""Unreleased clones of this process, each with the work that owns the clone (`Connect.work`)."""
 _NO_WORK: Final = object()
-"""For sessions that end with the command."""
+"""Marker for sessions that end with the command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,11 +61,11 @@ class Connect:
     Attributes:
         spark: the session.
         runs_locally: tasks run on the server's machines, which see none of this machine's files.
-        tasks_write_here: likewise.
+        tasks_write_here: tasks cannot write into folders of this machine.
         may_read_files: the server may be one of Databricks, which refuses to read files of a Delta table.
-        shares_views: a view belongs to its session, which runs it with its own settings; clones get a copy.
-            The server resolves names each time that a DataFrame is run.
-        may_never_answer: a request has no deadline, and may wait in a line that is dead.
+        shares_views: a view belongs to its session, which runs the view with its own settings; clones get a
+            copy. The server resolves names on each run of a DataFrame.
+        may_never_answer: a request has no deadline, and may wait on a dead connection.
     """
 
     spark: SparkSession
@@ -83,15 +82,15 @@ class Connect:
 
     @property
     def _client(self) -> Any:
-        return self.spark  # what PySpark ships types for is the session of a JVM
+        return self.spark  # PySpark has types for sessions of a JVM alone
 
     # -- children
 
     def clone(self) -> SparkSession:
-        """Return a session at the same server, with all settings and views of this session.
+        """Return a new session at the server, with all settings and views of this session.
 
         Raises:
-            DefiniteError: the client or the server is older than Spark 4.1, and makes none.
+            DefiniteError: the client or the server is older than Spark 4.1, and cannot clone.
         """
         try:
             cloned = self._client.cloneSession()
@@ -99,7 +98,7 @@ class Connect:
         except Exception as error:
             status = of_grpc(error)
             if not isinstance(error, AttributeError) and (status is None or status[0] != "UNIMPLEMENTED"):
-                all_settings(self.spark)  # where server or session are gone, raises PySpark's own error
+                all_settings(self.spark)  # raises PySpark's error for a lost server or session
                 raise
             raise DefiniteError(
                 "the Spark Connect server, or its client here, cannot clone a session",
@@ -113,10 +112,10 @@ class Connect:
         return session
 
     def child(self) -> SparkSession:
-        """Return a clone with the settings of this project; a setting that is right costs no request.
+        """Return a clone with the settings of this project; a setting with the right value costs no request.
 
-        The settings of this session are read first: the server knows no session before its first request,
-        nor clones such a session.
+        The method first reads the settings of this session: a server knows no session before the session's
+        first request, and cannot clone an unknown session.
         """
         known = all_settings(self.spark)
         session = self.clone()
@@ -126,7 +125,7 @@ class Connect:
                     change(session, name, None)
             pin(session, known)
             lean(session, known)
-        except BaseException:  # the caller never gets the clone, which would be kept alive
+        except BaseException:  # the caller never gets the clone: release the clone
             Connect(session).release()
             raise
         return session
@@ -135,8 +134,8 @@ class Connect:
     def work(self) -> Iterator[SparkSession]:
         """Yield a child for a block of work.
 
-        The block's end also ends each session that was made beside the child in the block, with all
-        statements that still run there.
+        The end of the block also ends each clone of the child made in the block, and cancels all statements
+        of the clones.
         """
         session = self.child()
         begun = self.keep()
@@ -155,32 +154,32 @@ class Connect:
         given: Mapping[str, str],
         interrupts: tuple[type[BaseException], ...],  # noqa: ARG002 - a JVM's
     ) -> Iterator[tuple[SparkSession, Mapping[str, str]]]:
-        """Yield a child (`work`) and the settings that it takes; the owner's session stays as it is."""
+        """Yield a child (`work`) and the child's settings; the owner's session does not change."""
         with self.work() as session:
             yield session, given
 
     # -- views
 
     def share(self, frame: DataFrame, name: str) -> str:
-        """Make a view that later clones of this session can read; return the view's name as Spark SQL.
+        """Create a view that later clones of this session can read; return the view's name as Spark SQL.
 
         Args:
-            frame: gives the view's rows.
-            name: unique name of the view.
+            frame: the source of the view's rows.
+            name: unique name of the new view.
         """
         frame.createOrReplaceTempView(quote(name))
         return quote(name)
 
     def unshare(self, name: str) -> None:
-        """Drop a view that `share` made in this session."""
+        """Drop a view that `share` created in this session."""
         self.spark.catalog.dropTempView(name)
 
     @contextmanager
     def active(self) -> Iterator[None]:
         """Make the session the active session of this thread for a block.
 
-        Spark Connect's client looks up rows that a server has cached in the active session, whichever
-        session cached them.
+        Spark Connect's client resolves rows cached at a server in the active session, whichever session
+        cached the rows.
         """
         held: Any = getattr(self.spark, "_active_session", None)
         if held is None:
@@ -199,11 +198,11 @@ class Connect:
         """Do nothing: a server shares its cores by its own rule."""
 
     def tag(self, tag: str) -> None:
-        """Tag the statements of this thread, so that `cancel_tag` cancels them."""
+        """Tag the statements of this thread for `cancel_tag`."""
         self.spark.addTag(tag)
 
     def cancel_tag(self, tag: str) -> None:
-        """Cancel statements by their tag, and all statements that run in clones of this process."""
+        """Cancel statements by tag, and all statements in clones of this process."""
         self.spark.interruptTag(tag)
         _interrupt(_clones)
 
@@ -218,7 +217,7 @@ class Connect:
         """Return no process: the server is not a child of this process."""
 
     def keep(self) -> bool:
-        """Keep the session alive while it rests; return whether no caller did so before."""
+        """Keep the session alive while it rests; return whether this call is the first for the session."""
         global _thread  # noqa: PLW0603 - one for the process
         with _changed:
             if self.spark in _resting:
@@ -236,23 +235,23 @@ class Connect:
             self.close()
 
     def close(self) -> None:
-        """End the session at the server, and close its client; do not wait for a server that is gone.
+        """End the session at the server, and close the client without waiting for a lost server.
 
-        PySpark would close the client again when Python collects the session. That ends the thread pool of
-        all sessions here, and waits for the pool. Collecting may happen anywhere, also while such a thread is
-        started; then the wait has no end. Requests of the pool to a server that is gone would be waited for,
-        too.
+        PySpark would close the client again when Python collects the session. A second close ends the thread
+        pool of all sessions of the process, and waits for the pool. Python may collect anywhere, even during
+        the start of a thread of the pool; the wait then never ends. The pool would also wait for requests to
+        a lost server.
         """
         _let_end(self.spark)
         client = self._client.client
         try:
             client.set_retry_policies([])
             client.release_session()
-        except Exception as error:  # noqa: BLE001 - the server ends the session by itself, later
+        except Exception as error:  # noqa: BLE001 - the server later ends the session
             _LOGGER.debug("a session could not be released: %s", error)
-        client.close = _nothing
+        client.close = _nothing  # Python's collection would close the client again
         try:
-            client._channel.close()  # noqa: SLF001 - all that closing does but for the pool
+            client._channel.close()  # noqa: SLF001 - `close` without the thread pool
             client._closed = True  # noqa: SLF001
         except Exception as error:  # noqa: BLE001 - the client sends nothing any more
             _LOGGER.debug("a client could not be closed: %s", error)
@@ -264,7 +263,7 @@ class Connect:
         self.spark.stop()  # raises nothing
 
     def abandon(self) -> None:
-        """End an interrupted command's statements and sessions at the server, which would go on."""
+        """End an interrupted command's statements and sessions, which the server would continue."""
         try:
             self.cancel()
             release_all()
@@ -284,7 +283,7 @@ def release_all() -> None:
 
 
 def cancel_work(session: SparkSession) -> None:
-    """Cancel all statements of the work (`Connect.work`) that a session belongs to."""
+    """Cancel all statements of the work (`Connect.work`) that owns a session."""
     work = _clones.get(session)
     _interrupt(clone for clone, its in list(_clones.items()) if its is work)
 
@@ -308,7 +307,7 @@ def pause_of(timeout: str) -> float:
     """Return the seconds between two rounds, so that a session outlives the pause.
 
     Args:
-        timeout: how long the server lets a session rest, as Spark writes times; empty where unknown.
+        timeout: the server's limit on a session's rest, as Spark writes times; empty where unknown.
     """
     found = re.fullmatch(r"(\d+)\s*([a-z]*)", timeout.strip().lower())
     if found is None or found[2] not in _UNITS:  # also where a server ends no session: -1
@@ -323,7 +322,7 @@ def _keep_alive() -> None:
         with _changed:
             sessions = list(_resting)
         pause = _round(sessions, pause)
-        del sessions  # a session whose last user drops it must not be held here
+        del sessions  # a local reference would keep a dropped session alive
         with _changed:
             _changed.wait_for(lambda: not _resting, pause)
             if not _resting:
@@ -343,6 +342,6 @@ def _round(sessions: Iterable[SparkSession], before: float) -> float:
                 _let_end(session)
                 continue
             _LOGGER.debug("a session was not asked, or not told: %s", error)
-            if of_grpc(error) is not None:  # a server that refuses the setting got the request all the same
+            if of_grpc(error) is not None:  # the server got the request, and refused the setting
                 return before
     return pause

@@ -1,21 +1,22 @@
-"""What a failure means for the unit at work, a table or a document: its own, or of more than the unit.
+"""The scope of a failure: the unit at work (a table or a document), or more than the unit.
 
-* transient (`outage`): storage, network or a lost executor. All wait, for some cycles (`Patience`);
-* of the session (`answers`, `bronze.lake.spark_errors`): nothing can be carried, the cause is raised;
-* definite (`silver.errors.definite`, `gold.builder.failures.document_error`): the unit stops;
-* unknown, which is any other: the unit alone is tried once more, recorded, and pauses.
+* A transient failure (`outage`) of storage, network or an executor: all units wait, for some cycles
+  (`Patience`).
+* A failure of the session (`answers`, `bronze.lake.spark_errors`): no unit can run, so the cause is raised.
+* A definite error (`silver.errors.definite`, `gold.builder.failures.document_error`) stops the unit.
+* An unknown error, that is any further error: the unit alone is retried once, recorded, and pauses.
 
-A store that is out of reach, throttles or has no room raises in whatever statement is under way. The failure
-is an `OSError` (delta-rs, Arrow), delta-rs's own error with the store's text, or a Spark exception with such
-a cause. Spark's error conditions do not distinguish it from a damaged file: ``FAILED_READ_FILE`` and
-``TASK_WRITE_FAILED`` wrap both. So the classes of the causes decide, which are documented by Hadoop's file
-systems, the stores' SDKs and Java's network. Where a class is used for more than that, its message decides.
+An unreachable, throttling or full store fails the running statement. The failure is an `OSError` (delta-rs,
+Arrow), delta-rs's own error with the store's text, or a Spark exception with a cause of this kind. Spark's
+error conditions do not separate the failure from a damaged file: ``FAILED_READ_FILE`` and
+``TASK_WRITE_FAILED`` wrap both. So the classes of the causes decide. Hadoop's file systems, the stores' SDKs
+and Java's network document the classes. For a class with several meanings, the message decides.
 
-A missing file, or a file with wrong content, is no outage. A missing bucket is an outage: it was there when
-the command started (`bronze.lake.failures.lake_opened`).
+A missing file, or a file with wrong content, is no outage. A missing bucket is an outage: the bucket existed
+at the start of the command (`bronze.lake.failures.lake_opened`).
 
-On a cluster, executors are lost with the rows that they held, and a statement that needs these rows fails.
-Such an outage has its own code and remedy.
+On a cluster, a lost executor loses its rows, and a statement over the rows fails. The outage has a separate
+code and remedy.
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ _CLASSES: Final = frozenset(
         "RetriableException", "SafeModeException", "StandbyException",
     }
 )  # fmt: skip
-"""Simple names of Java's exceptions that say by themselves that the store, or the network to it, is down."""
+"""Simple names of Java's exceptions that alone prove an outage of the store or the network to the store."""
 _GENERAL: Final = frozenset(
     {
         "AWSClientIOException", "AWSRedirectException", "AWSS3IOException", "AWSServiceIOException",
@@ -72,7 +73,7 @@ _GENERAL: Final = frozenset(
         "S3Exception", "StorageException", "TokenResponseException", "UncheckedIOException",
     }
 )  # fmt: skip
-"""Those whose message says it."""
+"""Simple names of exceptions whose message decides."""
 _SAID: Final = re.compile(
     r"""no\ space\ left|disk\ quota\ exceeded|input/output\ error|stale\ (?:nfs\ )?file\ handle
     |too\ many\ open\ files|transport\ endpoint\ is\ not\ connected
@@ -86,28 +87,28 @@ _SAID: Final = re.compile(
     re.IGNORECASE | re.VERBOSE,
 )
 _RAISED: Final = re.compile(r"^(?:Caused by: |: )?(?:[a-z]\w*\.)+(?:\w+\$)*(\w+)(?:: (.*))?$", re.MULTILINE)
-"""A line of Java's that names an exception, with its message; frames begin with a tab."""
+"""A line of Java's stack trace with an exception's name and message; frames begin with a tab."""
 _LOST: Final = re.compile(
     r"ExecutorLostFailure \(executor |\[CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND\]|FetchFailed\(BlockManagerId"
     r"|spark\.shuffle\.\w*FetchFailedException|\) has failed the maximum allowable number of times"
 )
-"""What Spark says where an executor, or what it kept, is gone."""
+"""Spark's messages about a lost executor, or about lost rows of an executor."""
 EXECUTOR_LOST: Final = "executor-lost"
 _LENGTH: Final = 300
 _CYCLES: Final = 5
-"""That failures of the storage may end; with the pauses between them half a minute."""
+"""Number of cycles in which a storage failure may end; with the pauses in between, half a minute."""
 _Key = TypeVar("_Key", bound="Hashable")
 
 
 class Patience(Generic[_Key]):
-    """How many cycles in a row an outage that one table or document meets may delay all of them."""
+    """How many cycles in a row an outage of one table or document may delay all units."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
         self._ended: dict[_Key, int] = {}
 
     def waits(self, key: _Key, error: Exception) -> TransientError | None:
-        """Return the outage for which all wait once more; None where the failure counts as the unit's own."""
+        """Return the outage for which all units wait again; None where the failure is the unit's own."""
         found = outage(error, self._lake)
         if found is None:
             return None
@@ -116,13 +117,13 @@ class Patience(Generic[_Key]):
         return found if seen < _CYCLES else None
 
     def passed(self, key: _Key) -> None:
-        """It went through, or it no longer matters."""
+        """Forget a unit's outages, because the unit passed or no longer matters."""
         self._ended.pop(key, None)
 
 
 def outage(error: BaseException, lake: Lake | None = None) -> TransientError | None:
-    """Return a failure of the storage, the network to it, or the cluster; None for any other failure."""
-    # A task that cannot fetch what a lost executor had names a connection that was refused.
+    """Return a failure of the storage, the network or the cluster; None for a different failure."""
+    # First, because a task without a lost executor's rows reports a refused connection.
     if (lost := _lost_executor(error)) is not None:
         return TransientError(
             lost,
@@ -135,7 +136,7 @@ def outage(error: BaseException, lake: Lake | None = None) -> TransientError | N
 
 
 def unreachable(words: str, lake: Lake | None) -> TransientError:
-    """Return the error of a lake that does not answer, or of the network to it."""
+    """Return the error of a lake that does not answer, or of the network to the lake."""
     return TransientError(
         f"the lake does not answer: {words}",
         code="lake-unreachable",
@@ -150,10 +151,10 @@ def is_general(error: Exception, spark: SparkSession | LazySession) -> bool:
 
 
 def answers(spark: SparkSession | LazySession, *, after: BaseException | None = None) -> bool:
-    """Check whether Spark answers: if not, a failure says nothing of a table, and no retry helps.
+    """Check whether Spark answers: without an answer, a failure is no table's failure, and no retry helps.
 
-    A session that was not started has failed nobody. If `after`, which may come from a sibling session, says
-    that a server ended that session, `spark` is no witness.
+    A session that never started caused no failure. `after` may come from a sibling session: if `after` states
+    that the server ended the sibling, an answer of `spark` proves nothing.
     """
     if after is not None and is_lost(after):
         return False
@@ -162,13 +163,13 @@ def answers(spark: SparkSession | LazySession, *, after: BaseException | None = 
         return lazy.failure is None
     try:
         lazy.get().sql("SELECT 1").collect()
-    except Exception:  # noqa: BLE001 - that is the answer
+    except Exception:  # noqa: BLE001 - an error is the answer
         return False
     return True
 
 
 def _of_storage(error: BaseException) -> str | None:
-    """Return the words of a failure of the storage or the network; None for any other, causes left out."""
+    """Return the message of a storage or network failure; None for any other error, causes left out."""
     if isinstance(error, TransientError):
         return error.message
     if (of_request := of_grpc(error)) is not None:
@@ -177,7 +178,7 @@ def _of_storage(error: BaseException) -> str | None:
 
 
 def _lost_executor(error: BaseException) -> str | None:
-    """Return what a failure says of an executor that is gone; None where nothing."""
+    """Return a failure's message about a lost executor; None without a message."""
     for one in causes(error):
         if isinstance(one, DeltaError | OSError):
             continue
@@ -189,12 +190,12 @@ def _lost_executor(error: BaseException) -> str | None:
 
 
 def _stack(error: BaseException) -> str:
-    """The causes in the JVM, which Spark Connect has under another name."""
+    """Return the causes in the JVM, which Spark Connect stores under a different name."""
     return getattr(error, "_stackTrace", None) or getattr(error, "_stacktrace", None) or ""
 
 
 def _of_delta_rs(error: OSError | DeltaError) -> str | None:
-    if lacks_bucket(error):  # also where a file is what was not found
+    if lacks_bucket(error):  # first: the error may be a FileNotFoundError
         return _short(error, words_of(error))
     if isinstance(error, TableNotFoundError | FileNotFoundError | PermissionError):
         return None
@@ -205,7 +206,7 @@ def _of_delta_rs(error: OSError | DeltaError) -> str | None:
 
 
 def _java(error: BaseException) -> str | None:
-    """Of an exception of the JVM the first of its causes that says so; its text has all of them."""
+    """Return the first cause that proves an outage, from the text of a JVM exception."""
     text = f"{error}\n{_stack(error)}"
     for found in _RAISED.finditer(text):
         name, said = found[1], found[2] or ""

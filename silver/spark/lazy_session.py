@@ -1,10 +1,10 @@
-"""A Spark session that starts when it is first needed: a job that finds nothing to do needs none.
+"""A Spark session that starts at first use: a job without work starts no session.
 
-Delta's logs say what there is to do, and they are read without Spark. So whoever may need a session is given
-this, and asks for it (`LazySession.get`) once there is something to run.
+`deltalake` reads Delta's logs without Spark, and the logs state the work. So a possible user of Spark gets a
+`LazySession`, and calls `LazySession.get` once work exists.
 
-A start that failed says nothing of the table or document whose turn it was. It is kept (`failure`), so that
-those who put errors down to a table can tell it from one.
+A failed start is no failure of the current table or document. `failure` stores the error, so that callers
+that assign errors to tables can recognise a failed start.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _LOGGER = logging.getLogger("deltasmelt.session")
 
 
 class LazySession:
-    """A session that is started once, by the first thread that needs it; the others wait for it.
+    """A session that the first thread in need starts once; further threads wait for the start.
 
     Args:
-        start: starts it.
-        meaning: all that decides how it will understand statements, as a text; None where only the session
-            itself can tell.
+        start: starts the session, and returns it.
+        meaning: text of all settings that decide how the session reads statements; None where only the
+            started session knows the settings.
 
     Attributes:
-        meaning: as given.
-        failure: what ended the start, if it failed.
+        meaning: the text given by the caller.
+        failure: the error of a failed start.
     """
 
     def __init__(self, start: Callable[[], SparkSession], *, meaning: str | None = None) -> None:
@@ -44,10 +44,10 @@ class LazySession:
         self.started = False
 
     def get(self) -> SparkSession:
-        """The session; starts it where that has not happened.
+        """Return the session; start the session at the first call.
 
         Raises:
-            Exception: why it could not be started; the same one each time.
+            Exception: the error of the failed start, equal at each call.
         """
         with self._lock:
             if self.failure is not None:
@@ -62,7 +62,7 @@ class LazySession:
             return self._session
 
     def prepare(self) -> None:
-        """Start it in the background: it will be needed. A failure is raised to whoever needs it."""
+        """Start the session in the background before the first use; `get` raises a start's error."""
         if not self._prepared and not self.started:
             self._prepared = True
             threading.Thread(target=self._prepare, name="spark-start", daemon=True).start()
@@ -70,12 +70,12 @@ class LazySession:
     def _prepare(self) -> None:
         try:
             self.get()
-        except Exception as error:  # noqa: BLE001 - kept, and raised again by `get`
+        except Exception as error:  # noqa: BLE001 - `get` raises the error again
             _LOGGER.info("Spark could not be started ahead of time: %s", error)
 
 
 def lazily(spark: SparkSession | LazySession) -> LazySession:
-    """A session that is there already, as one that is got when needed; one of these as it is."""
+    """Wrap a started session; return a `LazySession` unchanged."""
     if isinstance(spark, LazySession):
         return spark
     given = LazySession(lambda: spark)

@@ -1,15 +1,15 @@
-"""The settings under which statements of silver and gold mean what they mean.
+"""Settings that decide the meaning of statements of silver and gold.
 
-A row of silver is a function of the log, and a document is one of silver's rows. Neither may depend on the
-session in which it is made. With ANSI mode off, a number that does not fit is silently NULL. In another time
-zone a text becomes another moment. A table that a notebook in Berlin began and a job in UTC continues would
-hold both.
+A row of silver is a function of the log, and a document is a function of silver's rows. Neither may depend on
+the session. With ANSI mode off, a number outside its type is silently NULL. In a different time zone a text
+becomes a different moment. A table begun by a notebook in Berlin and continued by a job in UTC would hold
+both.
 
-So silver and gold work in their own sessions (`silver.spark.access`). There, every setting that gives values
-another meaning has Spark's default, and what a pipeline needs (UTC, ANSI mode, exact sums), whatever the
-given session or the pipeline file says. Legacy behaviour (``spark.sql.legacy.…``) is off. Where something may
-not be set (a server that guards its settings), its value becomes a part of a document's digest
-(`gold.builder.document`), so that other values build it again.
+So silver and gold work in separate sessions (`silver.spark.access`), whatever the given session or the
+pipeline file states. There, each setting behind the meaning of values has Spark's default, or the value for a
+pipeline (UTC, ANSI mode, exact sums). Legacy behaviour (``spark.sql.legacy.…``) is off. A server
+may guard a setting. The setting's value is then part of a document's digest (`gold.builder.document`), so a
+new value rebuilds the document.
 """
 
 from __future__ import annotations
@@ -25,19 +25,22 @@ if TYPE_CHECKING:
 
 _TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
 _MICROSECONDS: Final = "TIMESTAMP_MICROS"
-"""Of INT96, Spark's default, other readers make nanoseconds since 1970: the year 9999 becomes 1816."""
+"""Type of timestamps in files. From INT96, Spark's default, further readers compute nanoseconds since 1970.
+
+The year 9999 then becomes 1816.
+"""
 
 PINNED: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.timestampType": "TIMESTAMP_LTZ",
     "spark.sql.timeType.enabled": "false",
     "spark.sql.legacy.timeParserPolicy": "CORRECTED",
-    # What fails, and what is NULL.
+    # Errors, and NULL.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",
     "spark.sql.storeAssignmentPolicy": "ANSI",
     "spark.sql.variant.allowDuplicateKeys": "false",
-    # What a statement says.
+    # The meaning of a statement's text.
     "spark.sql.ansi.doubleQuotedIdentifiers": "false",
     "spark.sql.ansi.enforceReservedKeywords": "false",
     "spark.sql.ansi.relationPrecedence": "false",
@@ -60,7 +63,7 @@ PINNED: Final = {
     "spark.sql.json.enablePartialResults": "true",
     "spark.sql.jsonGenerator.writeNullIfWithDefaultValue": "true",
     "spark.sql.optimizer.enableJsonExpressionOptimization": "true",
-    # What files hold.
+    # Values in files.
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.sql.parquet.binaryAsString": "false",
@@ -73,20 +76,20 @@ PINNED: Final = {
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
     "spark.databricks.delta.schema.autoMerge.enabled": "false",
-    # Which versions may be read: those that cuts name, however old their commit is.
+    # Readable versions: all versions in cuts, however old their commits are.
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
 }
-"""Settings that decide what a statement means, with the value that they have here."""
+"""Settings that decide the meaning of a statement, with this project's values."""
 
 _LEGACY: Final = "spark.sql.legacy."
 
 
 def pin(session: SparkSession, known: Mapping[str, str] | None = None) -> None:
-    """Give a session of ours the settings that decide what its statements mean.
+    """Give a session of this project the settings that decide the meaning of statements.
 
     Args:
-        session: ours.
-        known: settings that it has; where they are given, one that is right is not set again.
+        session: a session of this project.
+        known: the session's present settings; a setting with the right value is not set again.
     """
     for name in legacy(session, known):
         _try(session.conf.unset, name)
@@ -94,19 +97,19 @@ def pin(session: SparkSession, known: Mapping[str, str] | None = None) -> None:
 
 
 def lean(session: SparkSession, known: Mapping[str, str] | None = None) -> None:
-    """Have a session of this project sign its commits, and write no more of each than is read.
+    """Make a session of this project sign its commits, and write only the needed parts of each commit.
 
     Args:
-        session: the session; a setting that may not be set stays as it is.
-        known: as of `pin`.
+        session: the session; a guarded setting does not change.
+        known: the session's present settings, as for `pin`.
     """
     _set(session, {**LEAN_COMMITS, **SIGNED}, known)
 
 
 def unpinned(session: SparkSession) -> dict[str, str]:
-    """Return the settings of a pinned session that have another value, as they may not be set.
+    """Return the settings of a pinned session that have a different value because the server guards them.
 
-    The type of timestamps in files is not among the settings: Spark reads the same values from either type.
+    The type of timestamps in files is left out: Spark reads equal values from either type.
     """
     found = legacy(session)
     for name, value in PINNED.items():
@@ -124,18 +127,16 @@ def writes_microseconds(session: SparkSession) -> bool:
 
 
 def legacy(session: SparkSession, known: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Settings of a session that switch on legacy behaviour; `PINNED` has some of these.
+    """Return settings of a session that switch on legacy behaviour; settings in `PINNED` are left out.
 
-    Args:
-        session: whose.
-        known: settings that it has, where these are known already.
+    `known` are the session's settings, where the caller has read them already.
     """
     found = all_settings(session) if known is None else known
     return {name: value for name, value in found.items() if name.startswith(_LEGACY) and name not in PINNED}
 
 
 def _effective(session: SparkSession, name: str) -> str | None:
-    """A setting's value, also where it is the server's own; None where the server does not know it."""
+    """Return a setting's value, the server's own value included; None for an unknown setting."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - a cycle that folds nothing loads no Spark
 
     try:
@@ -151,7 +152,7 @@ def _set(session: SparkSession, wanted: Mapping[str, str], known: Mapping[str, s
 
 
 def _try(change: Any, *arguments: str) -> None:
-    """What may not be set is named by `unpinned`."""
+    """Change a setting, and ignore a guarded setting: `unpinned` reports the setting."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - a cycle that folds nothing loads no Spark
 
     try:

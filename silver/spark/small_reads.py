@@ -1,19 +1,19 @@
-"""Reading a Delta table of few bytes right from its files, at a version.
+"""Reads of a small Delta table directly from its files, at a version.
 
-For each table that a statement reads, Delta replays the log, keeps its state and filters its files by their
-statistics: some jobs and plans, whatever the table holds. Of a document over nine tables of some hundred rows
-that is two thirds of the work (`docs/performance.md`). The log says the same in some milliseconds through
-`deltalake`, which reads no row.
+For each table of a statement, Delta replays the log, caches the state and filters files by statistics: some
+jobs and plans, however few rows the table has. For a document over nine tables of some hundred rows, these
+jobs are two thirds of the work (`docs/performance.md`). `deltalake` reads the log in some milliseconds, and
+reads no row.
 
-A version *is* the files that its log names, all rows of them, so both ways give the same rows:
+A version *is* the files in its log, all rows included, so both ways return equal rows:
 
-* Where a file alone does not say which of its rows count (deletion vectors), or holds values in another type
-  than the table (type widening), Delta reads. So it does where the protocol asks for something that is not
-  known here, where the table is partitioned, and in an object store, where each look costs a request.
-* Columns are stored under names of their own (`column mapping
-  <https://github.com/delta-io/delta/blob/master/PROTOCOL.md#column-mapping>`_). They are read by these, and
-  named as the table names them. A column that a file lacks is NULL in it, as Delta has it.
-* Files never change once they are written. One that is gone by now ends the statement, with Delta or without.
+* Delta reads the table where a file alone does not show the valid rows (deletion vectors), or holds values in
+  another type than the table (type widening). Delta also reads the table where the protocol demands an
+  unknown feature, where the table has partitions, and in an object store, where each read costs a request.
+* Files store columns under physical names (`column mapping
+  <https://github.com/delta-io/delta/blob/master/PROTOCOL.md#column-mapping>`_). Spark reads the physical
+  names, and then renames the columns to the table's names. A column that a file lacks is NULL, as in Delta.
+* A written file never changes. A missing file fails the statement, with Delta and without.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.location import Lake, Layer
 
 MOST_BYTES: Final = 32 * 2**20
-"""Of files, up to which leaving out some by their statistics saves less than asking for them costs."""
+"""Bytes of files up to which a direct read is cheaper than Delta's filter by statistics."""
 
 _FILES: Final = 32
-"""Files that Spark lists in the driver; for more it runs a job."""
+"""Limit on files for a listing in Spark's driver; for more files Spark runs a job."""
 
 _FEATURES: Final = frozenset({"columnMapping", "deletionVectors", "timestampNtz", "typeWidening"})
-"""What a reader must know of a table that is read here: the files and the schema tell whether it is used."""
+"""Reader features of tables for a direct read; the files and the schema show whether a table uses a feature.
+"""
 
 _TYPES: Final = frozenset(
     {
@@ -53,10 +54,10 @@ _TYPES: Final = frozenset(
         "timestamp", "timestamp_ntz",
     }
 )  # fmt: skip
-"""Types besides decimals. Of others (the NULLs of a document) Spark reads no column from a file by itself."""
+"""Types for a direct read; decimals are allowed too. Spark reads no column of NULLs (in documents)."""
 
 _PATTERNS: Final = frozenset("*?[]{}\\%")
-"""Characters that Spark takes for a pattern in a path, or the log has encoded."""
+"""Characters that Spark reads as a pattern in a path, or the log encodes."""
 
 _PHYSICAL: Final = "delta.columnMapping.physicalName"
 _NESTED: Final = {"array": ("elementType",), "map": ("keyType", "valueType")}
@@ -65,12 +66,12 @@ _MAY_BE_NULL: Final = {"array": "containsNull", "map": "valueContainsNull"}
 
 @dataclass(frozen=True, slots=True)
 class PlainFiles:
-    """The files that are a table at a version.
+    """The files of a table at a version.
 
     Attributes:
-        paths: where they lie.
-        size: their bytes.
-        fields: the table's columns, as the log has them.
+        paths: full paths of the files.
+        size: bytes of all files together.
+        fields: the table's columns as in the log.
     """
 
     paths: tuple[str, ...]
@@ -78,7 +79,7 @@ class PlainFiles:
     fields: tuple[dict[str, Any], ...]
 
     def frame(self, spark: SparkSession) -> DataFrame:
-        """Their rows under the table's names; the columns keep their comments."""
+        """Return the rows under the table's column names; the columns keep their comments."""
         from pyspark.sql.functions import col, lit  # noqa: PLC0415 - a cycle without work loads no Spark
         from pyspark.sql.types import StructType  # noqa: PLC0415
 
@@ -90,7 +91,7 @@ class PlainFiles:
         rows = spark.read.schema(stored).parquet(*self.paths).toDF(*named.names)
         if all(old.dataType == new.dataType for old, new in zip(stored, named, strict=True)):
             return rows
-        # A struct keeps its values and takes the other names: they are in the same order.
+        # A cast renames a struct's fields by position, and keeps the values.
         renamed = (
             col(quote(new.name)).cast(new.dataType).alias(new.name, metadata=new.metadata)
             if old.dataType != new.dataType
@@ -101,7 +102,7 @@ class PlainFiles:
 
 
 def plain_files(lake: Lake, layer: Layer, name: str, version: int) -> PlainFiles | None:
-    """The files of a table at a version; None where Delta has to read it."""
+    """Return the files of a table at a version; None where Delta must read the table."""
     if lake.folder is None or on_databricks():
         return None
     folder = lake.uri(layer, name)
@@ -113,7 +114,7 @@ def plain_files(lake: Lake, layer: Layer, name: str, version: int) -> PlainFiles
         files = pa.table(table.get_add_actions())
         fields = json.loads(table.schema().to_json())["fields"]
         plain = _is_plain(table, fields)
-    except DeltaError:  # Spark tells better what is wrong
+    except DeltaError:  # Spark reports the cause better
         return None
     names, size = files["path"].to_pylist(), sum(files["size_bytes"].to_pylist())
     paths = tuple(f"{folder}/{path}" for path in names)
@@ -123,10 +124,10 @@ def plain_files(lake: Lake, layer: Layer, name: str, version: int) -> PlainFiles
 
 
 def table_at(spark: SparkSession, lake: Lake, layer: Layer, name: str, version: int) -> DataFrame:
-    """A table's rows at a version, right from its files where these are few.
+    """Return a table's rows at a version, directly from the files of a small table.
 
     Raises:
-        PySparkException: there is no such version.
+        PySparkException: the table has no version of this number.
     """
     plain = plain_files(lake, layer, name, version) if access_of(spark).may_read_files else None
     if plain is not None:
@@ -135,11 +136,11 @@ def table_at(spark: SparkSession, lake: Lake, layer: Layer, name: str, version: 
 
 
 def _all_rows_count(folder: str, version: int) -> tuple[int, int] | None:
-    """How many files a version has, and their bytes, if none has a deletion vector; None otherwise.
+    """Return the number and bytes of a version's files, if no file has a deletion vector; None otherwise.
 
-    So says the version's `checksum file
-    <https://github.com/delta-io/delta/blob/master/PROTOCOL.md#version-checksum-file>`_, which is read in one
-    go, however long the log is. Of deletion vectors, `deltalake` tells nothing where types can be widened.
+    The source is the version's `checksum file
+    <https://github.com/delta-io/delta/blob/master/PROTOCOL.md#version-checksum-file>`_: one read, however
+    long the log is. `deltalake` does not show deletion vectors of tables with type widening.
     """
     try:
         with file_system(folder).open_input_file(f"_delta_log/{version:020}.crc") as file:
@@ -147,13 +148,13 @@ def _all_rows_count(folder: str, version: int) -> tuple[int, int] | None:
         marked = checksum["numDeletionVectorsOpt"] or checksum["numDeletedRecordsOpt"]
         listed = any(one.get("deletionVector") for one in checksum.get("allFiles") or ())
         said = int(checksum["numFiles"]), int(checksum["tableSizeBytes"])
-    except (OSError, ValueError, LookupError, TypeError):  # there need not be one, or not all of it
+    except (OSError, ValueError, LookupError, TypeError):  # the file, or an entry of the file, may be missing
         return None
     return said if marked == 0 and not listed else None
 
 
 def _is_plain(table: DeltaTable, fields: list[dict[str, Any]]) -> bool:
-    """Whether files hold the table's columns and nothing else: all of them, by name, in their own types."""
+    """Check whether files hold exactly the table's columns: all columns, by name, in the table's types."""
     metadata = table.metadata()
     mapped = metadata.configuration.get("delta.columnMapping.mode", "none")
     named = not any(_PHYSICAL in one["metadata"] for field in fields for one in _all_fields(field))
@@ -166,24 +167,27 @@ def _is_plain(table: DeltaTable, fields: list[dict[str, Any]]) -> bool:
 
 
 def _is_below(path: str) -> bool:
-    """Whether a file lies in the table's folder; those of a shallow clone lie in another's."""
+    """Check whether a file lies in the table's folder; files of a shallow clone lie in a different folder."""
     return ":" not in path and not path.startswith("/")
 
 
 def _is_readable(path: str) -> bool:
-    """Whether Spark takes a path for itself; files with such first letters it leaves out without a word."""
+    """Check whether Spark reads a path literally; Spark silently skips files with a first ``_`` or dot."""
     return not _PATTERNS & set(path) and PurePosixPath(path).name[0] not in "_."
 
 
 def _is_as_stored(field: dict[str, Any]) -> bool:
-    """Whether files hold a column's values in its type; a widened one says so, also for what is in it."""
+    """Check whether files hold a column's values in the column's type.
+
+    Metadata states the widening of a type, and of each type inside.
+    """
     return not any("delta.typeChanges" in one["metadata"] for one in _all_fields(field)) and all(
         kind in _TYPES or kind.startswith("decimal(") for kind in _atomic(field["type"])
     )
 
 
 def _atomic(type_: str | dict[str, Any]) -> list[str]:
-    """The types within a type that have none in them."""
+    """Return the atomic types within a type."""
     if isinstance(type_, str):
         return [type_]
     if type_["type"] == "struct":
@@ -192,13 +196,13 @@ def _atomic(type_: str | dict[str, Any]) -> list[str]:
 
 
 def _all_fields(field: dict[str, Any]) -> list[dict[str, Any]]:
-    """A column and the fields of the structs in it."""
+    """Return a column and the fields of all structs inside."""
     inner = [_all_fields(one) for struct in _structs(field["type"]) for one in struct["fields"]]
     return [field, *(one for some in inner for one in some)]
 
 
 def _structs(type_: str | dict[str, Any]) -> list[dict[str, Any]]:
-    """The outermost structs of a type."""
+    """Return the outermost structs of a type."""
     if isinstance(type_, str):
         return []
     if type_["type"] == "struct":
@@ -207,7 +211,7 @@ def _structs(type_: str | dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _stored(field: dict[str, Any]) -> dict[str, Any]:
-    """A column as the files have it, with what the table says of it."""
+    """Return a column as in the files, with the table's metadata."""
     name = field["metadata"].get(_PHYSICAL, field["name"])
     return {
         "name": name,
@@ -218,13 +222,13 @@ def _stored(field: dict[str, Any]) -> dict[str, Any]:
 
 
 def _nullable(field: dict[str, Any]) -> dict[str, Any]:
-    """A column as the table has it, without what is Delta's own; NULL may be anywhere, as in every file."""
+    """Return a column as in the table, without Delta's metadata; as in files, each value may be NULL."""
     type_ = _type(field["type"], stored=False)
     return {"name": field["name"], "type": type_, "nullable": True, "metadata": _said(field)}
 
 
 def _said(field: dict[str, Any]) -> dict[str, Any]:
-    """What a table says of a column, without what is Delta's own."""
+    """Return a column's metadata without Delta's own entries."""
     return {name: value for name, value in field["metadata"].items() if not name.startswith("delta.")}
 
 

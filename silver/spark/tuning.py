@@ -1,8 +1,8 @@
-"""Spark's settings by which silver's statements are fast: for small and for large windows, and for a while.
+"""Spark's settings that make silver's statements fast: for small and large windows, and for a block.
 
-What decides what values mean is in `silver.spark.semantics`; nothing here changes a row. A server may guard
-such a setting, as serverless compute does. It is found out at the first try, and the server's own value
-counts: statements are then planned by that. Only a mark must not be lost (`silver.run.marks`).
+`silver.spark.semantics` decides the meaning of values; no setting of this module changes a row. A server may
+guard a setting, as serverless compute does. The first rejected change shows the guard, and the server's value
+stays: Spark then plans statements by the server's value. Only a mark must not be lost (`silver.run.marks`).
 """
 
 from __future__ import annotations
@@ -27,68 +27,70 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")
 DATABRICKS: Final = "DATABRICKS_RUNTIME_VERSION"
-"""Variable of every process on Databricks, where a session is there already or is given."""
+"""Variable of every process on Databricks, where the caller finds or gets a session."""
 GUARDED: Final = "spark-setting-guarded"
-"""Code of an error that no table has alone: the server lets none of them be written."""
+"""Code of an error for all tables: the server forbids every write."""
 
 _GUARDED: Final = ("CANNOT_MODIFY_CONFIG", "CANNOT_MODIFY_STATIC_CONFIG", "CONFIG_NOT_AVAILABLE")
-"""What a server says that guards a setting."""
+"""Error conditions of a server that guards a setting."""
 _SAID: Final = 300
-"""Letters of a reason that are logged."""
+"""Limit on the letters of a logged reason."""
 
 SMALL_TARGET: Final = 50_000
-"""Rows of a table up to which a small window's MERGE into it is interpreted too, and one task."""
+"""Rows of a table up to which Spark interprets a small window's MERGE, and runs the MERGE as one task."""
 
 SMALL: Final = 20_000
-"""Changes up to which a window is small; see `tune`."""
+"""Number of changes up to which a window is small; see `tune`."""
 
 _TUNED: Final = {
     "spark.databricks.delta.merge.materializeSource": ("none", "auto"),
     "spark.sql.codegen.wholeStage": ("false", "true"),
     "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
 }
-"""Settings for (a small window, a large one); see `tune`."""
+"""Settings for (a small window, a large window); see `tune`."""
 _CODE: Final = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
-"""Those of `_TUNED` that generate code."""
+"""The settings of `_TUNED` that generate code."""
 
 NOT_ADAPTIVE: Final = {"spark.sql.adaptive.enabled": "false"}
-"""For a statement over few rows: to plan it again between its stages costs more than a stage."""
+"""For a statement over few rows: a new plan between stages costs more than a stage."""
 
 FEW_TASKS: Final = {"spark.sql.shuffle.partitions": "2", **NOT_ADAPTIVE}
-"""For a small window. A large one has the tasks that the session's owner, or the cluster, gives it."""
+"""For a small window. A large window has the tasks of the session's owner, or of the cluster."""
 
 _given: WeakKeyDictionary[SparkSession, dict[str, str | None]] = WeakKeyDictionary()
-"""By session of ours: what it had of `FEW_TASKS` before its first window. One thread has a session."""
+"""By session of this project, the values of `FEW_TASKS` before the first window. One thread owns a session.
+"""
 
 ONE_TASK: Final = {"spark.sql.shuffle.partitions": "1", "spark.sql.files.minPartitionNum": "1"}
-"""For a statement that reads and writes few rows: one more task is one more file."""
+"""For a statement that reads and writes few rows: each further task writes a further file."""
 
 LEAN_COMMITS: Final = {
     "spark.databricks.delta.allFilesInCrc.enabled": "false",
     "spark.databricks.delta.checksumDeletedRecordCountsHistogramMetrics.enabled": "false",
     "spark.databricks.delta.fileSizeHistogramMetrics.enabled": "false",
 }
-"""What Delta would add to a version's checksum file, and nobody here reads: of a small table it is a tenth of
-a commit's CPU. Number of files, bytes and deletion vectors stay in it (`silver.spark.small_reads`).
+"""Settings against unused parts of a version's checksum file.
+
+For a small table these parts are a tenth of a commit's CPU. The number of files, bytes and deletion vectors
+stays in the checksum file (`silver.spark.small_reads`).
 """
 
 MARK_SETTINGS: Final = ("spark.databricks.delta.write.txnAppId", "spark.databricks.delta.write.txnVersion")
 """Settings that give commits a mark: the application's id, and the version."""
 SIGNED: Final = {USER_METADATA: SIGNATURE}
-"""Every commit of a session of ours says whose it is (`bronze.lake.foreign_commits`)."""
+"""The signature of every commit by a session of this project (`bronze.lake.foreign_commits`)."""
 
 FINE_PAGES: Final = {"parquet.page.row.count.limit": "500"}
-"""For files in the order of a key by which a few rows are looked up later: pages of so many rows.
+"""For files sorted by a key, with later lookups of a few rows: the number of rows in a page.
 
-A page is the least that Parquet reads of a column. By default it has 20,000 rows; a thousandth of the
-rows, anywhere in a file, is then in nearly all pages.
+Parquet reads at least one page of a column. A default page has 20,000 rows; a thousandth of the rows, spread
+over a file, then touches nearly all pages.
 """
 
 REWRITTEN: Final = {"spark.databricks.delta.merge.deletionVectors.persistent": "false"}
-"""For a MERGE into a table of one small file: it is written again, and there is no deletion vector to write.
+"""For a MERGE into a table of one small file: Delta rewrites the file, and writes no deletion vector.
 
-That is a third job less, for this MERGE and for all that follow it: the table stays one file without a
-vector.
+The MERGE, and all later MERGEs, need a third fewer jobs: the table stays one file without a vector.
 """
 
 
@@ -98,11 +100,11 @@ _LESS_THAN_ALL: Final = {
     "spark.sql.shuffle.partitions": "{tasks}",
     "spark.sql.files.maxRecordsPerFile": "2000000",  # as many as a task of 128 MiB of bronze's files reads
 }
-"""See `leave_a_core`."""
+"""Settings for `leave_a_core`."""
 
 
 REFUSED: Final[set[str]] = set()
-"""Settings that the server did not let us change; it does so no second time."""
+"""Settings that the server refused to change; no session tries a second time."""
 
 
 def on_databricks() -> bool:
@@ -111,7 +113,7 @@ def on_databricks() -> bool:
 
 
 def setting(spark: SparkSession, name: str, default: str) -> str:
-    """A setting of a session; the default also where a server does not tell it."""
+    """Return a setting of a session; the default also where a server does not return the setting."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - a job that folds nothing loads no Spark
 
     try:
@@ -121,17 +123,17 @@ def setting(spark: SparkSession, name: str, default: str) -> str:
 
 
 def all_settings(spark: SparkSession) -> dict[str, str]:
-    """The settings that a session has, as far as it tells them: a property here, a method of Connect's."""
+    """Return a session's visible settings (`getAll` is a property in a JVM, a method in Connect)."""
     known: Any = spark.conf.getAll
     return dict(known() if callable(known) else known)
 
 
 def cores_of(master: str, *, machine: int) -> int:
-    """Tasks that a local master runs at once: ``local[2]``, ``local[*]``; 1 where it says no number.
+    """Return how many tasks a local master runs at once: ``local[2]``, ``local[*]``; 1 without a number.
 
     Args:
-        master: its address.
-        machine: cores of the machine.
+        master: address of the session's Spark master.
+        machine: number of the machine's cores.
     """
     found = re.match(r"local\[(\d+|\*)", master)
     if found is None:
@@ -143,15 +145,15 @@ def cores_of(master: str, *, machine: int) -> int:
 def settings(
     spark: SparkSession, wanted: Mapping[str, str], *, needed: Mapping[str, str] | None = None
 ) -> Iterator[None]:
-    """Settings of a session for a while.
+    """Set settings of a session for a block; the end of the block restores the former values.
 
     Args:
-        spark: the session.
-        wanted: those that only make statements fast; one that may not be set is left out.
-        needed: those without which a statement must not run.
+        spark: the session that runs the block.
+        wanted: settings that only make statements fast; a guarded setting is left out.
+        needed: settings that the block's statements must not run without.
 
     Raises:
-        DefiniteError: one that is needed may not be set.
+        DefiniteError: the server guards a needed setting.
     """
     must = needed or {}
     before = {name: spark.conf.get(name, None) for name in [*wanted, *must]}
@@ -176,7 +178,7 @@ def _guarded(name: str) -> DefiniteError:
 
 
 def change(spark: SparkSession, name: str, value: str | None) -> bool:
-    """Set a session's setting, or unset it; whether the server allows that."""
+    """Set or unset a session's setting; return whether the server allows the change."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - a cycle that folds nothing loads no Spark
 
     if name in REFUSED:
@@ -196,13 +198,13 @@ def change(spark: SparkSession, name: str, value: str | None) -> bool:
 
 
 def put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
-    """Settings of a session as they were; None where one was not set."""
+    """Restore settings of a session; None unsets a setting."""
     for name, former in before.items():
         change(spark, name, former)
 
 
 def may_set(spark: SparkSession, wanted: Mapping[str, str]) -> bool:
-    """Check whether the server allows a session all these settings, which stay as they are."""
+    """Check whether the server allows a session all these settings; the settings do not change."""
     try:
         with settings(spark, {}, needed=wanted):
             return True
@@ -211,20 +213,20 @@ def may_set(spark: SparkSession, wanted: Mapping[str, str]) -> bool:
 
 
 def inherit(session: SparkSession, source: SparkSession) -> None:
-    """A clone was given what its source was given, whatever that is tuned to now."""
+    """Copy a source's original values to its clone, whatever the source is tuned to now."""
     if source in _given:
         _given[session] = _given[source]
 
 
 def tune(session: SparkSession, *, small: bool) -> None:
-    """Settings for a statement that reads a small or a large window.
+    """Set a session's settings for a statement over a small or a large window.
 
-    Each window has other literals, so its generated code is new and would be compiled for some thousand rows;
-    there interpreting is faster. Over some hundred thousand rows of a target it costs twice what generated
-    code does. A MERGE reads its source twice; only a large one is worth keeping.
+    Each window has new literals, so Spark would compile new code for some thousand rows; interpretation is
+    faster there. Over some hundred thousand rows of a target, interpretation costs twice as much as generated
+    code. A MERGE reads its source twice; only a large source is worth caching.
 
-    A small window is one task or two. A large one runs as many as the session was given to run; planned again
-    by what its stages turn out to hold, where adaptive execution is on. On a cluster these are all its cores.
+    A small window is one task or two. A large window has the session's original number of tasks, on a cluster
+    all cores. With adaptive execution on, Spark plans a large window again from the size of its stages.
     """
     for name, (for_small, for_large) in _TUNED.items():
         change(session, name, for_small if small else for_large)
@@ -234,21 +236,21 @@ def tune(session: SparkSession, *, small: bool) -> None:
 
 
 def generate_code(session: SparkSession) -> None:
-    """Have the next statement's code generated: the window is small, but many rows of its target are read."""
+    """Generate code for the next statement: the window is small, but the target has many rows to read."""
     for name in _CODE:
         change(session, name, _TUNED[name][1])
 
 
 def mark_settings(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, str]:
-    """Settings by which a commit also sets an application transaction.
+    """Return settings that add an application transaction to a commit.
 
-    Delta writes the one that a session names into whatever the session commits next, and skips a write whose
-    mark is not above the table's. So a write at an LSN that the table already holds carries none.
+    Delta writes the session's transaction into the next commit of the session, and skips a write whose mark
+    is not above the table's mark. So a write at an LSN that the table already holds has no mark.
 
     Args:
-        app: whose mark.
-        lsn: what the table holds after the write.
-        position: the mark that the table has.
+        app: application id of the mark.
+        lsn: the table's LSN after the write.
+        position: the table's present mark, or None.
     """
     if position is not None and lsn <= position:
         return {}
@@ -256,14 +258,13 @@ def mark_settings(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, 
 
 
 def leave_a_core(session: SparkSession) -> None:
-    """Have a session's statements over many rows leave a core to those of other sessions.
+    """Limit a session's tasks to all cores but one, for the statements of sibling sessions.
 
-    Spark takes a core back from no task: whatever its pool, a job waits until some task has ended, and each
-    of a small statement's jobs waits anew. The tasks of a large copy take tens of seconds. So there are no
-    more of them than cores but one. On a cluster tasks stay as they are: a lost one is run again.
+    Spark never interrupts a task to free a core: in any pool, a job waits until a task has ended, and each
+    job of a small statement waits again. The tasks of a large copy take tens of seconds. So the function sets
+    fewer tasks than cores. On a cluster the task number does not change: Spark runs a lost task again.
 
-    Args:
-        session: runs nothing else, and its tasks run on this machine.
+    `session` runs no other work, and its tasks run on this machine.
     """
     cores = cores_of(setting(session, "spark.master", ""), machine=os.cpu_count() or 1)
     if cores > 1:
