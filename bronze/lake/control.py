@@ -1,10 +1,10 @@
-"""The control tables: which versions make a cut, what went wrong, what each cycle did.
+"""Rows of the control tables: which versions form a cut, which errors are open, what each cycle did.
 
-They lie in `control.*` of the lake and are small, append-mostly Delta tables. Every layer writes them, so
-they are defined in the lowest one. Appends go through `deltalake` (about 10 ms, no JVM).
+The tables `control.*` of the lake are small Delta tables; most writes are appends. Every layer writes them,
+so the lowest layer defines them. Appends use `deltalake` (about 10 ms, no JVM).
 
-A cut is recorded by one commit for all tables of a layer, after every table's own commit. A crash in between
-leaves the tables ahead of the newest cut, never a cut that names a version which is not there.
+One commit records a cut for all tables of a layer, after each table's own commit. After a crash in between,
+the tables are ahead of the newest cut; no cut ever names a missing version.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ RUNS_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A table as a record of a cut names it.
+    """A table as a cut's record names it.
 
     Attributes:
-        commit_lsn: of the cut.
-        version: of the table.
-        mark: of that version; None where the record states none, as one of an earlier release.
-        seen: of a cut of gold, as `Cut.seen`.
+        commit_lsn: LSN of the cut.
+        version: Delta version of the table.
+        mark: mark of this version; None if the record has no mark, as in earlier releases.
+        seen: for a cut of gold, the value of `Cut.seen`.
     """
 
     commit_lsn: Lsn
@@ -91,7 +91,7 @@ class Named:
 
 
 def is_put_back(version: int, mark: Lsn | None, named: Named) -> bool:
-    """Check whether a table, found at a version with a mark, lacks what a cut found in it."""
+    """Check whether a table was rolled back: its version or mark is older than a cut's record."""
     return version < named.version or (named.mark is not None and (mark is None or mark < named.mark))
 
 
@@ -100,13 +100,13 @@ class Cut:
     """Versions of all tables of a layer that together hold exactly the state as of `commit_lsn`.
 
     Attributes:
-        tables: table (or document) name within the layer, to its Delta version.
-        recorded_at: when it was recorded. Of several records of one LSN the newest counts, so a later record
-            has a later moment, whatever the clock of its machine says (`ControlTables.record_cut`).
-        marks: table name to the mark of that version: the LSN of the newest window in it. A version is a
-            number that another history of the table has too; a mark says which rows the version has.
-        ids: table name to a number made of the table's Delta id; a table that is made anew has another id.
-        built_from: of a cut of gold: `recorded_at` of the record of silver's cut that it was built from.
+        tables: Delta version by the name of the table (or document) within the layer.
+        recorded_at: time of the record. Of several records of one LSN the newest counts. A later record
+            therefore gets a later time, whatever its machine's clock shows (`ControlTables.record_cut`).
+        marks: mark by table name: the LSN of the newest window in the version. After a rollback a table
+            reuses version numbers; a mark identifies the rows of a version.
+        ids: number derived from the Delta id, by table name; a recreated table has a different id.
+        built_from: for a cut of gold: `recorded_at` of the silver record from which gold built the cut.
     """
 
     layer: Layer
@@ -120,14 +120,14 @@ class Cut:
 
     @property
     def seen(self) -> datetime | None:
-        """Return the moment up to which records of silver's cut count, of a cut of gold.
+        """For a cut of gold: the time up to which records of silver's cut count.
 
-        An earlier version did not say what it was built from: there the moment of its own record decides.
+        Earlier releases recorded no `built_from`; for their cuts the time of the cut's own record decides.
         """
         return self.built_from or self.recorded_at
 
     def named(self, name: str) -> Named | None:
-        """Return what it states of a table; None where it does not name the table."""
+        """Return the record of a table; None if the cut does not name the table."""
         version = self.tables.get(name)
         if version is None:
             return None
@@ -148,7 +148,7 @@ class OpenError:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """What tells one error from another: scope, name and code."""
+        """Identity of an error: scope, name and code."""
         return (self.scope, self.name, self.code)
 
 
@@ -157,9 +157,10 @@ class Run:
     """One cycle of one table or document; a row of `control.runs`.
 
     Attributes:
-        mode: ``incremental``, ``full``, ``snapshot`` or ``none``; `reason` says why a full one was needed.
-        details: anything a layer wants to tell (fan-out, files read, roots whose `one` matched several rows),
-            as JSON.
+        mode: ``incremental``, ``full``, ``snapshot`` or ``none``; `reason` explains why a full run was
+            needed.
+        details: further facts of a layer as JSON (fan-out, files read, roots whose `one` matched several
+            rows).
     """
 
     layer: Layer
@@ -179,7 +180,7 @@ class Run:
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def row(self) -> dict[str, object]:
-        """The row as Arrow takes it."""
+        """Return the row for Arrow."""
         return {
             "run_id": self.run_id,
             "layer": self.layer,

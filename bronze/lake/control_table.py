@@ -1,12 +1,14 @@
-"""One table of `control.*`: rows appended, altered and pruned by any process, read from memory.
+"""One table of `control.*`: any process appends, changes and prunes rows; reads come from memory.
 
-In a store an append is two requests, the file's and the entry's, and a look one. What we append ourselves is
-known, so it is not read back. The entry is put on the condition that its number is free, which it is unless
-another process was first; then `deltalake` commits after that one. The handle stays behind meanwhile, and is
-brought up where another process wrote, for a checkpoint, for a rewrite, and from time to time: an entry of
-long ago may be gone, and its number free again. So is that of any entry once the lake was removed or put back
-under us: no entry is put but after one that is there (`bronze.lake.entries`). That is asked for, unless we
-put it in the last seconds ourselves.
+**Requests.** In a store an append costs two requests (file and entry), and a poll costs one. A process knows
+its own appends and does not read them back. The entry is written on the condition that its number is free.
+The number is taken only if another process was faster; then `deltalake` commits after the other entry.
+
+**Stale handles.** The handle stays behind meanwhile. The handle is refreshed after another process's write,
+for a checkpoint, for a rewrite, and from time to time: a very old entry may have been removed, so its number
+would be free again. Numbers also become free if the lake is removed or rolled back under a running process.
+An entry is therefore written only after an existing entry (`bronze.lake.entries`). A request checks this,
+unless this process wrote the preceding entry in the last seconds.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 _ATTEMPTS: Final = 10
 _JUST_PUT: Final = 2.0
-"""Seconds after a put of our own for which its entry is taken to be there."""
+"""Seconds after an own write during which the written entry counts as existing."""
 
 
 class ControlTable:
@@ -55,11 +57,11 @@ class ControlTable:
 
     @property
     def _version(self) -> int:
-        """The newest version that is known: the handle's, or one that was put after it."""
+        """Newest known version: the handle's, or a version that this process wrote later."""
         return -1 if self._handle is None else max(self._handle.version(), self._put)
 
     def append(self, rows: list[dict[str, Any]]) -> None:
-        """Add rows, in one commit; the table is made where there is none."""
+        """Append rows in one commit; create an absent table."""
         with self._lock:
             table = self._open_or_create()
             made = pa.Table.from_pylist(rows, schema=self._schema)
@@ -73,9 +75,9 @@ class ControlTable:
                 compact(table, self._schema, many=COMPACT_ABOVE // 2)
 
     def _put_next(self, table: DeltaTable, rows: pa.Table) -> DeltaTable:
-        """Put a file and the entry that names it, and no more; a checkpoint, if one is due.
+        """Write a file and its log entry directly; make a checkpoint if due; return the handle.
 
-        Returns the handle, which is another one where another process was first, or the log was put back.
+        The handle is a new handle if another process was faster, or after a rollback of the log.
         """
         writer = PartWriter(self._uri, "part", schema=self._schema)
         writer.write(rows)
@@ -97,10 +99,10 @@ class ControlTable:
         return table
 
     def update(self, change: Callable[[pa.Table], pa.Table]) -> None:
-        """Write files again of which the rows change.
+        """Rewrite the files whose rows change.
 
         Args:
-            change: a file's rows as they are to be. Called again where another process came first.
+            change: returns the new rows of a file; called again if another process was faster.
         """
         with self._lock:
             table = self._open_or_create()
@@ -116,11 +118,11 @@ class ControlTable:
             raise CommitFailedError(f"{self._uri}: other processes rewrite it all the time")
 
     def prune(self, change: Callable[[pa.Table], pa.Table]) -> None:
-        """Remove rows file by file, each by a commit of its own, and keep none in memory.
+        """Remove rows file by file, with one commit per file; keep no rows in memory.
 
         Args:
-            change: a file's rows without those that go. A file that another process rewrites meanwhile is
-                left for the next time.
+            change: returns the remaining rows of a file. If another process rewrites a file meanwhile, the
+                file is left for the next call.
         """
         with self._lock:
             table = self._open_or_create()
@@ -135,17 +137,17 @@ class ControlTable:
                     rewrite(table, {path: kept}, self._schema, as_of=version, before={path: rows})
 
     def tidy(self) -> None:
-        """Remove log entries and files that nobody needs."""
+        """Remove log entries and files past their retention."""
         with self._lock:
             table = delta.open_table(self._uri)
             if table is not None:
                 tidy(table)
 
     def rows(self, *, look: bool = True) -> pa.Table:
-        """All rows of the newest version; files that were read before are not read again.
+        """Return all rows of the newest version; read only files that were not read before.
 
         Args:
-            look: see what other processes wrote since the last look.
+            look: whether to include writes of other processes since the last poll.
         """
         with self._lock:
             if self._handle is None and (not self._is_recent() or self._has_entry(0)):
@@ -162,9 +164,9 @@ class ControlTable:
             return pa.concat_tables([self._schema.empty_table(), *self._files.values()])
 
     def has_value(self, column: str, value: object) -> bool:
-        """Check whether a row that `rows` returned last has a value, always in the same column.
+        """Check whether the last result of `rows` contains a value; every call uses the same column.
 
-        The values of a file, which never changes, are found once: many tables may be asked for in each cycle.
+        The values of a file are computed once, because files never change: a cycle may ask about many tables.
         """
         with self._lock:
             self._values = {
@@ -176,11 +178,11 @@ class ControlTable:
             return any(value in values for values in self._values.values())
 
     def _is_recent(self) -> bool:
-        """Whether the log of the table, which lies in a store, was listed not long ago."""
+        """Check whether this process has recently listed the log; false outside a store."""
         return self._in_store and abs(time.time() - self._listed) < SELDOM
 
     def _is_newest(self) -> bool:
-        """Whether nothing came after the version that is known; where that takes no less, it is not asked."""
+        """Check by one request that no newer version exists; False if one request does not suffice."""
         return self._is_recent() and not self._has_entry(self._version + 1)
 
     def _has_entry(self, version: int) -> bool:
@@ -196,7 +198,7 @@ class ControlTable:
         self._put, self._listed = -1, time.time()
 
     def read(self, columns: list[str]) -> pa.Table:
-        """Some columns of all rows, read now and not kept."""
+        """Read some columns of all rows without caching."""
         with self._lock:
             table = delta.open_table(self._uri)
             parts = [] if table is None else [
@@ -214,7 +216,7 @@ class ControlTable:
         self._read_version = version
 
     def _open_or_create(self) -> DeltaTable:
-        """The table, to be written: what its log says is on disk, also what a killed process wrote."""
+        """Return the table for writing; all log entries are on disk, including a killed process's entries."""
         if self._handle is None or not self._flushed:
             self._handle = delta.open_or_create(
                 self._uri,
@@ -226,6 +228,6 @@ class ControlTable:
                 },
             )
             delta.widen(self._handle, self._schema)
-            self._flushed, self._read_version = True, -1  # another handle may have read another entry
+            self._flushed, self._read_version = True, -1  # the new handle may have read different entries
             self._is_brought_up()
         return self._handle

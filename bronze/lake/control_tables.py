@@ -1,24 +1,25 @@
-"""The writer and reader of `control.*`: cuts, errors, runs.
+"""Writer and reader of `control.*`: cuts, errors, runs.
 
-Schemas and meanings are in `bronze.lake.control`.
+`bronze.lake.control` defines schemas and meanings.
 
-Reading is cheap because it is polled. Files of a Delta table never change, so each is read once per process
-and kept. A poll that finds nothing new lists the log and no more. Files that a compaction or an update
-replaced are forgotten. Appends leave one small file each; once there are too many, the writer compacts them
-(`bronze.lake.compaction`), which changes no row and conflicts with no append.
+**Reads.** Processes poll these tables, so reads are cheap. Files of a Delta table never change: a process
+reads each file once and caches the rows. A poll without news only lists the log. Files that a compaction or
+an update replaced leave the cache. Each append leaves a small file. Above a limit a writer compacts the files
+(`bronze.lake.compaction`). A compaction changes no row and conflicts with no append.
 
-Closing errors, and removing what is past its time (cuts and runs, `bronze.lake.thinning`; closed errors),
-change rows. The files that have them are written again, in one commit (runs file by file, for nobody needs
-them together). It carries the mark of compactions. So of two processes that rewrite at once one is refused,
-and runs again on the newer version, where the row is closed already. And no compaction brings a row back that
-an update closes at the same moment. Of a catalog's table the rows are changed in place
-(`bronze.lake.catalog.amend`).
+**Rewrites.** Closing errors, and removing old cuts, runs (`bronze.lake.thinning`) and closed errors, change
+rows. One commit rewrites the affected files; runs are rewritten file by file, because no reader needs all
+runs at once. The commit carries the mark of compactions. Delta therefore rejects one of two concurrent
+rewrites. The rejected rewrite retries on the newer version, where the row is already closed. For the same
+reason no compaction restores a row that a concurrent update closes. In a catalog's table the rows are changed
+in place (`bronze.lake.catalog.amend`).
 
-A cycle reads no run: the cycle itself has those that it recorded, so that `control.runs` costs a writer
-nothing, however long it is.
+**Cost.** A cycle reads no runs: the cycle itself remembers its own runs. `control.runs` therefore costs a
+writer nothing at any length.
 
-Every change is on disk when its call returns. A call that fails may have come about: recording a cut or an
-error twice says the same as once, and so does closing an error.
+**Durability.** Every change is on disk when its call returns. A failed call may have succeeded, and a
+repeated call is safe: a cut or error that is recorded twice counts once, and closing an error twice changes
+nothing.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
 class ControlTables:
     """The control tables of one lake.
 
-    Safe to share between threads; other processes may write at the same time.
+    Threads may share an instance; other processes may write at the same time.
     """
 
     def __init__(self, lake: Lake) -> None:
@@ -73,14 +74,14 @@ class ControlTables:
         self._runs = ControlTable(delta.location(lake, "control", "runs"), RUNS_SCHEMA, "What each cycle did")
 
     def record_cut(self, cut: Cut) -> None:
-        """Record a cut by one commit.
+        """Record a cut in one commit.
 
         A cut without tables still records its position (one row, `table_name` NULL).
 
-        A clock may go back, and that of another machine be behind. So a record of an LSN gets a later moment
-        than each record of that LSN that is known. A layer has one writer, which reads the cuts in its cycle,
-        so nothing is read for this. Which record of silver gold read does not follow from moments: a cut of
-        gold states it (`Cut.built_from`).
+        A clock may go backwards, and another machine's clock may be late. A record therefore gets a later
+        time than each known record of its LSN. Each layer has one writer, which reads the cuts in its cycle,
+        so this call reads nothing. A cut of gold names its silver record itself (`Cut.built_from`); times do
+        not decide this.
         """
         recorded = cut.recorded_at or datetime.now(UTC)
         known = self._cuts.rows(look=False)
@@ -105,9 +106,9 @@ class ControlTables:
         self._cuts.append(rows)
 
     def cuts(self, layer: Layer) -> list[Cut]:
-        """All cuts of a layer by LSN.
+        """Return all cuts of a layer, sorted by LSN.
 
-        Where one LSN was recorded again (a rebuild), the newest record counts.
+        If one LSN was recorded several times (a rebuild), the newest record counts.
         """
         groups: dict[tuple[int, datetime], list[dict[str, Any]]] = {}
         for row in self._of_layer(layer).to_pylist():
@@ -118,14 +119,14 @@ class ControlTables:
     def latest_cut(
         self, layer: Layer, *, at: Lsn | datetime | None = None, known_by: datetime | None = None
     ) -> Cut | None:
-        """The newest cut of a layer, or the newest at or before an LSN or a commit time.
+        """Return the newest cut of a layer, or the newest cut at or before an LSN or a commit time.
 
-        None where there is none.
+        The result is None if the layer has no such cut.
 
         Args:
-            layer: which.
+            layer: layer whose cuts are searched.
             at: an LSN or a commit time.
-            known_by: what was recorded after this moment does not count.
+            known_by: a time; later records do not count.
         """
         rows = self._cuts.rows()
         counts = pc.equal(rows["layer"], layer)
@@ -135,7 +136,7 @@ class ControlTables:
             counts = pc.and_(counts, pc.less_equal(rows["commit_lsn"], int(at)))
         if known_by is not None:
             counts = pc.and_(counts, pc.less_equal(rows["recorded_at"], moment_of(known_by)))
-        # Asked for in each cycle: only the rows of the one cut are copied, whatever else is there.
+        # Every cycle calls this, so only the rows of the found cut are copied.
         newest = pc.max(pc.filter(rows["commit_lsn"], counts))
         counts = pc.and_(counts, pc.equal(rows["commit_lsn"], newest))
         last = pc.max(pc.filter(rows["recorded_at"], counts))
@@ -143,7 +144,7 @@ class ControlTables:
         return _cut(layer, found.to_pylist()) if found.num_rows else None
 
     def names(self, layer: Layer) -> list[str]:
-        """All names that any record of a layer has."""
+        """Return all names in the records of a layer, sorted."""
         rows = self._cuts.rows()
         found: list[str] = (
             pc.filter(rows["table_name"], pc.equal(rows["layer"], layer)).drop_null().unique().to_pylist()
@@ -151,12 +152,12 @@ class ControlTables:
         return sorted(found)
 
     def last_named(self, layer: Layer, name: str, *, at: Lsn | None = None) -> Named | None:
-        """Return what the newest record of a layer that names a table says of it; None where none names it.
+        """Return the newest record of a layer that names a table; None if no record names the table.
 
         Args:
-            layer: the table's.
-            name: of the table.
-            at: no record of a later LSN counts.
+            layer: layer of the table.
+            name: name of the table.
+            at: an LSN; records of later LSNs do not count.
         """
         rows = self._cuts.rows()
         if not self._cuts.has_value("table_name", name):
@@ -174,37 +175,37 @@ class ControlTables:
         return Named(Lsn(row["commit_lsn"]), row["delta_version"], mark, seen)
 
     def disown(self, layer: Layer, name: str, version: int, mark: Lsn | None) -> None:
-        """Have no cut name a table beyond what the table is now: it was put back, so those versions are gone.
+        """Remove a table from each cut that names a later version than the table has after a rollback.
 
-        The cuts stay, with their other tables or with none. In one commit, and safe to repeat.
+        The cuts stay, with their remaining tables or without tables. One commit, safe to repeat.
 
         Args:
-            layer: the table's.
-            name: of the table.
-            version: the table's newest.
-            mark: of that version.
+            layer: layer of the table.
+            name: name of the table.
+            version: newest version of the table.
+            mark: mark of the newest version.
         """
         gone = beyond(layer, name, version, mark)
         if pc.any(gone(self._cuts.rows())).as_py():
             self._cuts.update(nameless(gone))
 
     def oldest_version(self, layer: Layer, name: str) -> int | None:
-        """The oldest Delta version of a table that any record names; None where none does."""
+        """Return the oldest Delta version of a table in any record; None without a record."""
         rows = self._cuts.rows()
         of_one = pc.and_(pc.equal(rows["layer"], layer), pc.equal(rows["table_name"], name))
         oldest: int | None = pc.min(pc.filter(rows["delta_version"], of_one)).as_py()
         return oldest
 
     def expire_cuts(self, before: datetime, *, gold: bool) -> int:
-        """Remove cuts that the next one had replaced before a moment; returns how many.
+        """Remove cuts that a later cut had replaced before a moment; return the number of removed cuts.
 
-        So the cut that was the newest at the moment stays, and with `gold` that of silver at gold's newest. A
-        document that stands at an older one is built in full then (`gold.builder.build_start`). The cuts of a
-        layer go by one commit.
+        The newest cut as of the moment stays. With `gold`, silver's cut at the LSN of gold's newest cut stays
+        too. A document that needs an older cut is then rebuilt in full (`gold.builder.build_start`). One
+        commit removes the cuts of a layer.
 
         Args:
-            before: the moment.
-            gold: whether gold is built from silver here.
+            before: moment by which a later cut had replaced a removed cut.
+            gold: whether this pipeline builds gold from silver.
         """
         removed = 0
         built = self.latest_cut("gold") if gold else None
@@ -214,7 +215,7 @@ class ControlTables:
             rows = self._of_layer(layer)
             newest = pc.max(pc.filter(rows["recorded_at"], pc.less(rows["recorded_at"], moment_of(before))))
 
-            last = pc.max(rows["commit_lsn"]).as_py()  # the clock of who recorded it may be behind
+            last = pc.max(rows["commit_lsn"]).as_py()  # the recording machine's clock may be late
             stays = {last} if last is not None else set[int]()
             past = cuts_before(newest, layer, stays | standing if gold and layer == "silver" else stays)
             gone = rows.filter(past(rows))
@@ -224,12 +225,13 @@ class ControlTables:
         return removed
 
     def thin_cuts(self, now: datetime, *, gold: bool, positions: Collection[Lsn] = ()) -> int:
-        """Remove cuts that stand closer than their age deserves; how many (`bronze.lake.thinning`).
+        """Thin cuts by age (`bronze.lake.thinning`); return the number of removed rows.
 
         Args:
-            now: the present.
-            gold: whether gold is built from silver here; silver's cuts after gold's newest stay then.
-            positions: LSNs from which documents go on.
+            now: the present time.
+            gold: whether this pipeline builds gold from silver; silver's cuts after gold's newest cut then
+                stay.
+            positions: LSNs from which documents continue.
         """
         kept = {int(lsn) for lsn in positions}
         removed = self._thin("gold", now, kept)
@@ -241,7 +243,7 @@ class ControlTables:
         return removed + self._thin("silver", now, kept, until=until)
 
     def _thin(self, layer: Layer, now: datetime, also: set[int], *, until: int | None = None) -> int:
-        """Thin the cuts of a layer, up to an LSN."""
+        """Thin the cuts of a layer up to an LSN; return the number of removed rows."""
         rows, before = self._of_layer(layer), dense_until(now)
         kept = lsns_kept(rows, now, also=also)
         if not kept:
@@ -253,10 +255,10 @@ class ControlTables:
         return count
 
     def expire_runs(self, now: datetime, before: datetime) -> int:
-        """Remove runs that nobody asks for any more; returns how many.
+        """Remove old runs; return the number of removed runs.
 
-        All of the last day stay; the newest (`newest_runs`); and until `before` those that were no ordinary
-        cycle, whose reason may be asked for.
+        All runs of the last day stay. The newest runs stay (`newest_runs`). Runs other than ordinary cycles
+        stay until `before`, because users may ask for their reasons.
         """
         rows = self._runs.read(["run_id", "layer", "name", "mode", "started_at"])
         past = runs_before(now, before, newest_runs(rows, self.names("silver")))
@@ -266,7 +268,7 @@ class ControlTables:
         return count
 
     def tidy(self) -> None:
-        """Remove log entries and compacted files of the control tables that are past their time."""
+        """Remove log entries and compacted files of the control tables past their retention."""
         for table in (self._cuts, self._errors, self._runs):
             table.tidy()
 
@@ -279,9 +281,9 @@ class ControlTables:
         self.record_errors([error])
 
     def record_errors(self, errors: Sequence[OpenError]) -> None:
-        """Record errors, in one commit; an error (scope, name, code) that is open is not recorded twice.
+        """Record errors in one commit; an open error (scope, name, code) is not recorded twice.
 
-        Keys of stores, which a message of others may repeat, are left out.
+        A foreign message may contain keys of a store; the record masks the keys.
         """
         known = {error.key for error in self.open_errors()} if errors else set()
         new: dict[tuple[str, str, str], OpenError] = {}
@@ -310,9 +312,9 @@ class ControlTables:
         self.restate_errors([error])
 
     def restate_errors(self, errors: Sequence[OpenError], *, healed: Sequence[OpenError] = ()) -> None:
-        """Record errors, and close first which are open with another message, and those that have healed.
+        """Close healed errors and open errors with a different message, then record the given errors.
 
-        Two commits at most. After a kill between them the caller finds the errors again, and records them.
+        At most two commits. After a kill between the two, the caller finds the errors again and records them.
         """
         messages: dict[tuple[str, str, str], set[str]] = {}
         for error in errors:
@@ -323,7 +325,7 @@ class ControlTables:
         self.record_errors(errors)
 
     def close_errors(self, scope: str, name: str, code: str | None = None) -> None:
-        """Close the open errors of a table, document or pipeline: all of them, or of one code."""
+        """Close the open errors of a table, document or pipeline: all errors, or those of one code."""
         self.close_all(
             [
                 known
@@ -333,12 +335,12 @@ class ControlTables:
         )
 
     def close_all(self, errors: Sequence[OpenError]) -> None:
-        """Set `closed_at` on errors (scope, name, code) that are open, in one commit."""
+        """Set `closed_at` on open errors (scope, name, code) in one commit."""
         if errors:
             self._errors.update(closing({error.key for error in errors}, datetime.now(UTC)))
 
     def expire_errors(self, before: datetime) -> int:
-        """Remove errors that were closed before a moment, in one commit; returns how many."""
+        """Remove errors closed before a moment, in one commit; return the number of removed errors."""
         past = closed_before(before)
         count = int(pc.sum(past(self._errors.rows())).as_py() or 0)
         if count:
@@ -346,7 +348,7 @@ class ControlTables:
         return count
 
     def open_errors(self) -> list[OpenError]:
-        """Errors that have not healed, oldest first; one per scope, name and code."""
+        """Return the open errors, oldest first; one error per scope, name and code."""
         found: dict[tuple[str, str, str], OpenError] = {}
         rows = self._errors.rows()
         for row in delta.sorted_by(rows.filter(pc.is_null(rows["closed_at"])), "opened_at").to_pylist():
@@ -359,17 +361,17 @@ class ControlTables:
                 commit_lsn=None if row["commit_lsn"] is None else Lsn(row["commit_lsn"]),
                 opened_at=row["opened_at"],
             )
-            # Two processes may have recorded the same one at the same moment.
+            # Two processes may have recorded equal errors at the same moment.
             found.setdefault(error.key, error)
         return list(found.values())
 
     def record_runs(self, runs: Sequence[Run]) -> None:
-        """Record what a cycle did, all its tables in one commit."""
+        """Record the runs of a cycle, all tables in one commit."""
         if runs:
             self._runs.append([run.row() for run in runs])
 
     def runs(self, layer: Layer | None = None, name: str | None = None, limit: int = 100) -> list[Run]:
-        """The newest runs, newest first."""
+        """Return the newest runs, newest first."""
         rows = self._runs.rows()
         if layer is not None:
             rows = rows.filter(pc.equal(rows["layer"], layer))
@@ -379,7 +381,7 @@ class ControlTables:
         return [_run(row) for row in rows.take(chosen).to_pylist()]
 
     def newest_runs(self, layer: Layer) -> dict[str, Run]:
-        """The newest run of each table or document of a layer, by its name."""
+        """Return the newest run of each table or document of a layer, by name."""
         rows = self._runs.rows()
         rows = delta.sorted_by(rows.filter(pc.equal(rows["layer"], layer)), "started_at")
         newest = {name: number for number, name in enumerate(rows["name"].to_pylist())}

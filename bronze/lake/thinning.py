@@ -1,27 +1,26 @@
-"""Which cuts and runs are kept when they grow old. Pure: rows in, what stays out.
+"""Retention of cuts, runs and errors: which rows of the control tables are removed. Pure.
 
-A pipeline of a hundred tables that records a cut every two seconds would write thirty million rows a week,
-which every reader of `control.cuts` holds in memory. Nobody asks for a moment of last week to the second. So
-all cuts of the last hour stay, then the last one of each minute, after a day the last one of each hour, until
-`lake.retention` takes them (`ControlTables.expire_cuts`).
+A pipeline of a hundred tables with a cut every two seconds would write thirty million rows a week, and every
+reader of `control.cuts` holds all rows in memory. No user needs last week's moments to the second. All cuts
+of the last hour stay. Of older cuts the last cut of each minute stays, and after a day the last cut of each
+hour, until `lake.retention` removes the cut (`ControlTables.expire_cuts`).
 
-What somebody may stand at stays, however dense:
+Cuts that a process may still need stay at any density:
 
 * the newest cut of each layer;
-* silver's cuts after gold's newest. One of them is what a build of gold that is under way, here or in another
-  process, was begun from, and what its cut will name;
-* the newest cut of gold that names each document, and silver's cuts at that LSN and at the mark of the
-  document's table: from one of these the document goes on (`gold.builder.build_start`);
-* silver's cuts at the LSN of each cut of gold that stays, so that both can be read together.
+* silver's cuts after gold's newest cut: a running build of gold, in this or another process, started from one
+  of these cuts, and gold's next cut will name the same LSN;
+* for each document, the newest cut of gold that names the document, and silver's cuts at the cut's LSN and at
+  the mark of the document's table: the document continues from one of these cuts
+  (`gold.builder.build_start`);
+* silver's cuts at the LSN of each remaining cut of gold, so that users can read both layers together.
 
-Only rows of `control.cuts` go. Files are kept by the oldest version that is still named
-(`pipelines.runtime.maintenance`), so a process that reads a cut at this moment reads on. To end halfway is
-safe: gold's cuts go before silver's, by one commit each, and what was left is found the next time.
+Only rows of `control.cuts` are removed. Maintenance keeps files by the oldest version that a cut still names
+(`pipelines.runtime.maintenance`), so a process that is reading a cut continues. A crash halfway is safe:
+gold's cuts are removed before silver's, by one commit each, and the next call finds the rest.
 
-Rows of control tables that are past their time: as masks. Pure: rows in, which of them go.
-
-`bronze.lake.control_tables` asks which rows go, and writes the files that have them again without them. A row
-with a NULL where a mask compares stays.
+The functions return masks and row changes. `bronze.lake.control_tables` applies them and rewrites the
+affected files. A row with NULL in a compared column stays.
 """
 
 from __future__ import annotations
@@ -48,20 +47,20 @@ _BY_MINUTE: Final = timedelta(days=1)
 _MINUTE: Final = 60_000_000
 _HOUR: Final = 60 * _MINUTE
 RUNS_KEPT: Final = timedelta(days=1)
-"""How long all runs stay; those that were no ordinary cycle stay as long as cuts do."""
+"""Retention of ordinary runs; further runs are kept as long as cuts."""
 
 
 def dense_until(now: datetime) -> datetime:
-    """The moment before which cuts are thinned; a whole minute, so that a minute is thinned as a whole."""
+    """Return the time before which cuts are thinned; a whole minute, so no minute is thinned partly."""
     return (now - _ALL).astimezone(UTC).replace(second=0, microsecond=0)
 
 
 def lsns_kept(cuts: pa.Table, now: datetime, *, also: Iterable[int] = ()) -> list[int]:
-    """LSNs of a layer's cuts before `dense_until` that stay; empty where all of them do.
+    """Return the LSNs of cuts before `dense_until` that stay; empty if no cut is to be removed.
 
     Args:
         cuts: rows of `control.cuts` of one layer.
-        now: the present.
+        now: the present time.
         also: LSNs that stay in any case.
     """
     recorded, lsns = _microseconds(cuts["recorded_at"]), cuts["commit_lsn"].to_numpy()
@@ -71,7 +70,7 @@ def lsns_kept(cuts: pa.Table, now: datetime, *, also: Iterable[int] = ()) -> lis
     newest = lsns.max()
     recorded, lsns = recorded[old], lsns[old]
     by_hour = recorded < _since_1970(now - _BY_MINUTE) // _HOUR * _HOUR
-    # Each period by its beginning; an hour and its first minute are told apart.
+    # A period is named by its start; even and odd numbers separate an hour from its first minute.
     period = np.where(by_hour, recorded // _HOUR * _HOUR * 2, recorded // _MINUTE * _MINUTE * 2 + 1)
     order = np.lexsort((lsns, recorded, period))
     last = np.append(period[order][1:] != period[order][:-1], True)
@@ -83,11 +82,12 @@ def lsns_kept(cuts: pa.Table, now: datetime, *, also: Iterable[int] = ()) -> lis
 def newest_runs(runs: pa.Table, silver: Iterable[str]) -> list[str]:
     """Return `run_id` of the newest run of each document, and of each table that a cut names.
 
-    The newest cut never expires. So a table that no cut names has been in none for as long as cuts are kept.
+    The newest cut never expires. A table without any cut has therefore been in no cut for the whole retention
+    of cuts.
 
     Args:
         runs: rows of `control.runs`.
-        silver: tables that cuts name.
+        silver: names of the tables in silver's cuts.
     """
     named = pc.is_in(runs["name"], value_set=pa.array(silver, pa.string()))
     runs = runs.filter(pc.or_(named, pc.not_equal(runs["layer"], "silver")))
@@ -109,18 +109,18 @@ def _since_1970(moment: datetime) -> int:
 
 
 def moment_of(moment: datetime) -> pa.Scalar:
-    """A moment as the times of the control tables are: microseconds, UTC."""
+    """Return a time in the type of the control tables: microseconds, UTC."""
     return pa.scalar(moment, CUTS_SCHEMA.field("recorded_at").type)
 
 
 def cuts_before(moment: pa.Scalar, layer: Layer, staying: Iterable[int], *, until: int | None = None) -> Mask:
-    """Rows of a layer's cuts that were recorded before a moment.
+    """Return a mask of a layer's cuts that were recorded before a moment.
 
     Args:
-        moment: the moment; NULL takes nothing.
-        layer: whose cuts.
-        staying: LSNs whose cuts stay all the same.
-        until: only cuts before this LSN go; None for all.
+        moment: the moment; a NULL moment selects no cut.
+        layer: layer of the cuts.
+        staying: LSNs whose cuts stay in any case.
+        until: an LSN; only earlier cuts are selected. None selects all.
     """
     stays = pa.array(sorted(staying), pa.int64())
 
@@ -135,13 +135,13 @@ def cuts_before(moment: pa.Scalar, layer: Layer, staying: Iterable[int], *, unti
 
 
 def beyond(layer: Layer, name: str, version: int, mark: int | None) -> Mask:
-    """Rows of cuts that name a table at a later version, or at a later mark, than the table has.
+    """Return a mask of cuts that name a later version or mark of a table than the table has.
 
     Args:
-        layer: the table's.
-        name: of the table.
-        version: its newest.
-        mark: of that version; None: every mark is later.
+        layer: layer of the table.
+        name: name of the table.
+        version: newest version of the table.
+        mark: mark of the newest version; with None every mark is later.
     """
 
     def gone(rows: pa.Table) -> pa.Array:
@@ -153,12 +153,12 @@ def beyond(layer: Layer, name: str, version: int, mark: int | None) -> Mask:
 
 
 def runs_before(now: datetime, before: datetime, staying: Iterable[str]) -> Mask:
-    """Rows of runs older than `RUNS_KEPT`; those that were no ordinary cycle only where older than `before`.
+    """Return a mask of runs older than `RUNS_KEPT`; of unusual runs only those older than `before`.
 
     Args:
-        now: the present.
-        before: the moment for runs whose reason may be asked for.
-        staying: ids of runs that stay all the same.
+        now: the present time.
+        before: end of the retention of runs whose reason a user may ask for.
+        staying: ids of runs that stay in any case.
     """
     stays = pa.array(staying, pa.string())
 
@@ -174,12 +174,12 @@ def runs_before(now: datetime, before: datetime, staying: Iterable[str]) -> Mask
 
 
 def closed_before(moment: datetime) -> Mask:
-    """Rows of errors that were closed before a moment."""
+    """Return a mask of errors that were closed before a moment."""
     return lambda rows: pc.fill_null(pc.less(rows["closed_at"], moment_of(moment)), False)
 
 
 def closing(keys: Collection[tuple[str, str, str]], moment: datetime) -> Callable[[pa.Table], pa.Table]:
-    """The rows, of which open errors with one of these keys (scope, name, code) are closed at a moment."""
+    """Return a function that closes open errors with one of these keys (scope, name, code) at a moment."""
 
     def change(rows: pa.Table) -> pa.Table:
         found = zip(*(rows[name].to_pylist() for name in ("scope", "name", "code")), strict=True)
@@ -191,7 +191,7 @@ def closing(keys: Collection[tuple[str, str, str]], moment: datetime) -> Callabl
 
 
 def nameless(gone: Mask) -> Callable[[pa.Table], pa.Table]:
-    """The rows, of which those of a mask name no table: a cut without tables still records its position."""
+    """Return a function that clears the table name in the rows of a mask; a cut keeps its position."""
 
     def change(rows: pa.Table) -> pa.Table:
         mask = gone(rows)
@@ -205,5 +205,5 @@ def nameless(gone: Mask) -> Callable[[pa.Table], pa.Table]:
 
 
 def without(gone: Mask) -> Callable[[pa.Table], pa.Table]:
-    """The rows that a mask leaves."""
+    """Return a function that removes the rows of a mask."""
     return lambda rows: rows.filter(pc.invert(gone(rows)))

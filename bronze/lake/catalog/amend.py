@@ -1,10 +1,10 @@
-"""Rows of a catalog's table changed or removed in place, by one MERGE that names each of them by its values.
+"""Rows of a catalog's table changed or removed in place, by one MERGE that names each row by its values.
 
-Other processes append to the table at any moment, and change rows of it. So what is written must say nothing
-of rows that were not looked at. A row is found by all its values: one that came meanwhile is none of those,
-and one that somebody changed or removed first is not found, so nothing happens to it. Run again, whatever
-became of the first attempt, it changes nothing more. Two that rewrite the same files at once Delta itself
-tells apart: the later one is refused, and looks again.
+Other processes append rows, and change rows, at any moment. The MERGE must therefore affect only rows that
+the caller has read. The MERGE matches a row by all its values: a newly appended row has different values, and
+a row that another process changed or removed first does not match. A repeated MERGE changes nothing more,
+whether or not the first attempt succeeded. If two MERGEs rewrite the same files concurrently, Delta rejects
+the later one; its caller reads again and retries.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ if TYPE_CHECKING:
 
 _GOES: Final = "goes"
 _NAN: Final = object()
-"""Stands for NaN, which in Python differs from itself."""
+"""Substitute for NaN, which differs from itself in Python."""
 
 
 def amend(uri: str, before: pa.Table, after: pa.Table) -> None:
-    """Have rows of a table changed, or removed; nothing where no row differs.
+    """Change or remove rows of a table; do nothing if no row differs.
 
     Args:
         uri: location of the table.
-        before: rows as they were read.
-        after: the same rows in the same order, some of them with other values; or without some of them.
+        before: rows as the caller read them.
+        after: the same rows in equal order, some with new values; or fewer rows.
 
     Raises:
-        CommitFailedError: another writer came first.
-        OSError: Spark cannot do it; whether it came about is then not known.
+        CommitFailedError: another writer was faster.
+        OSError: Spark cannot execute the MERGE; whether the MERGE succeeded is then unknown.
     """
     changes = differing(before, after)
     if not changes.num_rows:
@@ -53,12 +53,12 @@ def amend(uri: str, before: pa.Table, after: pa.Table) -> None:
 
 
 def merge_text(address: str, source: str, columns: Sequence[str]) -> str:
-    """The MERGE that applies what `differing` found.
+    """Return the MERGE that applies the result of `differing`.
 
     Args:
-        address: the table as SQL names it.
-        source: what holds the differences.
-        columns: of the table.
+        address: quoted name of the table in SQL.
+        source: name of the view with the differences.
+        columns: names of the table's columns.
     """
     same = " AND ".join(f"t.{quoted(name)} <=> s.o{number}" for number, name in enumerate(columns))
     values = ", ".join(f"t.{quoted(name)} = s.n{number}" for number, name in enumerate(columns))
@@ -69,12 +69,12 @@ def merge_text(address: str, source: str, columns: Sequence[str]) -> str:
 
 
 def differing(before: pa.Table, after: pa.Table) -> pa.Table:
-    """What becomes of the rows that do not stay: values before (``o0``…), after (``n0``…), and which go.
+    """Return the changed or removed rows: values before (``o0``…) and after (``n0``…), and a removal flag.
 
-    Each row once, however often the table has it: rows that are alike share their fate.
+    Each row appears once, however often the table contains the row: equal rows are treated alike.
 
     Raises:
-        ValueError: a row is there afterwards that was not before.
+        ValueError: `after` contains a row that `before` lacks.
     """
     was, is_now = _values(before), _values(after)
     goes = before.num_rows != after.num_rows
@@ -93,7 +93,7 @@ def differing(before: pa.Table, after: pa.Table) -> pa.Table:
 
 
 def _values(rows: pa.Table) -> list[tuple[Any, ...]]:
-    """Rows as values that are equal, and have one hash, where Spark's ``<=>`` finds them the same."""
+    """Return rows as hashable values that are equal exactly if Spark's ``<=>`` is true."""
     return list(zip(*(map(_comparable, column.to_pylist()) for column in rows.columns), strict=True))
 
 

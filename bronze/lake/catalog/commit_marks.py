@@ -1,17 +1,17 @@
-"""What a commit of ours says of itself in a table that only Spark writes: the marks that belong to its rows.
+"""Marks in the metadata of commits, for tables that only Spark writes.
 
-Delta's ``txn`` action, in which marks stand otherwise (`bronze.lake.transactions`), can be written but not
-read through SQL. What can be read is each commit's ``userMetadata`` (``DESCRIBE HISTORY``). It is part of the
-same log entry as the rows, so mark and rows come about together here too. It is JSON:
+SQL can write Delta's ``txn`` action, which normally holds a mark (`bronze.lake.transactions`), but cannot
+read the action. SQL can read each commit's ``userMetadata`` (``DESCRIBE HISTORY``). ``userMetadata`` is part
+of the log entry of the rows, so marks and rows are committed together here too. The content is JSON:
 ``{"deltasmelt": {"marks": {"deltasmelt.stream": 42}}}``.
 
-A history does not last for ever. So all marks are written into a property of the table now and then
-(`MARKS_PROPERTY`): that is the checkpoint of marks. Setting a property is a commit too, and its own entry
-says what was set, and as of which version (`AS_OF`): another writer's commit may have come between. So
-reading backwards ends at that version.
+**Limited history.** A history is cut from time to time. All marks are therefore written periodically into a
+property of the table (`MARKS_PROPERTY`), as a checkpoint of marks. Setting a property is a commit too. Its
+entry contains the marks and the version of the marks (`AS_OF`), because another writer may have committed in
+between. Backward reading ends at this version.
 
-A server may refuse the setting that gives a MERGE its ``userMetadata``, as serverless compute does. A MERGE
-then says its mark in its condition (`condition`), which the history shows, too.
+**Restricted servers.** A server may forbid the setting that gives a MERGE its ``userMetadata``, as serverless
+compute does. A MERGE then states its mark in its condition (`condition`), which the history shows too.
 
 Pure. Delta: https://docs.delta.io/latest/delta-utility.html#retrieve-delta-table-history.
 """
@@ -27,31 +27,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MARKS_PROPERTY: Final = "deltasmelt.marks"
-"""Table property: all marks as of the commit that set it, as JSON."""
+"""Table property: all marks as of `AS_OF`, as JSON."""
 
 AS_OF: Final = "deltasmelt.as_of"
-"""In the property, beside the marks: the version that they were read of."""
+"""Key in the property next to the marks: the version of the marks."""
 
 USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
-"""Setting that gives the commits of SQL statements what they say of themselves."""
+"""Spark setting for the ``userMetadata`` of commits of SQL statements."""
 
 _OURS: Final = "deltasmelt"
 _IN_A_CONDITION: Final = re.compile(
     r"""[\["( ]*NOT \((?:\w+\.)?`?(?:_commit_lsn|_valid_from_lsn)`?(?:#\d+L?)? <=> -(\d+)L?\)"""
 )
-"""At the very start of what the history shows, where no value of a row can stand; of columns that no source
-has."""
+"""Matches only at the start of a condition, before any value of a row; no source has these columns.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What one commit says.
+    """Marks and further metadata of one commit.
 
     Attributes:
         marks: version by application id.
-        complete: no commit at or before `AS_OF` says anything besides.
-        more: whatever else it says, by name.
-        version: of the commit; -1 where that is not known.
+        complete: whether the marks include those of all commits at or before `AS_OF`.
+        more: further metadata of the commit, by name.
+        version: version of the commit; -1 if unknown.
     """
 
     marks: Mapping[str, int] = field(default_factory=dict)
@@ -61,21 +61,21 @@ class Said:
 
 
 def said(marks: Mapping[str, int], **more: Any) -> str:
-    """The ``userMetadata`` of a commit.
+    """Return the ``userMetadata`` of a commit.
 
     Args:
         marks: version by application id.
-        more: what else the commit says; values that JSON knows.
+        more: further metadata of the commit; JSON values.
     """
     return json.dumps({_OURS: {"marks": dict(marks), **more}}, separators=(",", ":"))
 
 
 def read(entry: Mapping[str, Any], *, app: str | None = None) -> Said:
-    """What an entry of a table's history says.
+    """Return marks and metadata of a history row.
 
     Args:
         entry: ``version``, ``operation``, ``operationParameters`` and ``userMetadata`` of a commit.
-        app: application id of a mark that stands in a MERGE's condition, if the table has such.
+        app: application id of marks in MERGE conditions, if the table has such marks.
     """
     parameters, version = entry.get("operationParameters") or {}, entry.get("version", -1)
     if entry.get("operation") == "SET TBLPROPERTIES":
@@ -95,20 +95,20 @@ def read(entry: Mapping[str, Any], *, app: str | None = None) -> Said:
 
 
 def condition(column: str, version: int) -> str:
-    """A condition of a MERGE that holds for every row of the table, and tells its mark.
+    """Return a MERGE condition that is true for every row of the table and states the mark.
 
     Args:
-        column: a column of the target that holds LSNs, which are never negative; as SQL names it.
-        version: of the mark.
+        column: a column of the target that holds LSNs, which are never negative; as quoted for SQL.
+        version: value of the mark.
     """
     return f"NOT ({column} <=> -{version}L)"
 
 
 def collected(entries: Iterable[Said]) -> dict[str, int]:
-    """Return all marks that a history gives which reaches back; the newest word counts.
+    """Return all marks of a history that reaches back; the newest value of an id wins.
 
     Args:
-        entries: what commits say, newest first.
+        entries: metadata of the commits, newest first.
     """
     found: dict[str, int] = {}
     base: Mapping[str, int] | None = None
@@ -126,13 +126,14 @@ def collected(entries: Iterable[Said]) -> dict[str, int]:
 
 
 def gone_on(entries: Iterable[Said], known: Mapping[str, int]) -> dict[str, int]:
-    """Return the marks that are known as of a version, with what all commits after that version say.
+    """Return known marks, updated with the marks of all later commits.
 
-    What the property was set to meanwhile may be of before that version, and is said by these anyway.
+    Entries of the property are ignored: they may be older than the known marks, and these commits contain
+    their marks anyway.
 
     Args:
-        entries: of all commits after the version, newest first.
-        known: marks as of the version.
+        entries: metadata of all later commits, newest first.
+        known: marks at the earlier version.
     """
     return {**known, **collected(one for one in entries if not one.complete)}
 
@@ -140,17 +141,17 @@ def gone_on(entries: Iterable[Said], known: Mapping[str, int]) -> dict[str, int]
 def gone_on_from_property(
     entries: Sequence[Said], properties: Mapping[str, str], version: int, *, newest: bool
 ) -> dict[str, int] | None:
-    """Return the marks of a version by the table's property and the commits that are left; None if some lack.
+    """Return a version's marks from the table's property and the remaining commits; None if some are missing.
 
-    The property is the newest one, and so are its marks: an older property among the commits says nothing of
-    commits that are gone between the two. Each commit after the property's marks has to be there. A single
-    one may lack, if that is the commit which set the property.
+    Only the newest property counts. An older property among the commits proves nothing about removed commits
+    between the two. Every commit after the property's marks must exist. A single commit may be missing if
+    this commit set the property.
 
     Args:
-        entries: what the commits that are left say up to the version, newest first.
-        properties: the table's.
-        version: that is asked for.
-        newest: whether the table had no later version when its properties were read.
+        entries: metadata of the remaining commits up to the version, newest first.
+        properties: properties of the table.
+        version: version whose marks are wanted.
+        newest: whether the version was still the newest when the caller read the properties.
     """
     as_of = _numbers(_object(properties.get(MARKS_PROPERTY))).get(AS_OF)
     if as_of is None or as_of > version:
@@ -163,20 +164,20 @@ def gone_on_from_property(
 
 
 def reaches_back(entries: Sequence[Said]) -> bool:
-    """Whether commits, newest first, go back to where no older one says anything besides."""
+    """Check whether these commits reach back to a commit that restates every mark."""
     whole = next((one for one in entries if one.complete), None)
     return whole is not None and entries[-1].version <= whole.marks.get(AS_OF, whole.version)
 
 
 def marks_of(properties: Mapping[str, str]) -> dict[str, int]:
-    """The marks in a table's properties."""
+    """Return the marks in a table's properties."""
     found = _numbers(_object(properties.get(MARKS_PROPERTY)))
     found.pop(AS_OF, None)
     return found
 
 
 def _object(text: Any) -> dict[str, Any]:
-    """A JSON object; empty where the text is none, for anybody may set a text of his own."""
+    """Return a JSON object; empty for any further text, because any user may set a text."""
     try:
         found = json.loads(text) if isinstance(text, str) else text
     except ValueError:

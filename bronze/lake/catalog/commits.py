@@ -1,21 +1,27 @@
-"""Commits to a catalog's tables: rows and marks in one, from Arrow, through a Spark session.
+"""Commits to a catalog's tables: rows and marks together, from Arrow, through a Spark session.
 
-**At once.** A commit's marks are its ``userMetadata``, a part of the very log entry that names its files.
+**Atomicity.** A commit's marks are in its ``userMetadata``, which is part of the log entry that names the
+files.
 
-**Of two writers one.** A commit is refused where an id among its marks was written since the handle's
-version, as `deltalake` refuses it. The history shows that before the commit. For the moment between, an id
-that every commit of such a writer carries (`_ALONE`) is Delta's own ``txn`` action besides; all other commits
-with marks have one in common (`_OTHERS`). Its number is the count of these commits, which stands beside the
-mark: one more than was seen. So of two that know the same count, both try the same number. Delta refuses the
-second where it began before the first was there. Where it began later, Delta skips it, and says nothing: so
-each such commit is looked up afterwards. One that lost is over, where the id is a writer's own. Of the others
-it may have lost to marks of other ids, so it looks, counts and tries again.
+**Concurrent writers.** A commit is rejected if any of its marks' ids was written since the handle's version,
+as in `deltalake`. The writer checks the history before the commit. For the moment in between, the commit also
+carries Delta's own ``txn`` action, with one of two ids: an id that all commits of one kind of writer carry
+(`_ALONE`), or a common id of all further commits with marks (`_OTHERS`). The number of the ``txn`` is the
+count of such commits plus one; the count is stored next to the mark. Two writers that know the same count
+therefore try the same number:
 
-**A property that was set meanwhile** makes Delta refuse an append, whatever the property. The history is then
-looked at again, and the same commit is tried again.
+* If the second writer began before the first commit existed, Delta rejects the second commit.
+* If the second writer began later, Delta skips its commit without an error. The writer therefore searches the
+  history for each such commit afterwards.
 
-**An answer that was lost.** A call that fails may have come about. Whoever commits looks at the table again
-before doing anything, as with `deltalake`.
+A writer with an own id then fails. A writer with the common id may have lost to a commit with marks of
+different ids; this writer checks, counts and tries again.
+
+**Changed properties.** Delta rejects an append if any property was set meanwhile. The writer then checks the
+history again and retries the same commit.
+
+**Lost answers.** A failed call may have succeeded. The caller reads the table before any further step, as
+with `deltalake`.
 """
 
 from __future__ import annotations
@@ -49,21 +55,19 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.catalog.table import CatalogTable
 
 _LOOKED_AT: Final = (16, 1000)
-"""Newest commits among which something is looked for; mostly it is among the first."""
+"""Numbers of newest commits to search, in turn; usually the first number suffices."""
 _ATTEMPTS: Final = 10
 _LOOKS: Final = 20
-"""At a table that another process makes, `_LOOK_SECONDS` apart."""
+"""Maximum attempts while another process creates the table, `_LOOK_SECONDS` apart."""
 _LOOK_SECONDS: Final = 0.5
 _ALONE: Final = ("deltasmelt.reader",)
-"""Ids of `bronze.store.marks` that all commits of one kind carry: of two at once only one comes about."""
+"""Ids of `bronze.store.marks` that all commits of a kind carry; only one of two such commits succeeds."""
 _OTHERS: Final = "deltasmelt.marks"
-"""Id that commits of marks without such an id have in common."""
+"""Common id of all commits that have marks, but none of the `_ALONE` ids."""
 
 
 def create(uri: str, schema: pa.Schema, description: str, properties: Mapping[str, str]) -> None:
-    """Make a table; nothing where it is there, or another process makes it at this moment.
-
-    The schema it lies in is made, too.
+    """Create a table and its schema; do nothing if the table exists or another process creates the table now.
 
     Raises:
         OSError: Spark, or the catalog, refuses.
@@ -88,28 +92,28 @@ def create(uri: str, schema: pa.Schema, description: str, properties: Mapping[st
 
 
 def append(table: CatalogTable, rows: pa.Table, marks: Mapping[str, int]) -> None:
-    """Add rows, with marks, in one commit; the handle stays at its version.
+    """Append rows with marks in one commit; the handle stays at its version.
 
     Args:
         table: open at the version that the caller knows.
-        rows: to add; none where marks alone are written.
+        rows: rows to append; empty to write only marks.
         marks: version by application id.
 
     Raises:
         CommitFailedError: one of these ids was written since the handle's version.
-        OSError: Spark cannot write; whether the commit came about is then not known.
+        OSError: Spark cannot write; whether the commit succeeded is then unknown.
     """
     _write(table, lambda spark: _frame(spark, plain(rows)), marks)
 
 
 def append_files(table: CatalogTable, files: Sequence[Path], marks: Mapping[str, int]) -> None:
-    """Add the rows of local Parquet files, which Spark reads by itself (`sees_local_files`); see `append`."""
+    """Append the rows of local Parquet files, which Spark reads itself (`sees_local_files`); see `append`."""
     paths = [file.as_uri() for file in files]
     _write(table, lambda spark: spark.read.parquet(*paths), marks)
 
 
 def extend(uri: str, rows: pa.Table) -> None:
-    """Add rows to a table that nobody else writes, and that has no marks.
+    """Append rows to a table with a single writer and without marks.
 
     Raises:
         OSError: Spark cannot write.
@@ -119,12 +123,12 @@ def extend(uri: str, rows: pa.Table) -> None:
 
 
 def append_rows_of(table: CatalogTable, other: str, marks: Mapping[str, int]) -> None:
-    """Add the rows of another table of the catalog; see `append`."""
+    """Append the rows of another table of the catalog; see `append`."""
     _write(table, lambda spark: spark.table(address_of(other)), marks)
 
 
 def sees_local_files(uri: str) -> bool:
-    """Whether a session's tasks run on this machine, where they can open its files."""
+    """Check whether a session's tasks run on this machine and can open local files."""
     from pyspark.sql.utils import is_remote  # noqa: PLC0415 - a lake of files needs no Spark
 
     if is_remote():
@@ -134,7 +138,7 @@ def sees_local_files(uri: str) -> bool:
 
 
 def overwrite(table: CatalogTable, rows: pa.Table, marks: Mapping[str, int]) -> None:
-    """Replace all rows, with marks, in one commit; see `append`."""
+    """Replace all rows in one commit, with marks; see `append`."""
     _write(table, lambda spark: _frame(spark, plain(rows)), marks, replacing=True)
 
 
@@ -156,7 +160,7 @@ def _write(
     for left in reversed(range(_ATTEMPTS)):
         name = uuid.uuid4().hex
         number = 1 + _count(table, app, _later(table, marks))
-        # Without rows Delta makes no commit, unless it has an action of its own to write: this one.
+        # Without rows Delta commits only if there is an action to write: this txn.
         options = {
             "txnAppId": app,
             "txnVersion": str(number),
@@ -179,7 +183,7 @@ def _write(
 
 
 def _commit_alone(uri: str, frame: DataFrame, *, replacing: bool) -> None:
-    """A commit without marks: who comes first does not matter."""
+    """Commit without marks; the order of concurrent writers does not matter."""
     for left in reversed(range(_ATTEMPTS)):
         try:
             _commit(uri, frame, {"userMetadata": commit_marks.said({})}, replacing=replacing)
@@ -191,7 +195,7 @@ def _commit_alone(uri: str, frame: DataFrame, *, replacing: bool) -> None:
 
 
 def counter_of(app: str) -> str:
-    """The mark that counts the commits of an id."""
+    """Return the mark that counts the commits of an id."""
     return f"{app}.commits"
 
 
@@ -207,7 +211,7 @@ def _commit(uri: str, frame: DataFrame, options: Mapping[str, str], *, replacing
 
 
 def _frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Rows as Spark's; of none, the client of Spark Connect takes no columns."""
+    """Return rows as a Spark frame; for zero rows, the Spark Connect client would lose the columns."""
     if rows.num_rows:
         return spark.createDataFrame(rows)
     nothing = ", ".join(f"CAST(NULL AS {sql_type(one.type)}) AS {quoted(one.name)}" for one in rows.schema)
@@ -215,16 +219,16 @@ def _frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
 
 
 def add_columns(uri: str, fields: list[pa.Field]) -> None:
-    """Give a table columns that it lacks."""
+    """Add missing columns to a table."""
     listed = ", ".join(f"{quoted(field.name)} {sql_type(field.type)}" for field in fields)
     run(uri, f"ALTER TABLE {{}} ADD COLUMNS ({listed})")
 
 
 def sql_type(type_: pa.DataType) -> str:
-    """An Arrow type as Spark SQL names it, of those that bronze's own tables have.
+    """Return the Spark SQL name of an Arrow type; only for types of bronze's own tables.
 
     Raises:
-        TypeError: it is another one.
+        TypeError: bronze's tables have no such type.
     """
     if pa.types.is_list(type_):
         return f"ARRAY<{sql_type(type_.value_type)}>"
@@ -249,24 +253,24 @@ _TYPES: Final = {
 
 
 def _count(table: CatalogTable, app: str, later: Sequence[commit_marks.Said]) -> int:
-    """How many commits an id has, as of the newest version that was looked at."""
+    """Return the number of commits of an id, as of the newest version in the poll."""
     counter = counter_of(app)
     known = table.transaction_version(counter) or 0
     return max([known, *(one.marks[counter] for one in later if counter in one.marks)])
 
 
 def _later(table: CatalogTable, marks: Mapping[str, int]) -> list[commit_marks.Said]:
-    """What commits after the handle's version say.
+    """Return the metadata of commits after the handle's version.
 
     Raises:
-        CommitFailedError: one of the marks' ids was written by them.
+        CommitFailedError: these commits wrote one of the marks' ids.
     """
     for limit in _LOOKED_AT:
         told = _newest(table.table_uri, limit)
         later = [one for one in told if one.version > table.version()]
         if len(later) < limit:
             break
-    # What a property is set to says again what other commits say.
+    # A property restates the marks of other commits, so it is no new write.
     if len(later) == limit or any(marks.keys() & one.marks.keys() for one in later if not one.complete):
         raise CommitFailedError(f"{address_of(table.table_uri)}: another writer came first")
     return later
@@ -277,7 +281,7 @@ def _came_about(uri: str, name: str) -> bool:
 
 
 def _newest(uri: str, limit: int) -> list[commit_marks.Said]:
-    """What the newest commits say, newest first."""
+    """Return the metadata of the newest commits, newest first."""
     with failures(uri):
         return [
             commit_marks.read(row.asDict())
@@ -286,7 +290,7 @@ def _newest(uri: str, limit: int) -> list[commit_marks.Said]:
 
 
 def plain(rows: pa.Table) -> pa.Table:
-    """Rows without dictionaries, which Spark does not take."""
+    """Return rows without dictionaries, which Spark does not accept."""
     schema = pa.schema(
         [
             field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field

@@ -1,17 +1,18 @@
-"""Small texts in a table of a catalog, each put on condition: what objects of a store are to other lakes.
+"""Conditional writes of small texts in a catalog's table; the counterpart of a store's objects.
 
-A row is a name, a body, and a tag that names this very body. A put changes the row whose tag is the one that
-the caller read; Delta's own conflict check lets one of two such statements commit. The other one is run
-again, by then finds another tag, and changes nothing.
+A row has a name, a body, and a tag that identifies exactly this body. A write changes the row whose tag the
+caller has read. Delta's own conflict check lets only one of two concurrent statements commit. The second
+statement runs again, finds a different tag, and changes nothing.
 
-A row that is not there yet is put by a MERGE. It reads the table, so of two the later one conflicts as well;
-a plain append would not. Where a server orders single rows, as Databricks does by deletion vectors, two such
-statements have no row in common. So the table has none, and is serializable. And who has put a first row
-looks again, and takes it back where another one is there, too. Of two, the later one sees both in any case.
+**First write.** A MERGE inserts a new row. The MERGE reads the table, so of two concurrent MERGEs the later
+one conflicts as well; a plain append would not conflict. A server that checks conflicts per row, as
+Databricks does with deletion vectors, would see two statements without a common row. The table therefore has
+no deletion vectors, and is serializable. After inserting the first row the writer reads again, and deletes
+its row if a second row exists. After two concurrent inserts, the later reader always sees both rows.
 
-`control.leases` is such a table, and a lease (`bronze.lake.leases`) is one row. Who renews it writes a commit
-each time. So log and files are kept for an hour; Delta counts the log's hours from midnight, and files go
-when the table is maintained.
+**Size.** `control.leases` is such a table, and a lease (`bronze.lake.leases`) is one row. Each renewal is a
+commit, so log and files are kept for an hour. Delta counts the log's hours from midnight, and maintenance
+removes the files.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Row
 
 LEASES: Final = "leases"
-"""The table, in `control`."""
+"""Name of the table within `control`."""
 _SCHEMA: Final = pa.schema([pa.field(name, pa.string()) for name in ("name", "body", "tag")])
 _DESCRIPTION: Final = (
     "Who may write which layer of this lake: one row for each lease, renewed while it is held"
@@ -49,16 +50,16 @@ _PROPERTIES: Final = {
     "delta.isolationLevel": "Serializable",
 }
 _ATTEMPTS: Final = 20
-"""Others put other rows of the same table, each by one commit; so many in a row come first by ill luck."""
+"""Maximum attempts: commits to further rows of the table conflict too, and rarely so many in succession."""
 _PAUSE_SECONDS: Final = 0.1
 
 
 def read(root: str, name: str) -> Found | None:
-    """A row's body and tag; None where there is none, or no table.
+    """Return body and tag of a row; None if the row or the table is absent.
 
     Args:
         root: location of the catalog's tables.
-        name: of the row.
+        name: value of the row's `name` column.
 
     Raises:
         OSError: Spark, or the catalog, refuses.
@@ -72,17 +73,17 @@ def read(root: str, name: str) -> Found | None:
 
 
 def put(root: str, name: str, body: bytes, *, over: Found | None) -> Found | None:
-    """Put a row; None where another writer was first.
+    """Write a row conditionally; return None if another writer was faster.
 
     Args:
         root: location of the catalog's tables.
-        name: of the row.
-        body: text, as UTF-8.
-        over: what it replaces and nothing else; None: it must not be there yet.
+        name: value of the row's `name` column.
+        body: new text in UTF-8.
+        over: the exact row that the write replaces; None if the row must not exist yet.
 
     Raises:
-        DefiniteError: ``catalog-name-taken``: the table is somebody else's.
-        OSError: Spark, or the catalog, refuses. Whether it was put is not known then.
+        DefiniteError: ``catalog-name-taken``: the table is foreign.
+        OSError: Spark, or the catalog, refuses; whether the row was written is then unknown.
     """
     tag = uuid.uuid4().hex
     text = _insert(name, body, tag) if over is None else _update(name, body, tag, over)
@@ -91,7 +92,7 @@ def put(root: str, name: str, body: bytes, *, over: Found | None) -> Found | Non
         try:
             _require_ours(root)
             changed = _affected(root, text)
-        except TableNotFoundError:  # the lake was removed, or another process is making the table
+        except TableNotFoundError:  # the lake was removed, or another process is creating the table
             _known.discard(root)
             if over is not None:
                 return None
@@ -102,14 +103,14 @@ def put(root: str, name: str, body: bytes, *, over: Found | None) -> Found | Non
 
 
 def _affected(root: str, text: str) -> int:
-    """Run a statement until Delta commits it, and return how many rows it changed.
+    """Run a statement until Delta commits the statement; return the number of changed rows.
 
-    A refused statement changed nothing, and the tag in its text tells whether it came about before. So it can
-    run again.
+    A rejected statement changed nothing. The tag in the text makes a second execution harmless, even if the
+    first execution succeeded.
 
     Raises:
-        TableNotFoundError: there is no table.
-        OSError: Spark refuses it, or others commit first each time.
+        TableNotFoundError: the table does not exist.
+        OSError: Spark rejects the statement, or other writers are faster each time.
     """
     for _ in range(_ATTEMPTS):
         with suppress(CommitFailedError):
@@ -118,9 +119,9 @@ def _affected(root: str, text: str) -> int:
 
 
 def _is_first(root: str, name: str, mine: Found) -> bool:
-    """Whether a row that was put where none was is alone; else it is taken back.
+    """Check whether an inserted row is the only row of its name; else delete the inserted row.
 
-    Which was first is not known, so also who sees the other one only now has not put it. Both may have to.
+    The order of two rows is unknown, so each writer that sees two rows has failed; possibly both writers.
     """
     rows = _rows(root, f"SELECT tag FROM {{}} WHERE name = {literal(name)}")
     if [row["tag"] for row in rows] == [mine.tag]:
@@ -130,7 +131,7 @@ def _is_first(root: str, name: str, mine: Found) -> bool:
 
 
 _known: set[str] = set()
-"""Locations whose table was seen to be the pipeline's."""
+"""Locations whose table is verified as the pipeline's."""
 
 
 def _require_ours(root: str) -> None:
@@ -146,7 +147,7 @@ def _require_ours(root: str) -> None:
 
 
 def _rows(root: str, text: str) -> list[Row]:
-    """What a statement on the table gives."""
+    """Return the rows that a statement on the table returns."""
     uri = _table(root)
     with failures(uri):
         return run(uri, text).collect()

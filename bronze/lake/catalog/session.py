@@ -6,9 +6,9 @@ import re
 
 
 def is_local(master: str) -> bool:
-    """Whether all tasks run in the driver's own JVM, on the machine whose files it sees.
+    """Check whether all tasks run in the driver's own JVM, on the machine whose files the driver sees.
 
     Args:
-        master: Spark's address of it; ``local-cluster[2,1,1024]`` starts workers of their own.
+        master: Spark's master URL; ``local-cluster[2,1,1024]`` starts separate workers and is not local.
     """
     return re.match(r"local(\[|$)", master) is not None

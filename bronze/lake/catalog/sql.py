@@ -1,14 +1,14 @@
-"""Statements on a catalog's tables, and what their failures mean to those who open tables.
+"""Statements on a catalog's tables: the meaning of their failures, and the ownership of names.
 
-PySpark turns only some of the JVM's exceptions into its own. Delta's conflicts, a `SparkException` of a task
-and an ``IOException`` of a store come as they are, in Py4J's wrapper. So what an exception means is told by
-the classes of its causes. A JVM that has ended answers nothing, and would not at the next attempt either:
-that is definite. So is the end of a session at a Spark Connect server: no later statement finds it again.
+**Failures.** PySpark converts only some of the JVM's exceptions into its own. Delta's conflicts, a task's
+`SparkException` and a store's ``IOException`` arrive in Py4J's wrapper. This module therefore classifies an
+exception by the classes of its causes. A JVM that has ended answers no further statement, so this error is
+definite. The end of a session at a Spark Connect server is definite too: no later statement finds the session
+again.
 
-Whose a catalog's table is, where the pipeline has a name in mind that somebody else has taken.
-
-``CREATE TABLE IF NOT EXISTS`` passes over any table. So a table that is there, or is there after that, counts
-as the pipeline's where it has a property that only our own CREATE gives it. Any other is left as it is.
+**Ownership.** A foreign table may already have a name that the pipeline needs. ``CREATE TABLE IF NOT EXISTS``
+ignores any existing table. An existing table therefore belongs to the pipeline only if the table has a
+property that only the pipeline's own CREATE sets. The pipeline leaves every foreign table unchanged.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 MADE_PROPERTY: Final = "deltasmelt.made"
-"""Table property of what has no other one that tells."""
+"""Table property that proves ownership of tables without a more specific property."""
 TAKEN: Final = "catalog-name-taken"
-"""Code of the error where a name is somebody else's."""
+"""Error code for a name that a foreign table already has."""
 
 
 def is_made_by_us(properties: Mapping[str, str]) -> bool:
-    """Whether a table that has no other property that tells is the pipeline's."""
+    """Check whether a table belongs to the pipeline by `MADE_PROPERTY`."""
     return MADE_PROPERTY in properties
 
 
 def taken(uri: str) -> DefiniteError:
-    """The error where a name that the pipeline has in mind is somebody else's: ``catalog-name-taken``."""
+    """Return the error ``catalog-name-taken`` for a name that a foreign table already has."""
     return DefiniteError(
         f"{address_of(uri)} is there already, and not a table of this pipeline",
         code=TAKEN,
@@ -50,15 +50,15 @@ def taken(uri: str) -> DefiniteError:
 
 
 def require_ours(uri: str, properties: Mapping[str, str], told_by: str = MADE_PROPERTY) -> None:
-    """Refuse a table of a catalog that this pipeline did not make; nothing of others.
+    """Reject a catalog's table that this pipeline did not create; accept tables outside a catalog.
 
     Args:
         uri: location of the table.
-        properties: that it has.
-        told_by: name of the property that our own CREATE gives it.
+        properties: the table's properties.
+        told_by: name of the property that only the pipeline's own CREATE sets.
 
     Raises:
-        DefiniteError: ``catalog-name-taken``.
+        DefiniteError: ``catalog-name-taken``: the table is foreign.
     """
     if is_named(uri) and told_by not in properties:
         raise taken(uri)
@@ -75,31 +75,31 @@ _ANOTHERS: Final = frozenset(
         "DELTA_TABLE_ONLY_OPERATION",
     )
 )
-"""What is there is a view, or no table of Delta; all of ours are."""
+"""Conditions for a view or a table of another format; the pipeline's own objects are all Delta tables."""
 _BEING_MADE: Final = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _CONFLICT: Final = re.compile(r"DELTA_CONCURRENT_|Concurrent\w*Exception$")
 _CHANGED: Final = re.compile(r"DELTA_(?:METADATA|PROTOCOL)_CHANGED|(?:Metadata|Protocol)ChangedException$")
-"""Names of conditions, and of Delta's classes."""
+"""Names of conditions and of Delta's exception classes."""
 _CONDITION: Final = re.compile(r"(?:^|: )\[([A-Z][A-Z0-9_.]+)\]|\((?:io|org|com)\.([\w.]+Exception)\)")
-"""In a message's first line; Spark Connect puts the class before it, in round brackets."""
+"""Condition in a message's first line; Spark Connect puts the class before the condition, in brackets."""
 _DEEPEST: Final = 20
-"""Causes that are looked at: a chain may be a ring."""
+"""Maximum number of causes to follow: a chain of causes may be circular."""
 _LENGTH: Final = 500
 
 
 class TableChangedError(CommitFailedError):
-    """Properties, columns or protocol changed while a commit was under way, which did not come about.
+    """Properties, columns or protocol changed during a commit, and Delta rejected the commit.
 
-    The same commit may be tried again, if that does not depend on them.
+    The caller may retry the same commit if the commit does not depend on them.
     """
 
 
 class TableBeingMadeError(OSError):
-    """Another process is in the middle of making the table: its files are there, and no log yet."""
+    """Another process is creating the table: the table has files, but no log yet."""
 
 
 def session_for(uri: str) -> SparkSession:
-    """Return the session of the lake that a catalog's table is in.
+    """Return the session that serves the lake of a catalog's table.
 
     Raises:
         ConfigurationError: ``catalog-session``: no session serves this lake.
@@ -108,12 +108,12 @@ def session_for(uri: str) -> SparkSession:
 
 
 def run(uri: str, text: str) -> DataFrame:
-    """A statement on a table; the first ``{}`` in it is the table's name.
+    """Run a statement on a table; the table's name replaces the first ``{}``.
 
     Raises:
-        TableNotFoundError: there is no such table.
-        CommitFailedError: another writer came first.
-        OSError: Spark cannot do it.
+        TableNotFoundError: the table does not exist.
+        CommitFailedError: another writer was faster.
+        OSError: Spark cannot execute the statement.
     """
     with failures(uri):
         return session_for(uri).sql(text.replace("{}", address_of(uri), 1))
@@ -121,7 +121,7 @@ def run(uri: str, text: str) -> DataFrame:
 
 @contextmanager
 def failures(uri: str) -> Iterator[None]:
-    """Spark's errors as those that every table's opener knows; see `run`.
+    """Convert Spark's errors to those that every caller of `open_table` handles; see `run`.
 
     Raises:
         DefiniteError: ``spark-died``: the JVM has ended, or the server has ended the session.
@@ -136,7 +136,7 @@ def failures(uri: str) -> Iterator[None]:
 
 
 def _told(error: Exception, uri: str) -> Exception | None:
-    """What an error of Spark means; None where it is none of Spark's."""
+    """Return the meaning of a Spark error; None for any further error."""
     if is_broken(error):
         return _died(
             uri,
@@ -149,12 +149,12 @@ def _told(error: Exception, uri: str) -> Exception | None:
 
 
 def meaning(error: Exception, uri: str, names: Iterable[str]) -> Exception:
-    """What a failed statement on a table means.
+    """Return the meaning of a failed statement on a table.
 
     Args:
-        error: of Spark.
+        error: exception that Spark raised.
         uri: location of the table.
-        names: conditions and classes of it and its causes.
+        names: conditions and classes of the error and its causes.
     """
     names = list(names)
     if any(name.startswith(SESSION_ENDED) for name in names):
@@ -180,7 +180,7 @@ def _died(uri: str, message: str, remedy: str) -> DefiniteError:
 
 
 def names_of(error: Exception) -> list[str]:
-    """Conditions and Java classes of an error of Spark and its causes."""
+    """Return conditions and Java classes of a Spark error and its causes."""
     condition = getattr(error, "getCondition", lambda: None)()
     found = [condition] if condition else []
     found += [name for pair in _CONDITION.findall(_words(error)) for name in pair if name]
@@ -191,24 +191,24 @@ def names_of(error: Exception) -> list[str]:
                 break
             found.append(str(cause.getClass().getName()))
             cause = cause.getCause()
-    except Exception:  # noqa: BLE001 - the JVM ended meanwhile: the next statement says so
+    except Exception:  # noqa: BLE001 - the JVM ended meanwhile: the next statement reports this
         return found
     return found
 
 
 def _words(error: Exception) -> str:
-    """What it says, without the stack."""
+    """Return the message of an error without the stack trace."""
     try:
         said = str(error)
-    except Exception:  # noqa: BLE001 - Py4J asks the JVM for the text
+    except Exception:  # noqa: BLE001 - Py4J requests the text from the JVM
         said = type(error).__name__
     return " ".join(said.partition("\n\tat ")[0].split())[:_LENGTH]
 
 
 def make_schema(uri: str) -> None:
-    """Make the schema that a table lies in, where it is not there.
+    """Create the schema of a table if the schema is missing.
 
-    It is looked for first: who may use a schema may not always make one.
+    The function checks first: an account that may use a schema may not always create a schema.
 
     Raises:
         OSError: the catalog refuses.

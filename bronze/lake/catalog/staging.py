@@ -1,9 +1,10 @@
-"""Local folders for rows on their way into a catalog's tables.
+"""Local staging folders for rows on their way into a catalog's tables.
 
-A process has one folder among the machine's temporary ones, and holds a lock on a file in it for as long as
-it lives. Whichever way it ends, the kernel releases the lock. So the next one that needs a folder removes
-those whose lock it gets, and no other: a process number may be used again, or be that of another container.
-What cleans temporary files may take a folder away at any moment, so it is made again where it is missing.
+Each process has one folder in the machine's temporary folder, and holds a lock on a file in this folder until
+the process ends. The kernel releases the lock at any kind of end. The next process that needs a folder
+removes every folder whose lock is free, and no further folder. Process ids would not do: the kernel reuses
+ids, and containers share numbers. A cleaner of temporary files may remove a folder at any moment, so `aside`
+recreates a missing folder.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ _PREFIX: Final = "smelt-rows-"
 _LOCKED: Final = ".lock"
 _GUARD: Final = threading.Lock()
 _own: dict[int, Path] = {}
-"""This process's folder; by its number, as a child that was forked needs another one."""
+"""This process's folder, by process id, because a forked child needs its own folder."""
 
 
 def aside(location: str) -> Path:
-    """The folder of a table; the same at each call.
+    """Return the staging folder of a table; always the same folder.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     with _GUARD:
         root = _own.get(os.getpid())
@@ -46,17 +47,17 @@ def aside(location: str) -> Path:
 
 
 def make(parent: Path) -> Path:
-    """A new folder that no other account may read, locked until this process ends."""
+    """Create a folder that no other account may read, locked until this process ends."""
     hidden = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=parent))
     lock = os.open(hidden / _LOCKED, os.O_CREAT | os.O_RDWR, 0o600)  # closed by the kernel
     fcntl.flock(lock, fcntl.LOCK_EX)
-    return hidden.rename(parent / f"{_PREFIX}{uuid.uuid4().hex}")  # nobody sees it unlocked
+    return hidden.rename(parent / f"{_PREFIX}{uuid.uuid4().hex}")  # no process sees the folder unlocked
 
 
 def remove_left(parent: Path) -> None:
-    """Remove the folders of processes that have ended."""
+    """Remove the folders of ended processes."""
     for folder in parent.glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # another account's, or another process removes it
+        with suppress(OSError):  # another account's folder, or another process removes the folder
             lock = os.open(folder / _LOCKED, os.O_RDWR)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

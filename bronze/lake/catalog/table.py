@@ -1,14 +1,15 @@
-"""A table of a catalog, opened at a version: what its log says, asked for by SQL.
+"""A catalog's table at a version: its log, read through SQL.
 
-It answers what `deltalake.DeltaTable` answers, as far as anything here asks, so whoever reads logs need not
-know which kind a table is. Nothing is read by a path. Of each version all is asked once.
+`CatalogTable` has the methods of `deltalake.DeltaTable` that this project uses, so code that reads logs need
+not know the kind of a table. The class reads no path, and requests each fact of a version once.
 
-A look asks what the newest commits say (``DESCRIBE HISTORY … LIMIT``): the first of them is the newest
-version, and mostly they say all that is asked of the log until the next look. Marks are read backwards from
-there, up to the entries that are known already or one that says all (`bronze.lake.catalog.commit_marks`);
-where the history ends before that, the table's property holds what was said before it. If it does not,
-because entries were removed that it was not written after, the marks are lost, and an error says so: a table
-that seems to have none would be filled again.
+A poll reads the newest commits (``DESCRIBE HISTORY … LIMIT``). The first commit is the newest version, and
+usually these commits contain every fact that callers need until the next poll.
+
+**Marks.** Marks are read backwards from the newest commit, down to known entries or to a commit with all
+marks (`bronze.lake.catalog.commit_marks`). If the history ends earlier, the table's property holds the older
+marks. If log entries were removed that the property does not cover, the marks are lost, and an error reports
+the loss. Without the error, the table would appear to have no marks and would be filled again.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _FIRST_LOOK: Final = 16
-"""Commits to look back over at first; mostly one of them says all that is asked."""
+"""Number of commits that a poll reads first; usually one of them contains all marks."""
 STATED_AFTER: Final = 12
-"""Commits after which all marks are said again, so that the first look finds them."""
+"""Number of commits after which all marks are restated, so that a first poll finds them."""
 _STATED_SECONDS: Final = 86_400.0
-"""And so long after they were said, where anything came since: entries are removed by their age."""
+"""Age at which marks are restated after any newer commit: entries are removed by age."""
 _MOST: Final = 100_000
 _ENTRY: Final = (
     "version", "unix_millis(timestamp) AS timestamp", "operation", "operationParameters", "operationMetrics",
@@ -46,7 +47,7 @@ _TOKEN: Final = "@"  # noqa: S105 - of a name that stands for all rows, see `Cat
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What `deltalake.DeltaTable.metadata` says of a table; times in milliseconds since 1970."""
+    """A table's metadata, as `deltalake.DeltaTable.metadata`; times in milliseconds since 1970."""
 
     configuration: dict[str, str]
     description: str | None
@@ -57,7 +58,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Protocol:
-    """What `deltalake.DeltaTable.protocol` says of a table."""
+    """A table's protocol, as `deltalake.DeltaTable.protocol`."""
 
     min_reader_version: int
     min_writer_version: int
@@ -67,22 +68,22 @@ class Protocol:
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A table's columns: as Delta's JSON, and as Arrow (``pyarrow.schema`` takes it)."""
+    """A table's columns: as Delta's JSON, and as Arrow (for ``pyarrow.schema``)."""
 
     text: str
     arrow: pa.Schema
 
     @property
     def fields(self) -> list[pa.Field]:
-        """The columns; of each its name is what is asked for."""
+        """The columns; callers use only their names."""
         return list(self.arrow)
 
     def to_json(self) -> str:
-        """As Delta writes it into the log."""
+        """Return the columns as Delta writes them into the log."""
         return self.text
 
     def __arrow_c_schema__(self) -> Any:
-        """As Arrow's own interface between libraries."""
+        """Return the schema through Arrow's interface between libraries."""
         return self.arrow.__arrow_c_schema__()
 
 
@@ -90,16 +91,16 @@ class CatalogTable:
     """A table at a version.
 
     Args:
-        uri: its location (`bronze.lake.location`).
-        version: which; None: the newest.
+        uri: location of the table (`bronze.lake.location`).
+        version: version to open; None for the newest version.
 
     Attributes:
-        table_uri: its location.
+        table_uri: location of the table.
 
     Raises:
-        TableNotFoundError: there is none.
-        OSError: Spark cannot read it.
-        DefiniteError: ``marks-gone``, by what asks for marks.
+        TableNotFoundError: the table does not exist.
+        OSError: Spark cannot read the table.
+        DefiniteError: ``marks-gone``, from methods that read marks.
     """
 
     def __init__(self, uri: str, version: int | None = None) -> None:
@@ -113,50 +114,50 @@ class CatalogTable:
         self._stated, self._stated_at = 0, 0.0
 
     def version(self) -> int:
-        """The version at which the table is open."""
+        """Return the version at which the table is open."""
         return self._version
 
     def update_incremental(self) -> None:
-        """Go on to the newest version."""
+        """Move the handle to the newest version."""
         newest = self._newest()
         if newest != self._version or self._pinned:
             self._version, self._pinned = newest, False
             self._forget()
 
     def transaction_version(self, app_id: str) -> int | None:
-        """The newest version that an application id has, as of this version; None if it has none."""
+        """Return the mark of an application id at this version; None without a mark."""
         if self._marks is None or self._marks_of != self._version:
             self._marks, self._marks_of = self._read_marks(), self._version
         return self._marks.get(app_id)
 
     def is_unstated(self) -> bool:
-        """Whether the property should have all marks again: so many commits, or so much time, came since."""
+        """Check whether the marks must be restated: after too many commits, or after too much time."""
         self.transaction_version("")
         since = self._version - self._stated
         return since >= STATED_AFTER or (since > 0 and time.time() - self._stated_at > _STATED_SECONDS)
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """What the newest commits say, newest first, as of this version; times in milliseconds since 1970."""
+        """Return the newest commits up to this version, newest first; times in milliseconds since 1970."""
         return self._entries(_MOST if limit is None else limit)
 
     def metadata(self) -> Metadata:
-        """Properties and description, as of now."""
+        """Return the table's current properties and description."""
         return self._metadata
 
     def protocol(self) -> Protocol:
-        """What readers and writers must know, as of now."""
+        """Return the table's current protocol requirements for readers and writers."""
         detail = self._detail
         features = list(detail["tableFeatures"] or [])
         return Protocol(detail["minReaderVersion"], detail["minWriterVersion"], features, features)
 
     def schema(self) -> TableSchema:
-        """Columns as of this version."""
+        """Return the columns at this version."""
         return self._schema
 
     def get_add_actions(self, *, flatten: bool = False) -> pa.Table:  # noqa: ARG002 - as deltalake has it
-        """One name that stands for all rows of this version; files are the catalog's own affair.
+        """Return one artificial file for all rows of this version; only the catalog knows the real files.
 
-        Bytes are those of the newest version: SQL tells no others.
+        The size in bytes is the newest version's: SQL shows no older sizes.
         """
         rows, size = self.rows_there, int(self._detail["sizeInBytes"] or 0)
         there = [] if not rows else [0]
@@ -169,14 +170,14 @@ class CatalogTable:
         )
 
     def file_uris(self) -> list[str]:
-        """A name for each data file; there is nothing behind them."""
+        """Return an artificial name for each data file."""
         return [f"{_TOKEN}{self._version}/{number}" for number in range(int(self._detail["numFiles"] or 0))]
 
     def cleanup_metadata(self) -> None:
-        """Nothing: Delta removes what its retention allows when Spark makes a checkpoint."""
+        """Do nothing: Delta removes old log entries when Spark makes a checkpoint."""
 
     def vacuum(self, *_: object, **__: object) -> list[str]:
-        """Nothing: ``VACUUM`` is the catalog's, or `smelt maintain`'s."""
+        """Do nothing: the catalog or `smelt maintain` runs ``VACUUM``."""
         return []
 
     def create_checkpoint(self) -> None:
@@ -190,10 +191,10 @@ class CatalogTable:
         )
 
     def rows(self, columns: Sequence[str] | None = None, *, condition: str = "true") -> pa.Table:
-        """All rows of this version, or those that fulfil a condition, as SQL.
+        """Return all rows of this version, or the rows that fulfil an SQL condition.
 
         Raises:
-            OSError: Spark cannot read them.
+            OSError: Spark cannot read the rows.
         """
         listed = "*" if columns is None else ", ".join(map(quoted, columns))
         with failures(self.table_uri):
@@ -201,10 +202,10 @@ class CatalogTable:
             return run(self.table_uri, text).toArrow()
 
     def count(self, condition: str) -> int:
-        """How many rows of this version fulfil a condition, as SQL.
+        """Return how many rows of this version fulfil an SQL condition.
 
         Raises:
-            OSError: Spark cannot read them.
+            OSError: Spark cannot read the rows.
         """
         return self._counted(f"WHERE {condition}")
 
@@ -225,13 +226,13 @@ class CatalogTable:
             self.__dict__.pop(name, None)
 
     def _entries(self, limit: int) -> list[dict[str, Any]]:
-        """What the newest commits up to this version say."""
+        """Return the newest history rows up to this version."""
         known = [row for row in self._recent if row["version"] <= self._version]
         if len(known) >= limit or len(self._recent) < _FIRST_LOOK:
             return known[:limit]
         rows = self._described(limit)
         later = rows[0]["version"] - self._version if rows else 0
-        if later > 0:  # they came first
+        if later > 0:  # newer commits filled the limit
             rows = self._described(limit + later)
         return [row for row in rows if row["version"] <= self._version][:limit]
 
@@ -241,7 +242,7 @@ class CatalogTable:
             return [row.asDict() for row in found.collect()]
 
     def _read_marks(self) -> dict[str, int]:
-        """All marks at this version."""
+        """Return all marks at this version."""
         known, after = (self._marks or {}, self._marks_of) if self._marks_of < self._version else ({}, -1)
         if self._marks is not None and after >= 0:
             entries = self._entries(self._version - after)
@@ -256,9 +257,9 @@ class CatalogTable:
         return commit_marks.collected(told) if ends else self._marks_by_property(told)
 
     def _marks_by_property(self, told: Sequence[commit_marks.Said]) -> dict[str, int]:
-        """Return all marks where the history has lost its beginning."""
+        """Return all marks from the table's property if the history has lost its beginning."""
         properties = self.metadata().configuration
-        newest = self._described(1)[0]["version"] == self._version  # asked after the properties were read
+        newest = self._described(1)[0]["version"] == self._version  # read after the properties
         found = commit_marks.gone_on_from_property(told, properties, self._version, newest=newest)
         if found is None:
             oldest = told[-1].version if told else self._version + 1
@@ -272,14 +273,14 @@ class CatalogTable:
         return found
 
     def _told(self, entries: Sequence[dict[str, Any]]) -> list[commit_marks.Said]:
-        """What commits say, newest first; notes where the property was set."""
-        app = f"deltasmelt.{layer_of(self.table_uri)}"  # the one whose MERGEs say marks in their condition
+        """Return the marks of history rows, newest first; record where the property was set."""
+        app = f"deltasmelt.{layer_of(self.table_uri)}"  # the id whose MERGEs have marks in their conditions
         told = [commit_marks.read(entry, app=app) for entry in entries]
         newest = next((at for at, one in enumerate(told) if one.complete), None)
         if newest is not None and told[newest].version > self._stated:
             self._stated, self._stated_at = told[newest].version, entries[newest]["timestamp"] / 1000
         elif not self._stated_at and entries and entries[-1]["version"] == 0:
-            self._stated_at = entries[-1]["timestamp"] / 1000  # as a table that was made says all there is
+            self._stated_at = entries[-1]["timestamp"] / 1000  # a new table has no older marks
         return told
 
     @cached_property
@@ -311,5 +312,5 @@ class CatalogTable:
 
     @cached_property
     def rows_there(self) -> int:
-        """How many rows this version has."""
+        """Number of rows of this version."""
         return self._counted("")
