@@ -1,28 +1,29 @@
-"""One silver cycle: every table up to bronze's frontier, then a cut that names them all.
+"""One silver cycle carries every table to bronze's frontier, then records a cut that names all tables.
 
-Why it is right, at each point where it may be killed:
+The cycle is correct wherever a kill, a failed call or a foreign process interrupts:
 
-* **The frontier.** Bronze's frontier C is read first. Everything up to it is in bronze, whole transactions
-  only. The version of `bronze.changes` is pinned; what arrives later is not seen.
-* **The window** of a table is (what it holds, C]. What it holds is stated by the mark on the table, written
-  by the same commit as the rows. Where its last windows changed nothing, the newest cut that names it states
-  it. So each change is applied once, to exactly the state before it.
-* **Killed between two tables**: some are at C, others are not. The next cycle's frontier C' >= C carries all
-  of them to C'; no cut names the state between.
-* **Killed between two ALTERs**, or before the statement: the other ALTERs follow from the table's columns.
-* **Killed before the cut**, which is one commit after all tables' own commits: the next cycle has nothing
-  left to fold, or more, and records the cut.
-* **Another process that writes in spite of lock and lease**, as in a catalog nothing forbids, may have
-  carried a table beyond C. Tables at two LSNs are no moment, so no cut is recorded.
-* **A statement without effect** may leave no commit. The mark then stays, and folding that window again has
-  no effect either.
-* **Killed after a catalog's table said its mark again** (`bronze.lake.delta.state_marks`): that is a commit
-  without rows, and the next cut names the version after it.
+* **The frontier.** The cycle first reads bronze's frontier C. Bronze holds everything up to C, in whole
+  transactions only. The cycle pins the version of `bronze.changes`, and reads no later change.
+* **The window** of a table is (the table's LSN, C]. The mark on the table states the LSN, in the commit of
+  the rows. Where the last windows changed nothing, the newest cut that names the table states the LSN. So
+  each change is applied once, to exactly the state before the change.
+* **Killed between two tables**: some tables are at C, the rest are not. The next cycle's frontier C' >= C
+  carries all tables to C'; no cut names the state in between.
+* **Killed between two ALTERs**, or before the statement: the remaining ALTERs follow from the table's
+  columns.
+* **Killed before the cut**, a commit after all tables' commits: the next cycle folds nothing, or later
+  changes, and records the cut.
+* **A process that writes without lock and lease**, as a catalog permits, may have carried a table beyond C.
+  Tables at two LSNs form no consistent state, so the cycle records no cut in a catalog.
+* **A statement without effect** may leave no commit. The mark then does not change, and a second fold of the
+  window has no effect either.
+* **Killed after a restated mark of a catalog's table** (`bronze.lake.delta.state_marks`): the restatement is
+  a commit without rows, and the next cut names the version of the commit.
 
-Which tables are carried is in `silver.run.worklist`. A table's history is a second table with its own mark;
-every cut names both or neither. One table's failure never stops others: `Silver._carry`,
-`silver.run.failed_tables`. Nor does one table's long work, where the caller lets such work go on across
-cycles: `silver.run.long_work`.
+`silver.run.worklist` decides which tables a cycle carries. A table's history is a second table with a
+separate mark; every cut names both or neither. A table's failure never stops further tables (`Silver._carry`,
+`silver.run.failed_tables`). Nor does a table's long work, where the caller allows long work to continue
+across cycles (`silver.run.long_work`).
 """
 
 from __future__ import annotations
@@ -78,7 +79,7 @@ if TYPE_CHECKING:
     from deltasmelt.silver.spark.lazy_session import LazySession
 
 _JUST_NOW: Final = 1.0
-"""Seconds since a look at `bronze.changes` that a cycle takes for its own; what came since, the next has."""
+"""Seconds for which a caller's read of `bronze.changes` serves a cycle."""
 
 _THREADS: Final = min(4, max(2, os.cpu_count() or 2))
 
@@ -87,16 +88,16 @@ class Silver:
     """Folds bronze into silver; one object per process and lake, one cycle at a time.
 
     Args:
-        spark: a session. One that starts when needed is not started by a cycle that finds nothing to fold.
-        lake: where the tables lie.
-        settings: silver's.
+        spark: a session. A cycle without changes to fold does not start a lazy session.
+        lake: the lake that holds the tables.
+        settings: silver's settings for this pipeline.
         control: the lake's control tables.
-        changes: `bronze.changes`, where the caller looks at it before each cycle.
+        changes: cached table `bronze.changes`, where the caller reads the table before each cycle.
 
     Attributes:
-        runs: of the newest cycle that recorded a cut.
-        long_work: work that goes on across cycles. While some table is at it, the caller must hold silver's
-            lease and maintain no table.
+        runs: the runs of the newest cycle with a cut.
+        long_work: work that continues across cycles. While a table has long work, the caller must hold
+            silver's lease and maintain no table.
     """
 
     def __init__(
@@ -155,10 +156,10 @@ class Silver:
         """Carry all tables to bronze's frontier and record the cut.
 
         Args:
-            until: go no further than this LSN, but never less far than what a table already holds.
-            release: is given the shapes that are about to be folded, under the lease.
-            leaves: let long work of a table go on after the cycle (`silver.run.long_work`); else the cycle
-                waits for all work.
+            until: limit of the cycle; tables beyond this LSN raise the limit to their own LSN.
+            release: receives the shapes to be folded, under the lease.
+            leaves: let long work of a table continue after the cycle (`silver.run.long_work`); otherwise the
+                cycle waits for all work.
 
         Returns:
             The cut; None where nothing is new.
@@ -201,21 +202,22 @@ class Silver:
         names = {table.name for table in tables}
         as_before = last is not None and last.commit_lsn == end and names == set(last.tables)
         if last is not None and names and not last.marks:
-            as_before = False  # an earlier version recorded it: see `silver.run.unsigned`
+            as_before = False  # an earlier version recorded the cut: see `silver.run.unsigned`
         if as_before and not runs and not self._position.disowned:
             return None
         for silver_table in tables:
             self._log.state_marks(silver_table.name)
         states = self._own({key: stored for key in tables if (stored := self._log.read(key.name))}, end)
+        # The lease must still hold: a process that paused for longer than the lease records no cut.
         still_writing(self._lake, "silver")
         self._control.record_runs(runs)
         self.runs = runs
         self.long_work.recorded(table.table for table in tables)
         if not names and self.long_work.tables:
-            return None  # a cut of nothing would help nobody
+            return None  # a cut without tables helps no reader
         ahead = any(stored.mark is not None and stored.mark > end for stored in states.values())
         if ahead and self._lake.place.needs_session:
-            return None  # another process carries them on, and its cut names them
+            return None  # another process carries the tables, and records a cut
         commit_ts = position.commit_ts if end == position.frontier else None
         cut = Cut(
             "silver",
@@ -231,7 +233,7 @@ class Silver:
         return cut
 
     def _own(self, stands: Mapping[SilverTable, Stored], end: Lsn) -> dict[str, Stored]:
-        """Return those that a cut may name: others changed no rows of them, nor of their histories."""
+        """Return the tables for the cut: no foreign commit changed rows of the table or of its history."""
         stopped = set()
         for table, stored in stands.items():
             try:
@@ -246,15 +248,15 @@ class Silver:
         }
 
     def close(self) -> None:
-        """Wait for what runs, end the threads and forget what is kept."""
+        """Wait for running work, end the threads and drop cached rows."""
         self._pool.shutdown(wait=True)
         self.long_work.close()
         self._source.close()
 
     def _open_bronze(self) -> DeltaTable | None:
-        """`bronze.changes` at its newest version; its log is read on from where it was read before.
+        """Return `bronze.changes` at the newest version; read only new entries of the log.
 
-        In a store, as the caller saw it a moment ago.
+        In a store, a recent read by the caller serves the cycle.
         """
         table = self._changes.newest(within=self._looked_within)
         if table is not None and table is not self._bronze:
@@ -277,30 +279,30 @@ class Silver:
         return min(position.frontier, max([until, last.commit_lsn if last else ZERO, *marks]))
 
     def _mark(self, table: SilverTable) -> Lsn:
-        """LSN of the newest window that a table holds; ZERO where it holds none, or cannot be read."""
+        """Return the LSN of a table's newest window; ZERO without a window or for an unreadable table."""
         try:
             stored = self._log.read(table.name)
-        except Exception:  # noqa: BLE001 - reported as that table's failure where its part begins
+        except Exception:  # noqa: BLE001 - the table's part reports the error
             return ZERO
         return ZERO if stored is None or stored.mark is None else stored.mark
 
     def _carry(self, attempt: Attempt, *, leaves: bool) -> tuple[list[SilverTable], list[Run]]:
-        """Carry tables to an LSN; those that could not be carried are then in `Attempt.troubled`.
+        """Carry tables to an LSN; afterwards `Attempt.troubled` holds the failed tables.
 
-        Whatever ends a table's part, a statement or a look at its log, ends that part alone. It is tried once
-        more in the same cycle, from what the table holds then, as after a kill: its mark says what is done,
-        and its columns say which ALTERs are left. A temporary failure, or one after which Spark no longer
-        answers, ends the cycle once the tables beside it are done. No cut is recorded then.
+        A failed statement, or a failed read of a table's log, ends the table's part alone. The same cycle
+        retries the part once, from the table's actual state, as after a kill: the mark states the finished
+        windows, and the columns show the missing ALTERs. A temporary failure, or a failure after which Spark
+        no longer answers, ends the cycle once the parallel tables are done. The cycle then records no cut.
 
         Returns:
-            The tables that a cut may name, and the runs.
+            The tables for a cut, and the runs.
 
         Raises:
             TransientError: a temporary failure.
         """
         entries = self._worklist.entries(attempt)
         works = [entry.work for entry in entries if entry.work is not None]
-        # Without other tables a cut would name none: then the cycle waits for long work.
+        # Without further tables the cut would be empty, so the cycle waits for long work.
         long = {work.table.table for work in works if self.long_work.suits(work)}
         has_short = attempt.only is not None or any(entry.table.table not in long for entry in entries)
         runs = self._run_all(works, attempt, leaves=leaves and has_short)
@@ -314,16 +316,16 @@ class Silver:
         return stand, runs
 
     def _forget(self, again: Attempt) -> None:
-        """Have the tables of a second attempt opened anew: somebody may have removed or restored them."""
+        """Open the tables of a second attempt again, because a user may have removed or restored some."""
         catalog = silver_catalog(again.relations, self._settings)
         tables = [table for table in catalog.values() if table.table in (again.only or ())]
         self._log.forget(table.name for table in [*tables, *histories(tables, self._settings)])
 
     def _run_all(self, busy: Sequence[Work], attempt: Attempt, *, leaves: bool = False) -> list[Run]:
-        """Run all tables side by side; what ends one of them ends it alone (`silver.run.failed_tables`).
+        """Run all tables in parallel; a failure ends only its table's part (`silver.run.failed_tables`).
 
-        Whatever leaves this, no table is still at work then but those of `long_work`: the next cycle replaces
-        the view that all others read.
+        On return, and on every error, only tables of `long_work` still run: the next cycle replaces the view
+        that all other tables read.
         """
         runs: list[Run] = []
         transient: list[TransientError] = []
@@ -350,14 +352,14 @@ class Silver:
                         runs.append(future.result())
                 except TransientError as error:
                     transient.append(error)
-        finally:
+        finally:  # also after an error: the next cycle replaces the view that all tables read
             wait(future for _, future in begun_works)
         if transient:
             raise transient[0]
         return runs
 
     def _run_long(self, work: Work) -> Run:
-        """All steps of one table whose window is large."""
+        """Run all steps of a table with a large window."""
         session = self._sessions.own()
         access = access_of(session)
         access.in_background("long")
@@ -366,7 +368,7 @@ class Silver:
         return self._run(work)
 
     def _run(self, work: Work) -> Run:
-        """All steps of one table."""
+        """Run all steps of a table."""
         started, clock = datetime.now(UTC), time.monotonic()
         activity = work.activity
         steps = plan_versions(work) if work.table.versioned else plan(work)
@@ -391,12 +393,12 @@ class Silver:
                 if smaller := halves(step):
                     remaining += reversed(smaller)
                 else:
-                    left_out.append(failed.message)  # the snapshot that follows is its remedy
+                    left_out.append(failed.message)  # the following snapshot corrects the rows
                 continue
             if step.mode == "load":
                 run.mode = "snapshot" if step.window.snapshot is not None else "full"
                 run.reason = None if run.mode == "snapshot" else "the table was truncated"
-            # Where its comments were refused, the table's newest version is that of an earlier run.
+            # After rejected comments, the newest version belongs to an earlier run: count no rows.
             counts = {} if step.mode == "describe" else self._log.counts(work.table.name, version)
             run.inserts += counts.get("inserts", 0)
             run.updates += counts.get("updates", 0)

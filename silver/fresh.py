@@ -1,24 +1,25 @@
-"""Silver's tables at the log's head: what they will hold after the next cycle, read before it.
+"""Silver's tables at the log's head: a reader gets the rows of the next cycle before the cycle.
 
-A table at the head is its rows at some version, and the fold of what bronze holds after that. The fold is the
-one that MERGE uses (`silver.run.step_source`), and so are the steps; only its target is another
-(`silver.fold.upsert.rows_after`). Nothing of the lake's tables is written, and no cycle is waited for.
+A table at the head is the table's rows at some version, combined with a fold of bronze's later changes. Fold
+and steps are those of MERGE (`silver.run.step_source`); only the target differs
+(`silver.fold.upsert.rows_after`). A read writes no table of the lake, and waits for no cycle.
 
-**Why it is right.**
+Why the rows are right:
 
-* *Whole transactions, at one LSN.* All tables of one look are at bronze's frontier, which is a commit's end
-  (`bronze.store.position`). It was reached before the look began, so a look is never behind what bronze held.
-* *Each change once.* A version of a silver table says by its mark up to where it holds the log. Version and
-  mark are read once, and the version is pinned. A cycle that commits meanwhile changes neither.
-* *Nothing between.* Tables are looked at before bronze is. So bronze's frontier is at or after every mark: it
-  holds all changes between, unless it has a gap.
-* *Out of the cut.* A table that a cycle could not carry (bronze lacks changes, a refused shape, a value that
-  no rule gives) has no rows at the head. It is named in `Head.out` with the reason, and never shown as of an
-  older moment.
+* *Whole transactions, at one LSN.* All tables of one read are at bronze's frontier, the end of a commit
+  (`bronze.store.position`), or at the caller's LSN. Bronze is read after the begin of the read, so the read
+  is never behind bronze's state at the begin.
+* *Each change once.* The mark of a silver table states the LSN of each version. Version and mark are read
+  once, and the version is pinned. A cycle that commits meanwhile changes neither.
+* *No gap in between.* Tables are read before bronze. So bronze's frontier is at or after every mark, and
+  bronze holds all changes in between, unless bronze has a gap.
+* *Excluded tables.* A table that a cycle could not carry (missing changes in bronze, a rejected shape, a
+  value without a rule) has no rows at the head. `Head.out` names the table with the reason. An older state is
+  never shown.
 
-**A changed shape.** Where the window changes the table's columns, its steps run as in a cycle, ALTERs
-included, on a shallow clone of the table in a scratch folder: a log of its own over the table's files. It
-takes as long as the cycle's statements would.
+**A changed shape.** Where the window changes the table's columns, the steps run as in a cycle, ALTERs
+included. Their target is a shallow clone of the table in a scratch folder: a separate log over the table's
+files. The read takes as long as the cycle's statements.
 """
 
 from __future__ import annotations
@@ -76,13 +77,13 @@ if TYPE_CHECKING:
 _BEFORE: Final = "smelt_fresh_before"
 _MET: Final = "smelt_fresh_met"
 _CHANGED: Final = "smelt_fresh_changed"
-"""Temporary views of the session in which tables are folded, one after the other."""
+"""Temporary views of the session that folds tables, one table after the other."""
 
 _LITTLE: Final = 100_000
-"""Rows up to which they are sent to every task that reads the table, so that this is not shuffled."""
+"""Limit on rows that Spark sends to every task over the table, so that Spark does not shuffle the table."""
 
 _SCRATCH: Final = "_fresh"
-"""Folder beside the lake's layers, where tasks do not all see the folder of one machine."""
+"""Folder next to the lake's layers, for tasks that see no folder of this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,10 +91,10 @@ class Head:
     """Tables at the log's head.
 
     Attributes:
-        lsn: of the last commit that they hold.
-        commit_ts: when that was committed at the source.
-        views: of each table that was asked for and can be shown, a view that `FreshTables.session` finds.
-        out: why another one cannot be shown.
+        lsn: LSN of the last commit in the tables.
+        commit_ts: the commit's time at the source.
+        views: by requested table with rows, the name of a view for `FreshTables.session`.
+        out: by each further requested table, the reason why the table has no rows.
         relations: all shapes that are known at `lsn`.
     """
 
@@ -104,10 +105,10 @@ class Head:
     relations: tuple[Relation, ...]
 
     def view(self, name: str) -> str:
-        """The view of a table.
+        """Return the view of a table.
 
         Raises:
-            DefiniteError: it cannot be shown.
+            DefiniteError: the table has no rows at the head.
         """
         if name in self.out:
             raise DefiniteError(
@@ -121,22 +122,22 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """Of a window: its changes, and whether these are few and short enough to be sent to every task."""
+    """The number of a window's changes, and whether the changes are small enough to be sent to every task."""
 
     changes: int
     is_little: bool
 
 
 class FreshTables:
-    """Makes views of one lake's silver tables at the log's head; one look at a time.
+    """Creates views of one lake's silver tables at the log's head; one read at a time.
 
     Args:
-        spark: the session whose statements shall read them.
-        lake: where the tables lie.
-        settings: silver's.
+        spark: the session whose statements read the views.
+        lake: the lake that holds the tables.
+        settings: silver's settings for this pipeline.
         control: the lake's control tables.
-        named: gives the name of a table's view; by default one that no other object gives.
-        as_found: show a table also where others changed its rows: for who compares them with the source.
+        named: returns the name of a table's view; by default a name that no further object returns.
+        as_found: also show tables with foreign changes, for a comparison with the source.
     """
 
     def __init__(
@@ -165,12 +166,12 @@ class FreshTables:
 
     @property
     def session(self) -> SparkSession:
-        """A session that finds the views, as those beside it do that are made after a look."""
+        """A session that finds the views; sibling sessions created after a read find the views too."""
         session = self._sessions.own()
         return self._spark if access_of(session).shares_views else session
 
     def names(self) -> list[str]:
-        """The tables that can be asked for: of all that bronze knows, whether silver has them yet or not."""
+        """Return the names of all tables that bronze knows, whether silver has the tables yet or not."""
         tables = silver_catalog(self._relations.read(), self._settings).values()
         return [
             version_table.name
@@ -179,27 +180,27 @@ class FreshTables:
         ]
 
     def catalog(self, head: Head) -> dict[TableName, SilverTable]:
-        """Silver's tables as they are at the head."""
+        """Return silver's tables in their shapes at the head."""
         return silver_catalog(head.relations, self._settings)
 
     def is_stored(self, name: str) -> bool:
-        """Whether silver had a table of this name when it was looked at."""
+        """Check whether silver had a table of this name at the last read."""
         stored = self._log.read(name)
         return stored is not None and stored.mark is not None
 
     def look(self, names: Collection[str], *, at: Lsn | None = None) -> Head:
-        """The tables of these names as of the last commit that bronze holds now, or as of an LSN.
+        """Return the tables as of bronze's last commit, or as of an LSN.
 
-        A table that is past a given LSN is folded from the newest cut at or before it. One that no such cut
-        names is out.
+        A table past the given LSN is folded from the newest cut at or before the LSN. A table without a cut
+        of this kind is excluded.
 
         Args:
-            names: names of tables of silver, histories among them.
+            names: names of silver's tables, histories included.
             at: an LSN that bronze has reached.
 
         Raises:
-            DefiniteError: there is no lake.
-            TransientError: it does not answer.
+            DefiniteError: the lake does not exist.
+            TransientError: the lake does not answer.
         """
         self._forget()
         last = self._control.latest_cut("silver", at=at)
@@ -239,12 +240,12 @@ class FreshTables:
         return Head(end, commit_ts, views, unavailable, relations)
 
     def close(self) -> None:
-        """Forget what is kept, and remove what was written to look."""
+        """Drop cached rows, and remove all views and scratch folders of the reads."""
         self._forget()
         self._source.close()
 
     def _forget(self) -> None:
-        """Take away what the last look made, so that no statement reads it beside what the next one makes."""
+        """Remove the views and folders of the last read, so that no statement mixes two reads."""
         while self._scratch:
             _remove(self._scratch.pop())
         for view in self._made:
@@ -252,7 +253,7 @@ class FreshTables:
         self._made.clear()
 
     def _newest_bronze(self) -> DeltaTable:
-        """`bronze.changes` at its newest version; its log is read on from where it was read before."""
+        """Return `bronze.changes` at the newest version; read only new entries of the log."""
         if self._bronze is None:
             self._bronze = open_existing(location(self._lake, "bronze", CHANGES))
         else:
@@ -260,7 +261,7 @@ class FreshTables:
         return self._bronze
 
     def _wanted(self, names: Collection[str], relations: Iterable[Relation]) -> dict[str, TableName]:
-        """The source's table of each name."""
+        """Return the source's table for each name."""
         tables = silver_catalog(list(relations), self._settings).values()
         sought = {}
         for table in tables:
@@ -280,7 +281,7 @@ class FreshTables:
         return "its first snapshot has not come to its end"
 
     def _view(self, table: SilverTable, work: Work | None, bronze: DeltaTable) -> str:
-        """A view of a table's rows at the end of its work; without work they are there."""
+        """Return a view of a table's rows after the table's work; without work, of the stored rows."""
         session, stored = self._sessions.own(), self._log.read(table.name)
         if work is None:
             if stored is None:
@@ -295,12 +296,12 @@ class FreshTables:
         self._made.add(view)
         access = access_of(session)
         shared = access.share(rows, view)
-        if not access.shares_views:  # readers of the view are clones, with the settings that are left here
+        if not access.shares_views:  # clones read the view with this session's settings
             tune(session, small=False)
         return shared
 
     def _changes_shape(self, steps: Sequence[Step], stored: Stored | None) -> bool:
-        """Whether a step has other columns than the table, or than the step before it."""
+        """Check whether a step has different columns than the table, or than the step before."""
         shapes = {
             tuple((column.name, column.spark_type, column.attnum) for column in step.table.columns)
             for step in steps
@@ -314,7 +315,7 @@ class FreshTables:
     def _rows(
         self, session: SparkSession, steps: Sequence[Step], stored: Stored | None, size: _Size
     ) -> DataFrame:
-        """A table's rows after steps that leave its shape as it is."""
+        """Return a table's rows after steps that do not change the table's shape."""
         table = steps[0].table
         rows, _ = (0, 0) if stored is None else self._log.size(table.name)
         touched = rows_touched(steps, size.changes, rows)
@@ -330,7 +331,7 @@ class FreshTables:
 
         def carry(step: Step) -> None:
             nonlocal frame
-            if step.mode != "alter":  # of a shape that is as it is
+            if step.mode != "alter":  # the shape does not change
                 frame.createOrReplaceTempView(_BEFORE)
                 frame = session.sql(_after(session, step, columns, little=little))
 
@@ -343,7 +344,7 @@ class FreshTables:
     def _rows_of_clone(
         self, session: SparkSession, steps: Sequence[Step], stored: Stored | None, size: _Size
     ) -> DataFrame:
-        """A table's rows after steps that change its shape: they run on a clone of it."""
+        """Return a table's rows after steps that change the table's shape, run on a clone of the table."""
         table = steps[0].table
         scratch = self._folder(session, table)
         self._scratch.append(scratch)
@@ -358,10 +359,10 @@ class FreshTables:
         return session.sql(f"SELECT * FROM {address}")
 
     def _folder(self, session: SparkSession, table: SilverTable) -> Lake:
-        """A folder of its own that all tasks see.
+        """Return a new scratch folder that all tasks see.
 
         Raises:
-            TableError: there is none.
+            TableError: the lake has no folder of this kind.
         """
         if self._lake.folder is not None and access_of(session).runs_locally:
             return Lake(path=tempfile.mkdtemp(prefix="smelt-fresh-"))
@@ -376,7 +377,7 @@ class FreshTables:
 
 
 def _frontier(bronze: DeltaTable) -> tuple[Lsn, datetime | None]:
-    """The LSN of the last commit that bronze holds, and when that was."""
+    """Return the LSN and the time of bronze's last commit."""
     position = position_of(bronze)
     if position is None:
         raise RuntimeError("silver has a cut, but bronze has no position")
@@ -384,7 +385,7 @@ def _frontier(bronze: DeltaTable) -> tuple[Lsn, datetime | None]:
 
 
 def _each(steps: Sequence[Step], carry: Callable[[Step], object]) -> None:
-    """Do steps in order. One that a snapshot follows may fail: as a cycle does, halve it or leave it out."""
+    """Run steps in order; halve a failed optional step, or skip the smallest half, as a cycle does."""
     remaining = [*reversed(steps)]
     while remaining:
         try:
@@ -403,14 +404,14 @@ def _remove(scratch: Lake) -> None:
 
 
 def _columns(table: SilverTable, stored: Stored | None) -> dict[str, str]:
-    """The type of each of a table's columns, by name."""
+    """Return the type of each column of a table, by name."""
     if stored is not None:
         return {field.name: field.ddl for field in stored.fields}
     return {**{column.name: column.spark_type for column in table.columns}, **table.own_columns}
 
 
 def _after(session: SparkSession, step: Step, columns: Mapping[str, str], *, little: bool) -> str:
-    """A query of a table's rows after one step; those before it are a view."""
+    """Return a query of a table's rows after one step; a view holds the rows before the step."""
     if step.mode in {"load", "append"}:
         fold = step_source.folded(session, step, _BEFORE, keep=False)
         added = f"SELECT {cells(columns, merge.inserted(step.table, fold))}\nFROM (\n{fold.query}\n)"

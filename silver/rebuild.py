@@ -1,23 +1,24 @@
-"""A silver table rebuilt from bronze alone, as a new version of the same Delta table.
+"""A silver table is rebuilt from bronze alone, as a new version of the Delta table.
 
-The table's changes since its newest snapshot are folded, by the very steps of a cycle, into a scratch table
-in a folder beside the lake's layers, or in a schema of its own (`bronze.lake.scratch`). Then one INSERT
-OVERWRITE makes its rows the table's. So:
+The steps of a cycle fold the table's changes since the newest snapshot into a scratch table, in a folder next
+to the lake's layers or in a separate schema (`bronze.lake.scratch`). One INSERT OVERWRITE then copies the
+scratch table's rows into the table. So:
 
-* nothing of what the table holds is read: whatever was wrong with it is gone;
-* readers of older versions, and of cuts, are not affected; the change is one commit;
-* killed before that commit, the table is as it was, and the next start removes the scratch and begins again.
-  Killed after it, the table has the right rows, and the next cut names the new version.
+* the rebuild reads nothing of the table, and removes every wrong value;
+* readers of older versions, and of cuts, see no change; the rebuild is one commit;
+* after a kill before the commit, the table is unchanged, and the next start removes the scratch table and
+  begins again. After a kill that follows the commit, the table has the right rows, and the next cut names the
+  new version.
 
-The commit carries the mark of the LSN that the rows are of, unless the table has it already: Delta would
-take that for a window done twice and skip the write.
+The commit carries the mark of the rows' LSN, unless the table already has the mark: Delta would treat the
+write as a repeated window and skip the write.
 
-**History and soft deletes.** What ended before the snapshot is not in the changes since. So those rows alone
-are taken from the table: versions that began before the snapshot (as if still valid, if they ended after it),
-and rows deleted up to the snapshot. Of a table that somebody else wrote to, they are taken from the version
-before that (`_before_others`). Everything else is derived. That is not exact if the table's shape changed
-since the snapshot, or if it has columns from before it (`silver.plan.derivable`). Then nothing is done, and
-the error says so.
+**History and soft deletes.** The changes since the snapshot lack rows that ended before the snapshot. Only
+these rows are copied from the table: versions that began before the snapshot (as still valid, if the versions
+ended after the snapshot), and rows deleted up to the snapshot. After a foreign commit, the rows come from the
+version before the foreign commit (`_before_others`). The rebuild derives all further rows. The result is not
+exact if the table's shape changed since the snapshot, or if the table has columns older than the snapshot
+(`silver.plan.derivable`). The rebuild then changes nothing, and raises an error.
 """
 
 from __future__ import annotations
@@ -66,9 +67,9 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")
 SCRATCH: Final = ".rebuild"
-"""Folder of the lake, beside its layers, in which tables are derived."""
+"""Folder of the lake for derived tables, next to the lake's layers."""
 _PURPOSE: Final = "rebuild"
-"""What such tables are for, in a catalog."""
+"""Purpose of the derived tables, stated in a catalog."""
 
 
 def rebuild(
@@ -81,20 +82,20 @@ def rebuild(
     end: Lsn,
     own: int = -1,
 ) -> int:
-    """Derive a table as of an LSN; returns its new Delta version.
+    """Derive a table as of an LSN; return the table's new Delta version.
 
     Args:
-        spark: a session; a new one beside it is used.
-        lake: nobody else may rebuild in it meanwhile.
-        settings: as of the cycles.
-        table: its newest shape; or its history.
-        relations: all known shapes.
-        end: the LSN; the table must not hold more, and bronze must hold it.
-        own: a version of the table that no one else has written to, as a cut names it; -1 if none is known.
+        spark: a session; the rebuild runs in a sibling session.
+        lake: the lake; no other process may rebuild in the lake meanwhile.
+        settings: the same settings as for the cycles.
+        table: the newest shape of the table, or of its history.
+        relations: all known table shapes of the source.
+        end: the LSN; the table must not hold more, and bronze must hold the LSN.
+        own: a version from a cut, without foreign commits up to the version; -1 if none is known.
 
     Raises:
-        TableError: bronze does not have all of the table, or what it lacks cannot be kept.
-        DefiniteError: ``already-running``: something else carried the table beyond the LSN meanwhile.
+        TableError: bronze lacks a part of the table, or the rebuild would lose rows that bronze lacks.
+        DefiniteError: ``already-running``: another process carried the table beyond the LSN meanwhile.
     """
     bronze = open_existing(location(lake, "bronze", CHANGES))
     snapshot = snapshot_of(bronze, table.table)
@@ -114,7 +115,7 @@ def rebuild(
         rows = session.sql(activity_query(changes, {relation_id: start}, end)).collect()
         activity = activity_of(rows[0].asDict()) if rows else None
         if activity is None or activity.snapshot != snapshot:
-            raise _incomplete(table)  # the snapshot is of a former table of this name
+            raise _incomplete(table)  # the snapshot belongs to a former table with this name
         versions = tuple(
             shape for shape in relations if shape.relation_id == relation_id and shape.from_lsn <= end
         )
@@ -146,11 +147,11 @@ def _incomplete(table: SilverTable) -> TableError:
 def _before_others(
     log: SilverLog, table: SilverTable, newest: Stored, own: int, snapshot: Lsn
 ) -> Stored | None:
-    """Return the version before the first one by others; None where there is none, or its rows are too few.
+    """Return the version before the first foreign commit; None without one, or if the version lacks rows.
 
-    That version has the rows that ended up to its mark. What came since the snapshot is derived. So a version
-    whose mark is before the snapshot lacks the rows that ended between the two. The rows are then copied from
-    the newest version, as others left them, and the log says so.
+    The version has the rows that ended up to its mark. The rebuild derives all changes since the snapshot. So
+    a version with a mark before the snapshot lacks the rows that ended in between. The rebuild then copies
+    the rows of the newest version, as the foreign commit left the rows, and logs a warning.
     """
     commit = log.foreign(table.name, newest.version, own, table=table)
     if commit is None:
@@ -184,10 +185,10 @@ def _keep(
     snapshot: Lsn,
     own: int,
 ) -> bool:
-    """Put what ended before the snapshot into the scratch table; whether there was any.
+    """Copy the rows that ended before the snapshot into the scratch table; return whether any row ended.
 
     Raises:
-        TableError: that cannot be done exactly.
+        TableError: an exact copy is impossible.
     """
     log = SilverLog(lake, writes=True)
     newest = log.read(table.name)
@@ -201,7 +202,7 @@ def _keep(
             return _copied(session, lake, scratch, table, stored_before, versions=versions, snapshot=snapshot)
         except TableError:
             raise
-        except Exception as error:  # noqa: BLE001 - files of that version may be removed
+        except Exception as error:  # noqa: BLE001 - the version's files may be removed
             _warn_kept(table, f"version {stored_before.version} cannot be read: {cause(error)}")
     return _copied(session, lake, scratch, table, newest, versions=versions, snapshot=snapshot)
 
@@ -216,7 +217,7 @@ def _copied(
     versions: Sequence[Relation],
     snapshot: Lsn,
 ) -> bool:
-    """As `_keep`, from one version of the table."""
+    """Copy the ended rows like `_keep`, from one version of the table."""
     source = f"{lake.sql('silver', table.name)} VERSION AS OF {stored.version}"
     condition = _ended(table, snapshot)
     any_ended = bool(session.sql(f"SELECT 1 FROM {source} WHERE {condition} LIMIT 1").collect())
@@ -241,21 +242,21 @@ def _copied(
 
 
 def _ended(table: SilverTable, snapshot: Lsn) -> str:
-    """The condition of rows that the changes since the snapshot do not give."""
+    """Return the SQL condition of rows that the changes since the snapshot lack."""
     if table.history:
         return f"{VALID_FROM_LSN} < {int(snapshot)}"
     return f"{DELETED} AND {COMMIT_LSN} <= {int(snapshot)}"
 
 
 def _as_of(name: str, snapshot: Lsn) -> str:
-    """A column of a version as it was right before the snapshot: what ended later still held."""
+    """Return a version's column as of the moment before the snapshot: a later end did not yet exist."""
     if name not in (VALID_TO_LSN, VALID_TO):
         return quote(name)
     return f"CASE WHEN {VALID_TO_LSN} < {int(snapshot)} THEN {name} END"
 
 
 def _require_no_more(stored: Stored | None, uri: str, end: Lsn) -> None:
-    """Refuse to replace rows of a later LSN: their changes would be lost, and the mark would hide it."""
+    """Refuse to replace rows of a later LSN: changes would be lost, and the mark would hide the loss."""
     if stored is not None and stored.mark is not None and stored.mark > end:
         raise DefiniteError(
             f"the table holds changes up to {stored.mark}, and {end} is what it was derived as of",
@@ -274,7 +275,7 @@ def _replace(
     *,
     end: Lsn,
 ) -> int:
-    """The scratch table's rows become the table's, in one commit."""
+    """Replace the table's rows by the scratch table's rows, in one commit."""
     target, uri, log = lake.sql("silver", table.name), lake.uri("silver", table.name), SilverLog(lake)
     scratch_table, writer = SilverLog(scratch).written(table.name), Writer(lake, "silver", log)
     stored = log.read(table.name)
@@ -282,7 +283,7 @@ def _replace(
     if stored is None:
         make_room(uri)
         statements = ddl.create(target, table, checkpoints=checkpoint_interval(uri))
-    else:  # mostly none, because a cycle has just run
+    else:  # mostly no statement, because a cycle has just run
         statements, fields = adopted(target, table, stored.fields, stored.relation)
         statements += alter.steps(target, table, fields, settings, emptied=False)
     writer.run(session, table.name, *statements)
@@ -303,6 +304,6 @@ def _replace(
             writer.run(session, table.name, lost)
         except TransientError:
             raise
-        except Exception:  # its rows are right
+        except Exception:  # the rows are right without clustering
             _LOGGER.warning("silver.%s is no longer clustered", table.name, exc_info=True)
     return log.written(table.name).version
