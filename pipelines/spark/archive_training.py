@@ -1,7 +1,7 @@
-"""Makes the class-data archive (`pipelines.spark.class_archive`) from a session that runs a little of all.
+"""Make the class-data archive (`pipelines.spark.class_archive`) in a session that uses much of Spark.
 
-Which rows there are does not matter; which parts of Spark and Delta are touched does. The JVM writes the
-archive as it ends.
+The rows do not matter; the parts of Spark and Delta that the session uses do. The JVM writes the archive when
+the JVM ends.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 _DRAFT: Final = ".draft-"
 _KEPT: Final = 4
-"""Archives of other environments that stay."""
+"""Number of archives that the cache keeps; older archives of former environments are removed."""
 
 _LIMIT: Final = 600.0
-"""Seconds that a JVM may take to write one."""
+"""Seconds that a JVM may take to write an archive."""
 
 _STATEMENTS: Final = """
 CREATE TABLE {orders} (
@@ -84,11 +84,11 @@ OPTIMIZE {orders}
 
 
 def train(spark: SparkSession, lake: Path) -> None:
-    """Make a few small Delta tables, merge into them, read them in every way, and care for them.
+    """Create a few small Delta tables, merge into them, read them in every way, and maintain them.
 
     Args:
-        spark: a local session.
-        lake: a folder for the tables.
+        spark: a local Spark session.
+        lake: an empty folder for the tables.
     """
     orders, lines = (f"delta.{quote(str(lake / name))}" for name in ("orders", "lines"))
     for statement in _STATEMENTS.split(";\n"):
@@ -102,15 +102,15 @@ def train(spark: SparkSession, lake: Path) -> None:
 
 
 def make(announce: str = "") -> None:
-    """Make the archive of a plain session if it is not there; at most one process at a time does.
+    """Make the archive of a plain session if the archive is missing; at most one process at a time.
 
     Args:
-        announce: is printed before it is made.
+        announce: text to print before the archive is made.
 
     Raises:
-        ConfigurationError: Java is missing, or Spark is.
-        DefiniteError: Delta's jars cannot be had, or Spark does not start.
-        OSError: the cache cannot be written to.
+        ConfigurationError: Java or Spark is missing.
+        DefiniteError: Delta's jars are unavailable, or Spark does not start.
+        OSError: the cache is not writable.
     """
     jars = delta_jars()
     archive = archive_of({}, check_java(), jars)
@@ -127,7 +127,7 @@ def make(announce: str = "") -> None:
         if announce:
             sys.stdout.write(visible(f"{announce}\n"))
             sys.stdout.flush()
-        for left in archive.parent.glob(f"{_DRAFT}*"):  # of a process that was killed
+        for left in archive.parent.glob(f"{_DRAFT}*"):  # left by a killed process
             shutil.rmtree(left, ignore_errors=True)
         with tempfile.TemporaryDirectory(prefix=_DRAFT, dir=archive.parent) as folder:
             draft = Path(folder) / archive.name
@@ -139,7 +139,7 @@ def make(announce: str = "") -> None:
 
 
 def _train(draft: Path, folder: Path, jars: Sequence[Path]) -> int | None:
-    """Run what commands run in a session whose JVM writes the archive as it ends; returns how that ended."""
+    """Train a session whose JVM writes the archive at its end; return the JVM's exit code."""
     spark = spark_session(
         {
             "spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={draft}",
@@ -158,7 +158,7 @@ def _train(draft: Path, folder: Path, jars: Sequence[Path]) -> int | None:
 
 
 def _on_disk(path: Path) -> None:
-    """Have a file, or a folder's names, survive a power cut."""
+    """Make a file, or the names in a folder, survive a power cut."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -167,16 +167,16 @@ def _on_disk(path: Path) -> None:
 
 
 def _forget_oldest(folder: Path) -> None:
-    """Keep the newest archives: an environment that is made again has another place, and so another one."""
+    """Keep the newest archives: a recreated environment has a new path, and so a new archive."""
     archives = sorted(folder.glob("*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
     for old in archives[_KEPT:]:
         old.unlink(missing_ok=True)
 
 
 def main() -> None:
-    """What the Makefile and `class_archive.make_later` run; without an archive everything works."""
+    """Make the archive for the Makefile or `class_archive.make_later`; a failure only costs speed."""
     os.nice(int(os.environ.get(NICE, "0")))
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the draft goes
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the draft folder is removed
     try:
         make(" ".join(sys.argv[1:]))
     except (SmeltError, OSError) as error:

@@ -1,23 +1,24 @@
-"""A class-data archive of Spark and Delta: a local session in two thirds of the CPU time.
+"""Use a class-data archive of Spark and Delta: a local session in two thirds of the CPU time.
 
-A short command spends most of its time with loading and verifying some twenty thousand classes. Java can keep
-them as it has laid them out in memory, and the next JVM maps that file instead (JEP 350, dynamic archives).
-The archive is made once per Java, Spark and set of jars, and lies beside the jars in the cache; some 200 MB.
+A short command spends most of its time with loading and verifying some twenty thousand classes. Java can save
+the classes in their memory layout, and the next JVM maps the saved file (JEP 350, dynamic archives). One
+archive exists per Java, Spark and set of jars. The archive is in the cache, next to the jars, and has some
+200 MB.
 
-When it is used
-    By local sessions over our class path and nothing else: see `archive_of`. All others run as if there were
-    no archives.
-When it is made
-    By `make demo` and `make test` while they set up (``python -m
-    deltasmelt.pipelines.spark.archive_training``). Or by a process of its own at the lowest priority, after a
-    command on a terminal that had to do without; at most once a day.
-What can go wrong
-    A JVM maps an archive only if the same Java made it over the same class path, and says nothing where it
-    does not. The file is on the disk before it gets its name, so nobody sees half of one. Only a file that
-    no other account can write to is used: an archive is code. Should a JVM not start over one all the same,
-    it is started again without, and the archive is removed.
+Use
+    Only local sessions over deltasmelt's own class path use an archive: see `archive_of`. All further
+    sessions run as if no archive existed.
+Making
+    `make demo` and `make test` make the archive during their setup (``python -m
+    deltasmelt.pipelines.spark.archive_training``). A command on a terminal that had no archive also starts a
+    process of the lowest priority for the work, at most once a day.
+Failures
+    A JVM maps an archive only from an equal Java over an equal class path; otherwise the JVM ignores the
+    archive silently. The file is on the disk before the file gets its name, so no process reads half an
+    archive. An archive is code, so a session only uses a file that no foreign account can write. If a JVM
+    does not start with an archive, the session starts the JVM again without, and removes the archive.
 
-``SMELT_CLASS_ARCHIVE=off`` switches all of it off.
+``SMELT_CLASS_ARCHIVE=off`` switches all of this off.
 """
 
 from __future__ import annotations
@@ -41,21 +42,21 @@ if TYPE_CHECKING:
 SWITCH: Final = "SMELT_CLASS_ARCHIVE"
 CLASS_PATH: Final = "spark.driver.extraClassPath"
 NICE: Final = "SMELT_ARCHIVE_NICE"
-"""Names the priority of a process that makes an archive in the background."""
+"""Environment variable for the priority of a process that makes an archive in the background."""
 
 _AGAIN: Final = 24 * 3600.0
-"""Seconds between two tries in the background."""
+"""Seconds between two attempts in the background."""
 
 _OFF: Final = frozenset({"off", "0", "false", "no"})
 _QUIET: Final = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 _MORE_CLASSES: Final = (CLASS_PATH, "spark.jars", "spark.jars.packages")
-"""Settings by which classes come from elsewhere: ours and theirs then stay in one class loader."""
+"""Settings that add further classes: all classes then stay in one class loader, without an archive."""
 
 _ELSEWHERE: Final = (
     "SPARK_HOME", "SPARK_CONF_DIR", "SPARK_CLASSPATH", "SPARK_DIST_CLASSPATH", "HADOOP_CONF_DIR",
     "YARN_CONF_DIR",
 )  # fmt: skip
-"""Variables by which Spark's launcher puts something else on the class path."""
+"""Variables by which Spark's launcher changes the class path."""
 
 _JVM_VARIABLES: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
 _JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
@@ -66,24 +67,27 @@ _PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9_./+@-]+")
 
 
 def archive_of(settings: Mapping[str, str], java: str, jars: Sequence[Path]) -> Path | None:
-    """Where the archive for a session of these settings is, or would be; None where it shall have none.
+    """Return the path of the archive for a session with these settings; None for a session without archive.
 
     Args:
         settings: the pipeline file's `spark` section.
-        java: the program and what its ``-version`` prints.
-        jars: Delta's, in the order of the class path.
+        java: the program and the text that its ``-version`` prints.
+        jars: Delta's jars, in the order of the class path.
     """
     if os.environ.get(SWITCH, "on").lower() in _OFF or not _is_plain(settings):
         return None
     try:
         archive = _place(java, jars)
-    except (OSError, RuntimeError):  # a file that is gone, no home folder
+    except (OSError, RuntimeError):  # a missing file, or no home folder
         return None
     return archive if all(_PLAIN_PATH.fullmatch(str(path)) for path in (archive, *jars)) else None
 
 
 def _is_plain(settings: Mapping[str, str]) -> bool:
-    """Whether a session's JVM runs here, over pyspark's jars and ours, with no archive of the user's own."""
+    """Check whether a session's JVM runs on this machine, over pyspark's jars and Delta's.
+
+    The user's own archive of classes also excludes an archive of deltasmelt.
+    """
     given = [settings.get(_JVM_OPTIONS, ""), *(os.environ.get(name, "") for name in _JVM_VARIABLES)]
     return (
         is_local(settings.get("spark.master", "local[*]"))
@@ -98,7 +102,7 @@ def _place(java: str, jars: Sequence[Path]) -> Path:
     import pyspark  # noqa: PLC0415 - the reader must not load Spark
 
     home = Path(pyspark.__file__).parent
-    if (home / "conf").exists():  # on the class path before the jars, where Java takes no folder with files
+    if (home / "conf").exists():  # on the class path, where an archive allows no folder with files
         raise FileExistsError
     version = "\n".join(line for line in java.splitlines() if not line.startswith("Picked up"))
     parts = [version, f"{home / 'jars'} {(home / 'jars').stat().st_mtime_ns}"]
@@ -108,7 +112,7 @@ def _place(java: str, jars: Sequence[Path]) -> Path:
 
 
 def usable(archive: Path) -> bool:
-    """Whether an archive is there, and no other account could have written it."""
+    """Check whether an archive exists, and no foreign account could have written the file."""
     try:
         return all(_is_ours(path.stat()) for path in (archive, archive.parent))
     except OSError:
@@ -120,14 +124,14 @@ def _is_ours(status: os.stat_result) -> bool:
 
 
 def options(archive: Path) -> str:
-    """Options of a JVM that maps an archive, as one text."""
+    """Return options of a JVM that maps an archive, as one text."""
     return f"-XX:SharedArchiveFile={archive} {_QUIET}"
 
 
 def make_later(archive: Path) -> None:
-    """Have the archive made by a process that outlives this one: after a command that somebody gave by hand.
+    """Start a process that makes the archive and outlives this process, after a command typed by hand.
 
-    A job's process group ends with the job, and the archive with it.
+    In a job, the process would end with the job's process group, and the archive would be lost.
     """
     if usable(archive) or not sys.stderr.isatty() or "CI" in os.environ or not _may_try(archive.parent):
         return
@@ -140,18 +144,18 @@ def make_later(archive: Path) -> None:
             start_new_session=True,
             env={**without_secret_variables(os.environ), NICE: "19"},
         )
-    except OSError:  # no more processes, say: then not now
+    except OSError:  # for example too many processes: a later command retries
         return
 
 
 def _may_try(folder: Path) -> bool:
-    """Note a try; whether there was none of late."""
+    """Record an attempt; return whether the last attempt is old enough."""
     note = folder / ".tried"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if note.exists() and time.time() - note.stat().st_mtime < _AGAIN:
             return False
         note.touch()
-    except OSError:  # a cache that cannot be written to
+    except OSError:  # the cache is not writable
         return False
     return True

@@ -1,33 +1,32 @@
-"""Spark as the engine of snapshots (`snapshot.engine: spark`): functions of bronze, run by executors.
+"""Run functions of bronze in Spark's executors: the engine `snapshot.engine: spark` of snapshots.
 
 **One row, one function.** A job is a DataFrame of one row in one partition, and a Python UDF that calls the
-function. So Spark gives each job one result, that of the attempt which came to its end. It is a plain UDF,
-for that asks the least of executors and driver: for `mapInArrow` pyspark wants pandas on the driver and
-pyarrow on the executors, before anybody could say what they lack. It is marked as nondeterministic, so that
-no rule of the optimiser evaluates it twice.
+function. So Spark returns one result per job, the result of the completed attempt. A plain UDF has the fewest
+requirements on executors and driver: for `mapInArrow`, pyspark needs pandas on the driver and pyarrow on the
+executors, before a check could name a missing package. The UDF is marked as nondeterministic, so that no rule
+of the optimiser evaluates the UDF twice.
 
-**Secrets.** The function's values (password, keys of the store) travel pickled inside the UDF. Plan, event
-log, UI and job names have the UDF's name alone, and no setting of Spark holds them. Spark sends a UDF over
-its own network, and may keep it in a local file: ``spark.network.crypto.enabled`` and
+**Secrets.** The function's values (password, keys of the store) are pickled inside the UDF. Plan, event log,
+UI and job names show the UDF's name alone, and no setting of Spark holds the values. Spark sends a UDF over
+its own network, and may write the UDF to a local file: ``spark.network.crypto.enabled`` and
 ``spark.io.encryption.enabled`` encrypt both (docs/security.md).
 
-**The session.** The reader has none, so one is started for as long as large tables are copied: with
-SPARK_REMOTE over Spark Connect, else by the pipeline file's section `spark`. In a process that has a session,
-that one is used and left as it is. A reader below spark-submit is a process of its own. The driver that was
-submitted is not within its reach, so it starts its own application.
+**The session.** The reader has no session. So the reader starts a session while large tables are copied: over
+Spark Connect with SPARK_REMOTE, else by the pipeline file's section `spark`. A process with a session uses
+the existing session and leaves the session unchanged. Below spark-submit, the reader is a separate process.
+The reader cannot reach the submitted driver, so the reader starts an application of its own. On Databricks,
+the reader is a process next to the driver's and gets no session, so the user must name a Spark Connect
+server.
 
-On Databricks the reader is a process beside the driver's, which no session is given to. There a Spark Connect
-server has to be named.
+**A failed attempt.** Spark retries an attempt as often as ``spark.task.maxFailures`` allows (on a local
+master: the second number of ``local[4,3]``). After the last attempt, or after the end of the JVM, the round
+of copies ends with a transient error, and the next round starts a new session. If Spark is unavailable, only
+the large tables wait for Spark (`bronze.snapshot.help`).
 
-**When it fails.** An attempt that fails is run again by Spark, as often as ``spark.task.maxFailures`` says (a
-local master: its second number, ``local[4,3]``). After the last one, or when the JVM is gone, the round of
-copies ends with an error that heals, and the next round starts another session. Where Spark cannot be had at
-all, the large tables wait for it, and nothing else (`bronze.snapshot.help`).
-
-**When nobody answers.** A request to a server has no deadline, and may wait in a line that is dead. So it is
-waited for on a thread of its own, and given up some seconds after it was cancelled: by whoever ends the
-reader, or by bronze where nothing is copied for a long time. A task that still runs then leaves files that
-the next reader removes.
+**A call that never answers.** A request to a server has no deadline, and may wait on a dead connection. So a
+separate thread waits for the answer. The reader cancels the request and gives up some seconds later: when the
+reader ends, or when bronze has copied nothing for a long time. A task that still runs then leaves files, and
+the next reader removes the files.
 """
 
 from __future__ import annotations
@@ -68,26 +67,26 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.settings import Pipeline
 
 _ATTEMPTS: Final = 4
-"""Of each task on a local master that says nothing of it, as on a cluster."""
+"""Number of attempts of each task on a local master without a stated number, as on a cluster."""
 _OURS: Final = {
     "spark.app.name": "deltasmelt snapshots",
-    "spark.driver.memory": "512m",  # rows pass by this JVM: they go from Python to the lake
-    "spark.sql.codegen.wholeStage": "false",  # a job has one row: code made for it costs more than it
+    "spark.driver.memory": "512m",  # rows bypass this JVM: Python writes to the lake
+    "spark.sql.codegen.wholeStage": "false",  # generating code costs more than a job's only row
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-"""Of a session of our own; the pipeline file's win."""
+"""Settings of a session that the reader starts; the pipeline file overrides these settings."""
 _GIVE_UP_SECONDS: Final = 5.0
-"""After a job was cancelled, for its answer; and for the end of a session at a server."""
+"""Seconds to wait for the answer of a cancelled job, and for the end of a session at a server."""
 _LOOK_SECONDS: Final = 0.2
 _SUBMITTED: Final = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_SUBMIT_ARGS")
 _RAISED: Final = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)(?:: (?P<said>.*))?$")
 
 
 class SparkExecutors:
-    """Runs functions in executors of a session; see `bronze.snapshot.executors.Executors`.
+    """Executors of a Spark session that run functions; see `bronze.snapshot.executors.Executors`.
 
     Args:
-        spark: the session. Nothing else may run in it: `cancel` ends all that does.
+        spark: a session without further work: `cancel` ends all jobs of the session.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -96,17 +95,17 @@ class SparkExecutors:
         self._cancelling = threading.Lock()
 
     def run(self, work: Callable[[], str]) -> str:
-        """As the protocol says; one job.
+        """Run a function in an executor, as one job, and return the function's result.
 
         Raises:
-            TransientError: ``snapshot-task-failed``.
+            TransientError: ``snapshot-task-failed``: Spark could not complete the job.
         """
         if not access_of(self._spark).may_never_answer:
             return self._said(work)
         return answer_of(lambda: self._said(work), self._is_given_up)
 
     def cancel(self) -> None:
-        """End all jobs of the session, without waiting; where it is gone, they have ended."""
+        """Cancel all jobs of the session, without waiting; the jobs of an ended session have ended."""
         if self._cancelled_at is None:
             self._cancelled_at = time.monotonic()
         if self._cancelling.acquire(blocking=False):  # one request at a time
@@ -122,7 +121,7 @@ class SparkExecutors:
             task = udf(snapshot_task, "string", useArrow=False).asNondeterministic()
             frame = self._spark.range(0, 1, 1, 1).select(task(col("id")).alias("said"))
             said: str = frame.collect()[0]["said"]
-        except Exception as error:  # noqa: BLE001 - Py4J raises of every kind where the JVM is gone
+        except Exception as error:  # noqa: BLE001 - Py4J raises every kind of error if the JVM has ended
             raise _failure(error) from None
         return said
 
@@ -139,21 +138,21 @@ class SparkExecutors:
 
 
 def answer_of(ask: Callable[[], str], given_up: Callable[[], bool]) -> str:
-    """What a call returns or raises, unless it is given up before.
+    """Return or raise the result of a call, unless the caller gives up before.
 
     Args:
-        ask: is called on a thread of its own, which then may go on for nobody.
-        given_up: whether nobody waits for it any more; asked now and then.
+        ask: called on a separate thread, which may continue after the caller has given up.
+        given_up: checks whether the caller no longer waits; called every fraction of a second.
 
     Raises:
-        TransientError: ``snapshot-task-failed``: it is given up.
+        TransientError: ``snapshot-task-failed``: the caller gave up.
     """
     answer: Future[str] = Future()
 
     def call() -> None:
         try:
             answer.set_result(ask())
-        except BaseException as error:  # noqa: BLE001 - raised where it is waited for
+        except BaseException as error:  # noqa: BLE001 - raised in the waiting thread
             answer.set_exception(error)
 
     threading.Thread(target=call, name="smelt-executors-job", daemon=True).start()
@@ -164,11 +163,11 @@ def answer_of(ask: Callable[[], str], given_up: Callable[[], bool]) -> str:
 
 
 def executors_of(pipeline: Pipeline) -> ExecutorsAtHand | None:
-    """What makes Spark's executors ready for a pipeline's snapshots; None where its engine is another one.
+    """Return a function that prepares Spark's executors for a pipeline's snapshots; None for another engine.
 
     Raises:
-        ConfigurationError: pyspark is not installed, what names a Spark Connect server is no address, or on
-            Databricks there is none.
+        ConfigurationError: pyspark is not installed, the address of the Spark Connect server is wrong, or on
+            Databricks the address is missing.
     """
     if pipeline.snapshot.engine != "spark":
         return None
@@ -185,15 +184,15 @@ def executors_of(pipeline: Pipeline) -> ExecutorsAtHand | None:
 
 @contextmanager
 def spark_executors(settings: dict[str, str], *, workers: int, log: Path) -> Iterator[SparkExecutors]:
-    """Executors for a block; a session that is started for it is stopped at its end.
+    """Yield executors for a block; a session started for the block is stopped at the block's end.
 
     Args:
         settings: the pipeline file's `spark` section.
-        workers: tasks at once.
-        log: file for Spark's log.
+        workers: number of tasks at once.
+        log: path of Spark's log file.
 
     Raises:
-        ConfigurationError, DefiniteError: as `spark_session`.
+        ConfigurationError, DefiniteError: see `spark_session` for the reasons.
     """
     try:
         given = active_session()
@@ -218,17 +217,17 @@ def spark_executors(settings: dict[str, str], *, workers: int, log: Path) -> Ite
 def _start(settings: dict[str, str], workers: int, log: Path) -> SparkSession:
     if address_of(settings) is not None:
         return remote_session(settings)
-    for name in _SUBMITTED:  # of a driver that is another process
+    for name in _SUBMITTED:  # variables of a driver in a separate process
         os.environ.pop(name, None)
     master = settings.get("spark.master", f"local[{workers},{_ATTEMPTS}]")
     python = settings.get("spark.pyspark.python") or (sys.executable if is_local(master) else None)
     if python is not None:
-        os.environ.setdefault("PYSPARK_PYTHON", python)  # pyspark reads it nowhere else
+        os.environ.setdefault("PYSPARK_PYTHON", python)  # pyspark reads the path only here
     return spark_session({**_OURS, **settings, "spark.master": master}, log=log, brief=True)
 
 
 def _failure(error: Exception) -> SmeltError:
-    """What kept a job from its end."""
+    """Return the error that explains a failed job."""
     return _task_failed(said_of(_text(error)))
 
 
@@ -256,7 +255,7 @@ def _text(error: Exception) -> str:
 
 
 def said_of(text: str) -> str:
-    """Of what Spark says of a task, the words of the Python error, or else the first line. Pure."""
+    """Return the message of the Python error in Spark's text about a task, or else the first line. Pure."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     raised = [(number, found) for number, line in enumerate(lines) if (found := _RAISED.match(line))]
     if raised:

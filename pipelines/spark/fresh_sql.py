@@ -1,10 +1,10 @@
-"""`smelt sql --fresh`: a statement over silver at the log's head, ahead of the next cycle.
+"""Run statements of `smelt sql --fresh` over silver at the log's head, ahead of the next cycle.
 
-Each statement sees what bronze held when it began: all tables that it names as of one commit
-(`silver.fresh`), and `bronze.changes` cut off there. Only tables that a statement names are folded.
+Each statement sees bronze's content from the statement's beginning: all named tables as of one commit
+(`silver.fresh`), and `bronze.changes` up to this commit. Silver folds only the tables that a statement names.
 
-Documents cannot be read so: gold's tables are what its last cycle wrote. One document is assembled from fresh
-rows by `smelt preview --fresh`.
+A statement cannot read documents in this way: gold's tables hold the result of gold's last cycle. The command
+`smelt preview --fresh` assembles one document from fresh rows.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 
 class FreshSql(LakeSql):
-    """Statements over one lake, each at the log's head when it begins.
+    """Statements over one lake, each at the log's head when the statement begins.
 
     Args:
-        spark: a session of our own.
-        pipeline: the pipeline.
+        spark: a session that this process started.
+        pipeline: the pipeline whose lake is read.
     """
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
         lake = pipeline.lake_address()
-        # The names that tables have, so that what a statement calls `orders.id` is found in `silver.orders`.
+        # Views have their tables' names, so that a statement finds `orders.id` in `silver.orders`.
         self._plain: dict[str, str] = {}
         self._tables = FreshTables(
             spark, lake, pipeline.silver, ControlTables(lake), named=lambda name: self._plain.get(name, name)
@@ -49,10 +49,11 @@ class FreshSql(LakeSql):
         super().__init__(self._tables.session, pipeline)
 
     def query(self, statement: str) -> DataFrame:
-        """Run a statement; what it names of silver is looked at first.
+        """Run a statement after folding the silver tables that the statement names.
 
         Raises:
-            DefiniteError: it names gold, or a table that cannot be shown at the head; or Spark refuses it.
+            DefiniteError: the statement names gold, or a table that cannot be shown at the log's head; or
+                Spark refuses the statement.
         """
         from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark is up by now
 
@@ -75,7 +76,7 @@ class FreshSql(LakeSql):
         return super().query(with_views(statement, views))
 
     def close(self) -> None:
-        """Forget the views."""
+        """Drop the views of the tables."""
         self.forget()
         self._tables.close()
 
@@ -85,7 +86,7 @@ def _is_named(layer: Layer, name: str, statement: str) -> bool:
 
 
 def _told_apart(names: Iterable[str]) -> dict[str, str]:
-    """Names of the views of those tables whose names differ in case alone; the others have their table's."""
+    """Return view names for tables whose names differ in case alone; other views have table names."""
     known: list[TableAddress] = [("silver", name) for name in names]
     views = odd_views(known)
     return {

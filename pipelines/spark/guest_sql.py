@@ -1,16 +1,16 @@
-"""Statements over the lake in a session of somebody else's: a notebook's, or a server's.
+"""Run statements over the lake in a borrowed session: a notebook's, or a server's.
 
-`pipelines.spark.lake_sql` makes schemas named as the layers are. In a shared catalog these may be the user's
-own. Here each table that a statement names is a temporary view of one Delta version, under a name that nobody
-else gives, so nothing of the session's owner is replaced. Each view names a version, also of the tables that
-are shown as they are now: an UPDATE of a view that names none would be carried out.
+`pipelines.spark.lake_sql` creates schemas named like the layers. In a shared catalog, these schemas may
+belong to the user. Here each table that a statement names is a temporary view under a unique name, so the
+reader replaces nothing of the session's owner. Every view pins a version, even of tables shown at their
+newest state: Spark executes an UPDATE through an unpinned view.
 
-A classic session looks at names when a DataFrame is made, and the view is dropped right then. A server of
-Spark Connect looks at them each time a DataFrame is run. There the view stays, and is never made again as
-something else: a DataFrame shows the same rows whenever it is run. It is one for a version of a table,
-however many statements and moments name that (`Views`), and goes when the lake is closed.
+A classic session resolves names when a DataFrame is made, so the view is dropped right after. A Spark Connect
+server resolves names each time that a DataFrame is run. There the view stays and never changes its meaning: a
+DataFrame shows equal rows whenever the DataFrame is run. Each version of a table has one view, however many
+statements and moments name the version (`Views`). Closing the lake drops the view.
 
-Names that SQL puts together itself (``IDENTIFIER('silver.' || …)``) find nothing, nor does ``SHOW TABLES IN
+Names that SQL composes at run time (``IDENTIFIER('silver.' || …)``) find nothing, nor does ``SHOW TABLES IN
 silver``.
 """
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.spark.sql_names import TableAddress
 
 OLD_VERSIONS: Final = "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration"
-"""Delta refuses the version of an idle table by its age; cuts decide what may be read."""
+"""Delta's setting that refuses an idle table's version by its age; deltasmelt's cuts decide instead."""
 
 
 class Views:
-    """Temporary views in one session, by what they select."""
+    """Temporary views in one session, by their SELECT."""
 
     def __init__(self) -> None:
         self._prefix = f"smelt_{uuid.uuid4().hex[:12]}"
@@ -51,7 +51,7 @@ class Views:
         self._names: dict[str, str] = {}
 
     def named(self, spark: SparkSession, select: str) -> str:
-        """The name of a view; it is made where there is none."""
+        """Return the name of a SELECT's view; create the view if needed."""
         with self._lock:
             if select not in self._names:
                 name = f"{self._prefix}_{len(self._names)}"
@@ -60,7 +60,7 @@ class Views:
             return self._names[select]
 
     def drop(self, spark: SparkSession) -> None:
-        """Take them away."""
+        """Drop all views from the session."""
         with self._lock:
             while self._names:
                 _, name = self._names.popitem()
@@ -71,10 +71,10 @@ class GuestSql(LakeSql):
     """Statements over one lake at one cut, in any session.
 
     Args:
-        spark: the session.
-        pipeline: the pipeline.
-        cut: what they see.
-        views: of the session, which stay there while DataFrames may name them.
+        spark: the session that runs the statements.
+        pipeline: the pipeline whose lake is read.
+        cut: the cut that statements see.
+        views: the session's views, which stay while DataFrames may name the views.
     """
 
     def __init__(
@@ -87,19 +87,19 @@ class GuestSql(LakeSql):
 
     @property
     def session(self) -> SparkSession:
-        """In which statements run."""
+        """The session that runs the statements."""
         return self._spark
 
     @property
     def tables(self) -> list[str]:
-        """``silver.orders`` and all others that can be named."""
+        """Names of all tables that a statement can read, for example ``silver.orders``."""
         return [f"{layer}.{name}" for layer, name in self._known]
 
     def table(self, name: str) -> DataFrame:
-        """One table, by its name as `tables` has it. Case counts only where it alone tells two apart.
+        """Return one table by a name of `tables`; case only counts between names that differ in nothing else.
 
         Raises:
-            DefiniteError: ``sql-table``, there is none of that name at this cut; or Spark refuses it.
+            DefiniteError: ``sql-table``: no table has this name at this cut; or Spark refuses the query.
         """
         from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark is up by now
 
@@ -118,7 +118,7 @@ class GuestSql(LakeSql):
             raise self._refused(error) from None
 
     def forget(self) -> None:
-        """Take the views away."""
+        """Drop the views of the session."""
         self._views.drop(self._spark)
 
     def _version(self, table: TableAddress) -> int | None:
@@ -147,6 +147,6 @@ class GuestSql(LakeSql):
 
 @contextmanager
 def old_versions(spark: SparkSession) -> Iterator[None]:
-    """Let a session read the versions that cuts name, however old; where it may not be told so, as it is."""
+    """Let a session read the versions that cuts name, however old, if the session allows the setting."""
     with settings(spark, {OLD_VERSIONS: "false"}):
         yield

@@ -1,19 +1,20 @@
-"""What Spark is told of a lake's object store: Hadoop's names for the options of `bronze.lake.stores`.
+"""Translate the options of a lake's object store (`bronze.lake.stores`) into Hadoop's settings for Spark.
 
-What no option says, S3A takes from where it always does: its chain of credentials reads the same environment
-variables as `deltalake`, and so does the SDK for the region and the endpoint. What differs is said here.
+Without an option, S3A uses its own default: S3A's chain of credentials reads the environment variables that
+`deltalake` reads, and so does the SDK for region and endpoint. This module sets only values for which Spark
+would differ from `deltalake`, or be unsafe:
 
-Without a setting here, these would differ from what `deltalake` does, or be unsafe:
+* ``s3://`` uses S3A, too; only EMR has a separate file system for ``s3://``;
+* with a named endpoint, the bucket is in the path, because nearly all servers but Amazon's need the bucket in
+  the path;
+* a web identity (a pod's role) is in no credential chain of S3A, and ABFS reads no environment variable;
+* commits use deltasmelt's log store, which writes conditionally (``logstore/ConditionalS3LogStore.java``);
+* a commit has no checksum file (``writeChecksumFile``). Delta would write the file under a temporary name and
+  rename the file. These are ten of forty requests, five of the expensive kind. By the protocol, readers do
+  not need the file, and delta-rs writes none. Only for local lakes, `silver.spark.small_reads` reads the
+  file.
 
-* ``s3://`` is S3A, too; EMR alone has a file system of its own for it;
-* an endpoint that is named takes the bucket in the path, as nearly all servers but Amazon's want it;
-* a web identity (a pod's role) is in no chain of S3A's, and ABFS reads no environment at all;
-* commits go through our log store, which puts on condition (``logstore/ConditionalS3LogStore.java``);
-* a commit has no checksum file (``writeChecksumFile``). Delta makes one under another name and renames it,
-  which is ten requests of forty, five of them of the dear kind. Readers can do without it, as the protocol
-  says, and delta-rs writes none; `silver.spark.small_reads`, which reads it, is for local lakes.
-
-``fs.s3a.create.performance`` is never set: with it S3A no longer looks whether a file is there.
+``fs.s3a.create.performance`` is never set: with this setting, S3A no longer checks whether a file exists.
 
 https://hadoop.apache.org/docs/r3.4.2/hadoop-aws/tools/hadoop-aws/index.html (S3A);
 https://hadoop.apache.org/docs/r3.4.2/hadoop-azure/abfs.html.
@@ -47,18 +48,18 @@ _WITH_WEB_IDENTITY: Final = (
     "software.amazon.awssdk.auth.credentials.WebIdentityTokenFileCredentialsProvider",
     f"{_PROVIDERS}auth.IAMInstanceCredentialsProvider",
 )
-"""S3A's own chain, and in it what a pod of Kubernetes is given."""
+"""S3A's own credential chain, with the web identity of a Kubernetes pod added."""
 REDACTED: Final = r"(?i)secret|password|token|access[.]?key|credential|[.]key([.]|$)"
-"""Spark's own pattern of settings that it shows nowhere, and the keys of Azure's accounts."""
+"""Spark's own pattern of settings to hide, extended by the keys of Azure's accounts."""
 _OAUTH: Final = "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider"
 
 
 def hadoop_settings(location: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Spark's settings for a lake at this location; none for a local one.
+    """Return Spark's settings for a lake at this location; none for a local lake.
 
     Args:
-        location: of the lake.
-        environment: where the endpoint and whether it is plain HTTP may be said, as `deltalake` reads it.
+        location: the location of the lake.
+        environment: may name the endpoint and allow plain HTTP; `deltalake` reads the same variables.
     """
     place = place_of(location)
     scheme, options = place.scheme, place.options
@@ -103,14 +104,14 @@ def _s3(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str,
 
 
 def _said(name: str, options: Mapping[str, str], environment: Mapping[str, str]) -> str | None:
-    """An option, or the environment variable that `deltalake` reads in its place."""
+    """Return an option, or the environment variable that `deltalake` reads instead."""
     return options.get(name) or environment.get(name.upper())
 
 
 def _azure(location: str, options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Of ``abfss://container@account.dfs.core.windows.net/…``: keys bear the account's host.
+    """Return settings for ``abfss://container@account.dfs.core.windows.net/…``; names include the host.
 
-    ABFS reads no environment variable, so those that `deltalake` does are handed on.
+    ABFS reads no environment variable, so this function passes on the variables that `deltalake` reads.
     """
 
     def said(name: str) -> str | None:

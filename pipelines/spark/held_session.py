@@ -1,24 +1,23 @@
-"""Sessions that a program or command did not start for itself: borrowed, held open, or of a catalog.
+"""Use sessions that the caller did not start: borrowed, held open, or of a catalog.
 
-**Borrowed** (`Borrowed`): a session of a notebook or of Databricks, while work of this project runs in it.
-The statements of the work mean what they mean in a session of this project: the settings that decide the
-meaning are set, and restored afterwards. The session's owner decides how statements are run, and a setting
-that the session guards stays as it is. A session of a JVM is lent itself. At a Spark Connect server the work
-runs in a clone, and the owner's settings never change. When the block ends, however it does, the server ends
-the clone and each session that was made beside the clone. So no statement still writes once the lake's lock
-is released, and no view is left.
+**Borrowed** (`Borrowed`): a session of a notebook or of Databricks, while work of this project runs in the
+session. Statements of the work have the meaning of a session of this project: the settings that decide the
+meaning are set, and restored afterwards. The session's owner decides how statements run, and a guarded
+setting stays unchanged. A JVM's session is lent itself. At a Spark Connect server the work runs in a clone,
+and the owner's settings never change. At the end of the block, the server ends the clone and each child
+session of the clone. So no statement still writes once the lake's lock is released, and no view remains.
 
 **Held** (`HeldSession`): the session of a lake that a program has open. An existing session is borrowed, and
-never stopped. Otherwise a session is started when it is first needed. A DataFrame runs later, under the
-settings of its session's owner. A session that has ended is forgotten as soon as a statement finds that out
-(`told`), and the next call starts another session. A borrowed session has no successor; the next call then
-finds again that the session has ended.
+never stopped. Otherwise the first use starts a session. A DataFrame runs later, under the settings of its
+session's owner. When a statement finds that the session has ended, the program forgets the session (`told`),
+and the next call starts a new session. A borrowed session has no successor; the next call then finds again
+that the session has ended.
 
-**Of a catalog** (`serve_catalog`): the tables of a lake without a path can be opened through Spark alone, and
-commands read the lake before they know whether they need Spark. So the first read starts the session, or
-takes the existing one, and the rest of the command finds that session as the active one. A session that was
-started for the catalog ends with the process (`is_ours`). The tables are opened in a child of the session: an
-owner's own settings may change what is written.
+**Of a catalog** (`serve_catalog`): only Spark can open the tables of a lake without a path, and commands read
+the lake before they know whether they need Spark. So the first read starts the session, or takes the existing
+session. The rest of the command finds this session as the active session. A session started for the catalog
+ends with the process (`is_ours`). The tables are opened in a child of the session, because an owner's
+settings may change written values.
 """
 
 from __future__ import annotations
@@ -52,20 +51,20 @@ _LOGGER: Final = logging.getLogger("deltasmelt.session")
 _started: str | None = None
 """Name of the session that `serve_catalog` started (`Access.name`)."""
 _beside: tuple[str, SparkSession] | None = None
-"""What is active, and a session beside it."""
+"""Name of the active session, and its child session."""
 
 
 def serve_catalog(pipeline: Pipeline) -> None:
-    """Have the tables of a lake without a path opened through a session of this process.
+    """Make a session of this process open the tables of a lake without a path.
 
     Args:
-        pipeline: of any lake; one with a path needs none.
+        pipeline: the pipeline of any lake; a lake with a path needs no session.
     """
     lake = pipeline.lake_address()
 
     def session() -> SparkSession:
         global _started, _beside  # noqa: PLW0603 - of the process, as Spark's active session is
-        with _LOCK:  # of two threads that look first, one starts it
+        with _LOCK:  # of two threads that read first, one starts a session
             found = active_session()
             if found is None:
                 found = spark_session(pipeline.spark, log=spark_log(pipeline.pipeline))
@@ -80,10 +79,10 @@ def serve_catalog(pipeline: Pipeline) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Borrowed:
-    """A session that was there before: of a notebook, of Databricks, or of `serve_catalog`.
+    """An existing session: of a notebook, of Databricks, or of `serve_catalog`.
 
     Attributes:
-        spark: the session.
+        spark: the existing Spark session.
     """
 
     spark: SparkSession
@@ -100,9 +99,9 @@ class Borrowed:
 
     @contextmanager
     def work(self, given: Mapping[str, str]) -> Iterator[SparkSession]:
-        """Yield a session that interprets statements as a session of this project would.
+        """Yield a session that interprets statements as a session of this project does.
 
-        The owner's session is as it was before, once the block ends.
+        At the end of the block, the owner's session is as before.
 
         Args:
             given: the pipeline file's `spark` section.
@@ -113,9 +112,9 @@ class Borrowed:
             yield session
 
     def cancel(self, work: SparkSession) -> None:
-        """Cancel what runs in a session of `serve_catalog`, or the work in an owner's session at a server.
+        """Cancel the jobs of a session of `serve_catalog`, or the work in an owner's session at a server.
 
-        A thread of its own sends the request: the caller's thread may have been interrupted within a call of
+        A separate thread sends the request: the caller's thread may have been interrupted within a call of
         Spark.
 
         Args:
@@ -141,10 +140,10 @@ class HeldSession:
     """One session from its first use to `close`.
 
     Args:
-        pipeline: whose `spark` section holds, and whose lake is read.
+        pipeline: supplies the `spark` section and the lake.
 
     Attributes:
-        views: of the lake's tables, which the session has.
+        views: the session's views of the lake's tables.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -158,13 +157,13 @@ class HeldSession:
         self._undo = ExitStack()
 
     def get(self) -> SparkSession:
-        """The session.
+        """Return the session; the first call borrows or starts the session.
 
         Raises:
-            ConfigurationError: Java is missing or of an unfit version, or pyspark is not installed.
-            DefiniteError: Delta's jars cannot be had, or the JVM does not start.
+            ConfigurationError: Java is missing or of a wrong version, or pyspark is not installed.
+            DefiniteError: Delta's jars are unavailable, or the JVM does not start.
         """
-        with self._lock:  # of a catalog's tables, any thread may be the first to ask
+        with self._lock:  # any thread may be the first to open a catalog's table
             if self._session is None:
                 session = active_session()
                 if session is None:
@@ -179,7 +178,7 @@ class HeldSession:
             return self._session
 
     def _for_tables(self) -> SparkSession:
-        """A session beside it, through which tables of a catalog are opened: with settings of our own."""
+        """Return a child session with deltasmelt's own settings, for opening tables of a catalog."""
         with self._lock:
             session = self.get()
             if self._beside is None:
@@ -189,10 +188,10 @@ class HeldSession:
 
     @contextmanager
     def working(self) -> Iterator[SparkSession]:
-        """The session for a block of work of ours.
+        """Yield the session for a block of deltasmelt's own work.
 
         Raises:
-            DefiniteError: as `told`.
+            DefiniteError: the session has ended; see `told`.
         """
         with self.told():
             session = self.get()
@@ -203,12 +202,12 @@ class HeldSession:
 
     @contextmanager
     def told(self, of: SparkSession | None = None) -> Iterator[None]:
-        """Raise what ends the block; where the session has ended, that.
+        """Raise the block's error, or ``spark-died`` if the session has ended.
 
-        In it, the tables of a lake in a catalog are opened through this session.
+        Within the block, this session opens the tables of a catalog's lake.
 
         Args:
-            of: the session that the block uses; None: the newest one.
+            of: the session that the block uses; None for the newest session.
 
         Raises:
             DefiniteError: ``spark-died``: the JVM ended, or does not answer; or the server ended the session.
@@ -217,7 +216,7 @@ class HeldSession:
             if not self._place.needs_session:
                 yield
             else:
-                self._place.serve(self._for_tables)  # another user of this lake may have served it since
+                self._place.serve(self._for_tables)  # a further user of this lake may have set a session
                 with self._staying_active():
                     yield
         except Exception as error:
@@ -230,16 +229,16 @@ class HeldSession:
 
     @contextmanager
     def _staying_active(self) -> Iterator[None]:
-        """A block after which this thread's active session is the one that it was.
+        """Restore this thread's active session after a block.
 
-        `createDataFrame`, by which rows are written into a catalog's tables, makes the session active that it
-        is called on. Whoever asks for the active one next would get that beside, without the owner's views.
+        `createDataFrame`, by which deltasmelt writes rows into a catalog's tables, activates its own session.
+        The next caller of the active session would get this child session, without the owner's views.
         """
         before = active_session()
         try:
             yield
         except Exception:
-            with suppress(Exception):  # of a session that has ended
+            with suppress(Exception):  # the session may have ended
                 self._activate(before)
             raise
         self._activate(before)
@@ -250,11 +249,11 @@ class HeldSession:
             session.createDataFrame([], "nothing INT")  # at a server the active session never changed
 
     def close(self) -> None:
-        """Stop the session if it is our own; leave any other as it was. What comes next gets another one."""
+        """Stop an own session; restore a borrowed session. The next call of `get` gets a new session."""
         with self._lock:
             try:
                 self._undo.close()
-            except Exception as error:  # noqa: BLE001 - of a session that its owner has stopped meanwhile
+            except Exception as error:  # noqa: BLE001 - the owner may have stopped the session meanwhile
                 _LOGGER.info("Spark's settings were not put back: %s", error)
             self._session = self._beside = self._log = None
             self.views = Views()

@@ -1,28 +1,25 @@
-"""Spark's jars: resolved once into a per-user cache, then handed to Spark as plain files.
+"""Fetch Spark's jars once into a per-user cache, and pass the jars to Spark as plain files.
 
-``spark.jars.packages`` makes Ivy resolve at every start, about 20 s even with a warm cache. Here Ivy runs
-once for each set (`pipelines.spark.jars`), in a separate process. What it found is checked and moved into
-the cache in one rename under a file lock. So two first starts, or a kill in the middle, leave either nothing
-or everything. ``SMELT_JARS=<dir>`` names a folder with the jars for a machine without a network.
+``spark.jars.packages`` runs Ivy at every start, about 20 s even with a warm cache. This module runs Ivy once
+for each set of jars, in a separate process. The module checks Ivy's files and moves all files into the cache
+in one rename, under a file lock. So two concurrent first starts, or a kill in the middle, leave nothing or
+everything. ``SMELT_JARS=<dir>`` names a folder with the jars for a machine without a network.
 
 Each start compares each jar with its checksum (50 ms for Delta's 13 MB): the jars run with the rights of the
-pipeline, and a disk that was full or a person may have changed them since. A cache that differs is fetched
-again; a folder that the user names is refused.
+pipeline, and a full disk or a person may have changed the jars since. A changed cache is fetched again; a
+changed folder of the user is refused.
 
-Sets of jars that Spark needs: where Maven Central has them, and what each must be.
+The sets are Delta's jars and the connectors of object stores. `hadoop-aws` depends on the AWS SDK as one
+bundle of half a gigabyte; the set for S3 has only the modules that S3A uses, nine megabytes. The module `sts`
+is for roles (for example a web identity). Every jar outside of a set ships with Spark, at a usable version.
 
-Delta's own, and the connectors of object stores. `hadoop-aws` names the AWS SDK as one bundle of half a
-gigabyte; here are the modules of it that S3A uses, nine megabytes. `sts` is for roles (a web identity, say).
-What a set leaves out ships with Spark, at a version that serves.
+``python -m deltasmelt.pipelines.spark.jars WORD…`` prints the jars of a job for spark-submit, on one line as
+``--jars`` needs. The words are the words of the job's command; the first existing YAML file is the
+pipeline file. The line has Delta's jars, the jars for the store of the pipeline's lake, and the file's own
+jars (``spark: {spark.jars: …}``). The job itself reports an unreadable pipeline file.
 
 https://hadoop.apache.org/docs/r3.4.2/hadoop-aws/tools/hadoop-aws/index.html;
 https://hadoop.apache.org/docs/r3.4.2/hadoop-azure/abfs.html.
-
-Prints the jars of a job that spark-submit starts: ``python -m deltasmelt.pipelines.spark.jars WORD…``.
-
-The words are those of the command; the first that is a file of YAML is its pipeline file. One line, as
-``--jars`` takes it: Delta's, those for the store of the pipeline's lake, and what the file says by itself
-(``spark: {spark.jars: …}``). A file that cannot be read is told by the job itself.
 """
 
 from __future__ import annotations
@@ -51,7 +48,7 @@ if TYPE_CHECKING:
 
 DELTA_VERSION: Final = "4.4.0"
 CLIENTS: Final = {"4.1": ("3.4.2", "2.29.52"), "4.2": ("3.5.0", "2.35.4")}
-"""By the line of Spark: Hadoop's client that it ships, and the AWS SDK that this one is built with.
+"""By the line of Spark: the version of its Hadoop client, and of the AWS SDK behind the client.
 
 A connector must be of the same version as the client.
 """
@@ -66,7 +63,7 @@ _SHIPPED: Final = (
 _UNUSED: Final = (f"{_SDK}:bundle", f"{_SDK}:netty-nio-client", "org.wildfly.openssl:wildfly-openssl")
 _NOT_FOR_S3: Final = {
     "4.1": (*_UNUSED, "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3", *_SHIPPED),
-    "4.2": (*_UNUSED, *_SHIPPED),  # its S3A reads by the accelerator, unless told otherwise
+    "4.2": (*_UNUSED, *_SHIPPED),  # its S3A reads through the accelerator by default
 }
 
 
@@ -75,11 +72,11 @@ class JarSet:
     """Jars that belong together.
 
     Attributes:
-        what: names them in messages.
-        name: of their folder in the cache.
+        what: the name of the set in messages.
+        name: the name of the set's folder in the cache.
         packages: Maven coordinates that Ivy resolves.
-        without: ``group:artifact`` that it leaves out.
-        checksums: SHA-256 by file name, as Maven Central has them.
+        without: ``group:artifact`` of dependencies that Ivy leaves out.
+        checksums: SHA-256 by file name, as published by Maven Central.
     """
 
     what: str
@@ -109,13 +106,13 @@ _DELTA_JARS: Final = {
         ),
     },
 }
-"""By the line of Spark. Everything else that Delta names as a dependency ships with Spark."""
+"""By the line of Spark, Delta's jars; all further dependencies of Delta ship with Spark."""
 LINES: Final = tuple(_DELTA_JARS)
-"""Lines of Spark whose jars are known."""
+"""Lines of Spark with known jars."""
 
 
 def delta_set(line: str) -> JarSet:
-    """Delta's jars for a line of Spark (``4.1``)."""
+    """Return Delta's jars for a line of Spark (``4.1``)."""
     return JarSet(
         "Delta's jars",
         f"delta-{DELTA_VERSION}-spark-{line}",
@@ -125,11 +122,11 @@ def delta_set(line: str) -> JarSet:
 
 
 def store_set(scheme: str, line: str) -> JarSet | None:
-    """The connector of a store; None of Google's, which the user gives.
+    """Return the connector of a store; None for Google's store, whose connector the user supplies.
 
     Args:
-        scheme: of the store's URLs.
-        line: of Spark (``4.1``).
+        scheme: the scheme of the store's URLs.
+        line: the line of Spark (``4.1``).
     """
     if scheme in GOOGLE:
         return None
@@ -149,29 +146,29 @@ LOG_STORE_JAR: Final = Path(__file__).parent / "logstore" / "deltasmelt-logstore
 
 
 def delta_jars(announce: Callable[[str], None] | None = None) -> list[Path]:
-    """Paths of Delta's jars for the installed Spark, resolving them on first use.
+    """Return the paths of Delta's jars for the installed Spark; fetch the jars on first use.
 
     Args:
-        announce: is told when the jars have to be fetched.
+        announce: called with a message before the jars are fetched.
 
     Raises:
-        ConfigurationError: SMELT_JARS lacks a jar, or this Spark version has no known jars.
+        ConfigurationError: SMELT_JARS lacks a jar, or no jars are known for this version of Spark.
         DefiniteError: the jars could not be fetched, or their checksums differ.
     """
     return jars_of(delta_set(_line()), announce)
 
 
 def store_jars(scheme: str, announce: Callable[[str], None] | None = None) -> list[Path]:
-    """Paths of the jars by which Spark reaches an object store, resolving them on first use.
+    """Return the paths of Spark's jars for an object store; fetch the jars on first use.
 
-    For S3 they include our own log store (``logstore/ConditionalS3LogStore.java``).
+    For S3, the result includes deltasmelt's log store (``logstore/ConditionalS3LogStore.java``).
 
     Args:
-        scheme: of the store's URLs.
-        announce: is told when the jars have to be fetched.
+        scheme: the scheme of the store's URLs.
+        announce: called with a message before the jars are fetched.
 
     Raises:
-        ConfigurationError: SMELT_JARS lacks a jar, or this Spark version has no known jars.
+        ConfigurationError: SMELT_JARS lacks a jar, or no jars are known for this version of Spark.
         DefiniteError: the jars could not be fetched, or their checksums differ.
     """
     jars = store_set(scheme, _line())
@@ -181,10 +178,10 @@ def store_jars(scheme: str, announce: Callable[[str], None] | None = None) -> li
 
 
 def _line() -> str:
-    """The line of the installed Spark (``4.1``).
+    """Return the line of the installed Spark (``4.1``).
 
     Raises:
-        ConfigurationError: no jars are known for it.
+        ConfigurationError: no jars are known for this line.
     """
     import pyspark  # noqa: PLC0415 - the reader must not load Spark
 
@@ -199,7 +196,7 @@ def _line() -> str:
 
 
 def jars_of(jars: JarSet, announce: Callable[[str], None] | None = None) -> list[Path]:
-    """Paths of a set's jars, resolving them on first use; see `delta_jars`."""
+    """Return the paths of a set's jars; fetch the jars on first use; see `delta_jars`."""
     given = os.environ.get("SMELT_JARS")
     if given:
         return _from_folder(Path(given), jars.checksums)
@@ -211,7 +208,7 @@ def jars_of(jars: JarSet, announce: Callable[[str], None] | None = None) -> list
 
 
 def cache_root() -> Path:
-    """The account's folder for what is fetched once."""
+    """Return the account's cache folder for files that are fetched or made once."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "deltasmelt"
 
@@ -232,7 +229,7 @@ def _from_folder(folder: Path, expected: Mapping[str, str]) -> list[Path]:
 
 
 def _changed(folder: Path, expected: Mapping[str, str]) -> str | None:
-    """Return the first jar that lacks or is not the published file; None: all are."""
+    """Return the first jar that is missing or differs from the published file; None if no jar does."""
     return next((name for name, checksum in expected.items() if _digest(folder / name) != checksum), None)
 
 
@@ -257,7 +254,7 @@ def _resolve(cache: Path, jars: JarSet) -> None:
     cache.parent.mkdir(parents=True, exist_ok=True)
     with (cache.parent / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if _changed(cache, jars.checksums) is None:  # another process resolved them while we waited
+        if _changed(cache, jars.checksums) is None:  # a concurrent process has fetched the jars
             return
         draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=cache.parent))
         try:
@@ -274,7 +271,7 @@ def _resolve(cache: Path, jars: JarSet) -> None:
 
 
 def _run_ivy(folder: Path, jars: JarSet) -> None:
-    """Let Spark's own Ivy fetch a set; the program that it then runs does nothing."""
+    """Fetch a set by Spark's own Ivy; the program that Spark then runs does nothing."""
     import pyspark  # noqa: PLC0415
 
     folder.mkdir(parents=True)
@@ -322,7 +319,7 @@ def _take(source: Path, target: Path, checksum: str) -> None:
 
 
 def main() -> int:
-    """Print them; a jar that cannot be had is an error."""
+    """Print the jars; exit with an error if a jar is unavailable."""
     try:
         sys.stdout.write(visible(",".join(_jars(sys.argv[1:]))) + "\n")
     except SmeltError as error:

@@ -1,7 +1,7 @@
-"""Java, which Spark needs: checked before anything slow starts.
+"""Check Java, which Spark needs, before any slow step.
 
-Imports only the standard library and our errors, so that the Makefile can ask before anything is installed:
-``python -m deltasmelt.pipelines.spark.java``.
+The module imports only the standard library and deltasmelt's errors, so that the Makefile can run the check
+before an installation: ``python -m deltasmelt.pipelines.spark.java``.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _REMEDY: Final = (
 
 
 def check_java() -> str:
-    """Refuse early, with a remedy, where Spark would fail late.
+    """Refuse a wrong Java early, with a remedy, because Spark would fail late.
 
     Returns:
-        The program and what its ``-version`` prints, which names the build.
+        The program and the text that its ``-version`` prints, with the name of the build.
 
     Raises:
-        ConfigurationError: no Java, or a version that Spark 4 does not run on.
+        ConfigurationError: Java is missing, or its version does not run Spark 4.
     """
     home = os.environ.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else shutil.which("java")

@@ -1,10 +1,10 @@
-"""A JVM that ended under our calls, reported as that: why it ended, as its exit code and its log say.
+"""Report a JVM that ended during a call, with the reason from its exit code and its log.
 
-A Spark Connect server that is gone, or that has ended our session, is told alike, in the words of gRPC.
+A Spark Connect server that is unreachable, or has ended the session, is reported alike, in gRPC's words.
 
-Its callers see an error of the connection to it, wherever they were. Out of memory it ends at once
-(`ExitOnOutOfMemoryError`, and Spark's own handler for tasks): one that went on would answer some calls and
-let others wait for ever.
+A call into an ended JVM only raises an error of the connection, in whatever code made the call. Out of
+memory, the JVM ends at once (`ExitOnOutOfMemoryError`, and Spark's own handler for tasks): a surviving JVM
+would answer some calls and never answer the remaining calls.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 CODE: Final = "spark-died"
 _OUT_OF_MEMORY: Final = (3, 52)
-"""Exit codes: of `ExitOnOutOfMemoryError`, and of Spark for a task that met it."""
+"""Exit codes: of `ExitOnOutOfMemoryError`, and of Spark for a task out of memory."""
 _KILLED: Final = -9
 _SECONDS: Final = 5.0
-"""For the end of a process whose connection broke already."""
+"""Seconds to wait for the end of a process whose connection is already broken."""
 _TAIL: Final = 65_536
 _SAID: Final = "java.lang.OutOfMemoryError"
 _SILENT: Final = (
@@ -39,11 +39,11 @@ _SILENT: Final = (
 
 @contextmanager
 def death_told(settings: Mapping[str, str], log: Path) -> Iterator[None]:
-    """Raise what ends the block; where the JVM has ended, that.
+    """Raise the block's error, or ``spark-died`` if the JVM has ended.
 
     Args:
         settings: the pipeline file's `spark` section.
-        log: Spark's.
+        log: path of Spark's log file.
 
     Raises:
         DefiniteError: the JVM ended, or does not answer.
@@ -58,7 +58,7 @@ def death_told(settings: Mapping[str, str], log: Path) -> Iterator[None]:
 
 
 def death(error: BaseException, settings: Mapping[str, str], log: Path) -> DefiniteError | None:
-    """The error that an end of the JVM is; None where it lives, or the error is none of its end."""
+    """Return the error for an ended JVM or server session; None if it lives, or for a different cause."""
     said = lost_server(error) or ("the session was closed" if is_lost(error) else None)
     if said is not None:
         return _error(

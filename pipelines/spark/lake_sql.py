@@ -1,24 +1,26 @@
-"""`smelt sql`: any Spark SQL over the lake, every table at one consistent cut.
+"""Run any Spark SQL over the lake for `smelt sql`, with every table at one consistent cut.
 
-The cut is the newest that silver and gold have in common (`bronze.lake.consistent_cut`). It is silver's
-newest where there are no documents, or where the statement names silver or bronze and never gold. With
-``--as-of`` it is the newest at or before an LSN or a commit time.
+The cut is the newest common cut of silver and gold (`bronze.lake.consistent_cut`). Without documents, or if
+the statement names silver or bronze and never gold, the cut is silver's newest. With ``--as-of``, the cut is
+the newest at or before an LSN or a commit time.
 
-Each table becomes a view of its Delta version at that cut. So a join of silver with gold, or of two silver
-tables, never mixes moments, whatever is written meanwhile. `bronze.changes` is cut off at the same LSN.
-`control.*` and `quality.*` are about the pipeline itself and are shown as they are now.
+Each table becomes a view of its Delta version at the cut. So a join of silver with gold, or of two silver
+tables, never mixes moments, whatever a writer commits meanwhile. `bronze.changes` ends at the cut's LSN.
+Tables of `control.*` and `quality.*` describe the pipeline itself and are shown at their newest state.
 
-A view costs about a second of a cold Spark, so only tables that the statement names are registered. If Spark
-then misses one (a name put together by SQL itself), all are, and the statement runs again.
+A view costs about a second in a cold Spark, so `LakeSql` registers only the tables that the statement names.
+If Spark then misses a table (SQL composed the name), `LakeSql` registers all tables and runs the statement
+again.
 
-Delta's part in reading a small table is two seconds more of a cold Spark. Where the JVM is ours alone, small
-tables are read right from their files (`silver.spark.small_reads`). Only a view that a session makes of a
-frame can do that, and such a view has a schema of its own, ``global_temp``. So the statement names that.
+Delta needs two further seconds of a cold Spark for a small table. In a JVM without further users, `LakeSql`
+reads small tables directly from their files (`silver.spark.small_reads`). Only a view of a DataFrame can show
+the files, and Spark puts such a view into the schema ``global_temp``. So the statement gets the name with
+this schema.
 
-A lake in a catalog has the schemas ``silver`` and so on already, and nothing of a reader's is made in them. A
-Spark Connect server has other users, and its catalog is theirs too: what is made in it stays, and is seen. So
-there all views are temporary ones, and a statement gets a view's name in the place of the table's. Mostly
-that is the table's own, without the layer.
+A lake in a catalog already has schemas ``silver`` and so on, and a reader creates nothing in these schemas. A
+Spark Connect server has further users, and the catalog belongs to all: a new view would stay, and be visible
+to all. So in both cases all views are temporary, and the statement gets a view's name in place of a table's
+name. Usually the view has the table's own name, without the layer.
 """
 
 from __future__ import annotations
@@ -68,14 +70,14 @@ _MISSING: Final = "TABLE_OR_VIEW_NOT_FOUND"
 
 
 def parse_as_of(text: str, *, where: str = "--as-of") -> Lsn | datetime:
-    """What ``--as-of`` takes: an LSN, or a time (ISO 8601; UTC where it names no zone).
+    """Parse the value of ``--as-of``: an LSN, or a time (ISO 8601; UTC without a zone).
 
     Args:
-        text: what was given.
-        where: it was given, for the message.
+        text: the value from the caller.
+        where: the option or argument to name in the message.
 
     Raises:
-        ConfigurationError: neither.
+        ConfigurationError: the text is neither an LSN nor a time.
     """
     if _LSN.fullmatch(text.strip()):
         return Lsn.parse(text)
@@ -92,7 +94,10 @@ def parse_as_of(text: str, *, where: str = "--as-of") -> Lsn | datetime:
 
 
 def moment_of(given: str | datetime | int | None, *, where: str) -> Lsn | datetime | None:
-    """What a caller from Python takes for a moment: as `parse_as_of`, a time, an LSN; None: now."""
+    """Return the moment of a Python caller's argument; None means now.
+
+    The argument is a text for `parse_as_of`, a time (UTC without a zone), or an LSN as a number.
+    """
     if isinstance(given, str):
         return parse_as_of(given, where=where)
     if isinstance(given, datetime):
@@ -101,16 +106,16 @@ def moment_of(given: str | datetime | int | None, *, where: str) -> Lsn | dateti
 
 
 def cut_at(control: ControlTables, *, with_gold: bool, at: Lsn | datetime | None, lake: str) -> ConsistentCut:
-    """The consistent cut to show.
+    """Return the consistent cut to show.
 
     Args:
         control: the lake's control tables.
-        with_gold: whether gold is read as well.
-        at: an LSN or a commit time; None takes the newest.
-        lake: where, for the message.
+        with_gold: whether statements also read gold.
+        at: an LSN or a commit time; None for the newest cut.
+        lake: the lake's name in messages.
 
     Raises:
-        DefiniteError: there is none, or none that old.
+        DefiniteError: no cut exists, or no cut is old enough.
     """
     cut = choose_cut(control, with_gold=with_gold, at=at)
     if cut is not None:
@@ -129,7 +134,7 @@ def cut_at(control: ControlTables, *, with_gold: bool, at: Lsn | datetime | None
 def cut_of(
     pipeline: Pipeline, at: Lsn | datetime | None = None, *, statement: str | None = None
 ) -> ConsistentCut:
-    """`cut_at` in a pipeline's lake, for one statement or, without one, for any."""
+    """Return `cut_at` of a pipeline's lake, for one statement or, without a statement, for any."""
     lake = pipeline.lake_address()
     asked = statement is None or may_read_gold(statement)
     return cut_at(
@@ -141,13 +146,13 @@ def cut_of(
 
 
 def tables_at(lake: Lake, cut: ConsistentCut) -> list[tuple[Layer, str]]:
-    """The tables that statements at a cut can name: those of the cut, then those shown as they are now."""
+    """Return the tables that statements at a cut can name; tables outside the cut come last."""
     others = [(layer, name) for layer, name in _ALWAYS if delta.open_table(lake.uri(layer, name)) is not None]
     return [*cut.versions, *others]
 
 
 def may_read_gold(statement: str) -> bool:
-    """Whether a statement needs a moment that gold has: not if it names silver or bronze, and never gold."""
+    """Check whether a statement needs a cut of gold: not if it names silver or bronze, and never gold."""
     return _named("gold", statement) or not (_named("silver", statement) or _named("bronze", statement))
 
 
@@ -155,14 +160,14 @@ class LakeSql:
     """Statements over one lake at one cut.
 
     Args:
-        spark: a session of our own; schemas named as the layers are made in its catalog.
-        pipeline: the pipeline.
-        cut: what they see; by default the newest.
-        alone: nobody else makes global views meanwhile.
+        spark: an own session; `LakeSql` creates schemas named like the layers in its catalog.
+        pipeline: the pipeline whose lake is read.
+        cut: the cut that statements see; by default the newest.
+        alone: no further program creates global views meanwhile.
 
     Attributes:
-        cut: what they see.
-        documents: the tables of gold at the first one.
+        cut: the cut that statements see.
+        documents: the gold tables of the first cut.
     """
 
     def __init__(
@@ -185,10 +190,10 @@ class LakeSql:
         self._schemas: set[Layer] = set()
 
     def move(self, cut: ConsistentCut) -> None:
-        """Show another cut from now on.
+        """Show a new cut from now on.
 
-        A view stays where it would be made again as it is. Any other is removed at once: the table that it
-        shows may not be in the cut, and nothing would replace it.
+        A view with an unchanged definition stays. Any further view is dropped at once: the view's table may
+        not be in the cut, and then no later call would replace the view.
         """
         self.cut = cut
         self._known = tables_at(self._lake, cut)
@@ -205,7 +210,7 @@ class LakeSql:
         )
 
     def forget(self) -> None:
-        """Take the views away: another one shows the lake in this session from now on."""
+        """Drop all views, so that a new `LakeSql` can show the lake in this session."""
         self._drop(list(self._registered))
 
     def _drop(self, tables: Iterable[tuple[Layer, str]]) -> None:
@@ -214,16 +219,16 @@ class LakeSql:
             self._spark.sql(f"DROP VIEW IF EXISTS {name}")
 
     def _named_apart(self) -> dict[tuple[Layer, str], str]:
-        """Views whose names are not those of their tables: of some, or of all where a server has schemas."""
+        """Return views whose names differ from their tables' names: all if views are temporary, else some."""
         every = {(layer, name): quote(f"{layer}.{name}") for layer, name in self._known}
         return {**(every if self._temporary else {}), **odd_views(self._known)}
 
     def query(self, statement: str) -> DataFrame:
-        """Run a statement, its tables registered first.
+        """Run a statement after registering the tables that the statement names.
 
         Raises:
-            DefiniteError: the statement would write; or Spark refuses it: the message is Spark's own, without
-                stack.
+            DefiniteError: the statement would write; or Spark refuses the statement: the message is Spark's
+                own, without stack.
         """
         from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415 - Spark is up by now
 
@@ -233,7 +238,7 @@ class LakeSql:
             names = list(self._known)
         try:
             if self._alone and _is_plain(statement):
-                # It may call a table what a view of files is not called; Delta's view then answers.
+                # The statement may use a name that a view of files lacks; Delta's view then answers.
                 with suppress(AnalysisException):
                     return self._answer(statement, names, alone=True)
             try:
@@ -241,16 +246,16 @@ class LakeSql:
             except AnalysisException as error:
                 if error.getCondition() != _MISSING or len(self._registered) == len(self._known):
                     raise
-                # A name that SQL puts together is no name of ours.
+                # SQL may have composed a table's name: register all tables.
                 return self._answer(statement, list(self._known))
         except PySparkException as error:
             raise self._refused(error) from None
 
     def readable(self, statement: str) -> str:
-        """Return a statement with what EXECUTE IMMEDIATE would run in its place; it only reads.
+        """Return a read-only statement; of EXECUTE IMMEDIATE, return the text that Spark would run.
 
         Raises:
-            DefiniteError: it would write; or Spark refuses the text of EXECUTE IMMEDIATE.
+            DefiniteError: the statement would write; or Spark refuses the text of EXECUTE IMMEDIATE.
         """
         from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark is up by now
 
@@ -270,7 +275,7 @@ class LakeSql:
         return self._spark.sql(self._with_views(statement))
 
     def _with_views(self, statement: str) -> str:
-        """The statement with the names of views where those of tables stand, if they differ."""
+        """Return the statement with the names of views in place of the names of tables."""
         direct = {
             table: view
             for table, (view, _) in self._registered.items()
@@ -296,7 +301,7 @@ class LakeSql:
                 self._register_view(table, made, described=described)
 
     def _register_view(self, table: tuple[Layer, str], made: tuple[str, str], *, described: bool) -> None:
-        """Make a view of a table; one that is to be described says of itself what the table says."""
+        """Create a view of a table; a view to describe gets the table's own comment."""
         layer, _ = table
         if layer not in self._schemas and not self._temporary:
             self._spark.sql(f"CREATE DATABASE IF NOT EXISTS {quote(layer)}")
@@ -311,21 +316,21 @@ class LakeSql:
         version = self.cut.versions.get(table)
         try:
             return delta.open_at(self._lake.uri(*table), version).metadata().description or ""
-        except (DeltaError, OSError):  # Spark tells better what is wrong
+        except (DeltaError, OSError):  # Spark reports the cause better
             return ""
 
     def _is_alone(self, table: tuple[Layer, str]) -> bool:
-        """Whether no other table has its name, in any layer."""
+        """Check whether the table's name is unique across all layers."""
         return sum(1 for _, other in self._known if other.lower() == table[1].lower()) == 1
 
     def _short(self, table: tuple[Layer, str]) -> tuple[str, str] | None:
-        """As `_view`, of a temporary view by the table's own name, by which a statement may call columns."""
+        """Return `_view` with the table's own name, so that a statement can qualify columns by the name."""
         if not self._temporary or not self._is_alone(table):
             return None
         return quote(table[1]), self._view(table)[1]
 
     def _read_directly(self, table: tuple[Layer, str]) -> bool:
-        """Show a small table by a view of its files' rows; False where Delta has to read it."""
+        """Show a small table by a view of its files' rows; return False if Delta has to read the table."""
         made, (layer, name) = self._direct(table), table
         may_read = access_of(self._spark).may_read_files
         if made is None or table in self._odd or not self._is_alone(table) or not may_read:
@@ -338,12 +343,12 @@ class LakeSql:
         return True
 
     def _direct(self, table: tuple[Layer, str]) -> tuple[str, str] | None:
-        """As `_view`, of a view of files' rows; None of a table that is shown as it is now."""
+        """Return name and content of a view of files' rows; None for a table at its newest state."""
         version = self.cut.versions.get(table)
         return None if version is None else (f"{_GLOBAL}{quote(table[1])}", f"files of version {version}")
 
     def _view(self, table: tuple[Layer, str]) -> tuple[str, str]:
-        """The quoted name of a table's view, and what it selects."""
+        """Return the quoted name of a table's view, and the view's SELECT."""
         select, version = f"SELECT * FROM {self._lake.sql(*table)}", self._version(table)
         if version is not None:
             select += f" VERSION AS OF {version}"
@@ -352,9 +357,9 @@ class LakeSql:
         return self._odd.get(table) or quote(*table), select
 
     def _version(self, table: tuple[Layer, str]) -> int | None:
-        """Return which version of a table is shown; None: the newest, whenever it is read."""
+        """Return the version of a table to show; None for the newest version at each read."""
         version = self.cut.versions.get(table)
-        if version is None and self._temporary:  # by a temporary view without a version Spark would write
+        if version is None and self._temporary:  # Spark executes an UPDATE through an unpinned view
             found = delta.open_table(self._lake.uri(*table))
             version = None if found is None else found.version()
         return version
@@ -375,18 +380,18 @@ class LakeSql:
 
 
 def _is_plain(statement: str) -> bool:
-    """Whether a statement only reads, makes no view of what it reads, and names no global view itself."""
+    """Check whether a statement only reads, creates no view, and names no global view."""
     begins = re.match(r"[\s(]*(select|with|from|table|values)\b", statement, re.IGNORECASE)
     return begins is not None and "global_temp" not in statement.lower()
 
 
 def _names_of_queries(statement: str) -> frozenset[str]:
-    """Names that a statement seems to give to queries in it, in lower case: another meaning within it."""
+    """Return the lower-case names that a statement seems to give to its own queries: they hide tables."""
     found = _QUERY_NAME.findall(statement)
     return frozenset((quoted.replace("``", "`") or plain).lower() for quoted, plain in found)
 
 
 def _named(name: str, statement: str) -> bool:
-    """Whether the statement holds the name as a whole word, as it is or as backticks have it."""
+    """Check whether the statement holds the name as a whole word, bare or in backticks."""
     written = re.escape(name.replace("`", "``"))
     return re.search(rf"(?<!\w){written}(?!\w)", statement, re.IGNORECASE) is not None

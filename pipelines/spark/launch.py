@@ -1,17 +1,18 @@
-"""Starting the JVM of a local session: its options, its settings and where its output goes.
+"""Start the JVM of a local session: its options, its settings and its output.
 
-The JVM itself prints what no log4j file can catch (incubator modules, native library notices). Its standard
-output and error are the log file from the start, so nothing of it reaches the terminal.
+The JVM prints texts that no log4j file can catch (incubator modules, notices of native libraries). The JVM's
+standard output and error are the log file from the start, so no such text reaches the terminal.
 
-Settings go to the JVM in a file that only its account may read, and that is removed once the JVM answers.
-`launch_gateway` would put each on the command line, which every account of the machine can list, and keys of
-object stores are among them. Options of the JVM itself (`spark.driver.extraJavaOptions`) do stand there; Java
-takes them nowhere else. The environment is ours, without the secrets of the source (`secret_variables`).
+The JVM reads its settings from a file that only its account may read. The file is removed once the JVM
+answers. `launch_gateway` would put each setting on the command line, which every account of the machine
+can list, and the settings include keys of object stores. Options of the JVM itself
+(`spark.driver.extraJavaOptions`) do stand on the command line; Java reads them nowhere else. The JVM gets
+this process's environment, without the secrets of the source (`secret_variables`).
 
-How a session that would be started here understands statements, told without starting it.
-
-The types of a document's columns follow from this and from its query (`gold.builder.build_start`). Where
-something else starts the session, or it is not local, only the session itself can tell.
+The module also fingerprints how a local session understands statements, without starting the session
+(`meaning`). The types of a document's columns follow from the fingerprint and from the document's query
+(`gold.builder.build_start`). For a session that a foreign program starts, or that is not local, only the
+session itself knows.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ _PACKAGES: Final = ("pyspark", "delta-spark")
 _ELSEWHERE: Final = (
     "DATABRICKS_RUNTIME_VERSION", "PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE"
 )  # fmt: skip
-"""Variables by which another program decides what is started."""
+"""Variables by which a foreign program decides how Spark starts."""
 _REACHED: Final = "spark.hadoop."
-"""Settings that say how files are reached. They change no type, and credentials among them change often."""
+"""Prefix of settings for reaching files: they change no type, and credentials among them change often."""
 
 
 def meaning(settings: Mapping[str, str]) -> str | None:
-    """Versions and settings of a local session as a text; None where these do not say all.
+    """Return the versions and settings of a local session as a text; None if these are not everything.
 
     Args:
         settings: the pipeline file's `spark` section.
@@ -72,23 +73,23 @@ def meaning(settings: Mapping[str, str]) -> str | None:
 
 
 JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
-# A JVM that lives for some statements spends most of its time compiling what it will not run again.
-# Without the second compiler Java keeps a fifth of the room for code, and throws away what is still run.
+# A JVM of few statements spends most of its time on compiling code that runs once. Without the second
+# compiler, Java reserves a fifth of the memory for code, and drops code in use: hence the size.
 _BRIEF: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-# Half of the CPU time of small windows went into the optimising compiler, whose code is then run a few times:
-# it is asked later. Spark's page-sized arrays are humongous to G1 and kept its marking going.
+# The optimising compiler took half of the CPU time of small windows, for code that then ran a few times: the
+# thresholds delay the compiler. G1 is not used: Spark's page-sized arrays are humongous, and G1 kept marking.
 _STEADY: Final = (
     "-XX:Tier4InvocationThreshold=30000 -XX:Tier4MinInvocationThreshold=6000 "
     "-XX:Tier4CompileThreshold=90000 -XX:Tier4BackEdgeThreshold=200000"
 )
-# Out of memory, a JVM that goes on answers some calls and lets others wait for ever.
+# Out of memory, a surviving JVM answers some calls and never answers the remaining calls.
 _DEADLY: Final = "-XX:+ExitOnOutOfMemoryError"
 _SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
 _SHELL: Final = "pyspark-shell"
 
 
 def refused(name: str, said: str) -> ConfigurationError:
-    """The error of a setting that Spark does not take."""
+    """Return the error of a setting that Spark refuses."""
     return ConfigurationError(
         f"Spark refuses {name}: {said}",
         code="spark-setting",
@@ -98,23 +99,26 @@ def refused(name: str, said: str) -> ConfigurationError:
 
 
 def jvm_options(given: str, *, brief: bool) -> str:
-    """Our options of the JVM and the user's; theirs win, and a JVM does not start with two collectors."""
+    """Return deltasmelt's options of the JVM and the user's, which win.
+
+    A JVM does not start with two garbage collectors, so the user's collector replaces deltasmelt's.
+    """
     collector = "-XX:+UseSerialGC" if brief else "-XX:+UseParallelGC"
     ours = [] if re.search(r"-XX:\+Use\w+GC\b", given) else [collector]
     return " ".join([*ours, _BRIEF if brief else _STEADY, _DEADLY, given]).strip()
 
 
 def option(text: str) -> str:
-    """An option of the JVM as Spark's launcher reads it, which splits at blanks outside of quotes."""
+    """Return an option of the JVM, quoted for Spark's launcher, which splits at blanks outside of quotes."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
 
 
 def launch(conf: SparkConf, log: Path) -> SparkContext:
-    """Start the JVM with its output in the log file, and the Spark context in it.
+    """Start the JVM with its output in the log file, and the Spark context in the JVM.
 
-    `launch_gateway` takes arguments of Popen for exactly this; redirecting our own descriptors while it
-    starts would swallow what other threads print meanwhile.
+    `launch_gateway` accepts arguments of Popen for this purpose. To redirect this process's own descriptors
+    during the start would swallow the output of all threads.
     """
     from pyspark import SparkContext  # noqa: PLC0415
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
@@ -123,8 +127,8 @@ def launch(conf: SparkConf, log: Path) -> SparkContext:
     started: list[Any] = []
     with open_log(log, "ab") as output, _unlisted(conf):
         try:
-            # Interrupted before it has told where it listens, a JVM would wait for ever.
-            with held_back(lambda: started[0].proc.stdin.close()):  # noqa: PLW0108 - it is not there yet
+            # A JVM whose start is interrupted before it has reported its port would wait for ever.
+            with held_back(lambda: started[0].proc.stdin.close()):  # noqa: PLW0108 - `started` is empty
                 started.append(
                     launch_gateway(  # type: ignore[no-untyped-call]  # pyspark ships it without types
                         popen_kwargs=PopenArguments(stdout=output, stderr=output)
@@ -144,8 +148,8 @@ def launch(conf: SparkConf, log: Path) -> SparkContext:
     except BaseException:
         started[0].proc.stdin.close()
         raise
-    # Spark sets a handler of SIGINT that calls into the JVM in the middle of whatever call is under way,
-    # which then never answers. Ctrl-C stays what it was: an exception in the main thread.
+    # Spark's handler of SIGINT calls the JVM in the middle of a running call, and the running call then never
+    # answers. So the former handler is restored: Ctrl-C stays an exception in the main thread.
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)
     context = SparkContext(conf=conf, gateway=started[0])
@@ -155,26 +159,26 @@ def launch(conf: SparkConf, log: Path) -> SparkContext:
 
 
 class PopenArguments(dict[str, Any]):
-    """Arguments of Popen that `launch_gateway` adds the environment to, from which secrets are left out.
+    """Arguments of Popen, to which `launch_gateway` adds the environment; secrets are left out.
 
-    It takes the environment from `os.environ`, where they must stay: another thread may start the reader.
+    `launch_gateway` reads `os.environ`, where the secrets must stay: a further thread may start the reader.
     """
 
     def __setitem__(self, name: str, value: Any) -> None:
         if name == "env":
             value = without_secret_variables(value)
-            value.pop(local_folder.VARIABLE, None)  # it would win over the setting, which has what it names
+            value.pop(local_folder.VARIABLE, None)  # the variable would override the setting
         super().__setitem__(name, value)
 
 
 def _check_values(gateway: Any, conf: SparkConf) -> None:
-    """Refuse what Spark's SQL would not take, before there is a session.
+    """Refuse values that Spark's SQL would refuse, before a session exists.
 
-    Spark looks at these values when the session is first used, and fails there each time. pyspark asks the
-    same session how to print that failure, so it would be busy with the failure of printing it for hours.
+    Spark checks these values on the first use of the session, and fails on each use. To print this failure,
+    pyspark calls the session again, and would fail for hours.
 
     Raises:
-        ConfigurationError: a value is not one of its setting's.
+        ConfigurationError: a value is not valid for its setting.
     """
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - Spark starts
 
@@ -191,7 +195,7 @@ def _check_values(gateway: Any, conf: SparkConf) -> None:
 
 @contextmanager
 def _unlisted(conf: SparkConf) -> Iterator[None]:
-    """Have a JVM that is launched in this block read its settings from a private file."""
+    """Make a JVM that is launched in this block read its settings from a private file."""
     given = os.environ.get(_SUBMIT)
     (folder,) = made = local_folder.make(None)
     try:
@@ -213,7 +217,7 @@ def _unlisted(conf: SparkConf) -> Iterator[None]:
 
 
 def properties_text(settings: Mapping[str, str]) -> str:
-    """Settings as a file of Java properties."""
+    """Return settings as the text of a Java properties file."""
     return "".join(f"{_property(name)}={_property(value)}\n" for name, value in settings.items())
 
 
@@ -223,5 +227,5 @@ def _property(text: str) -> str:
 
 
 def log_settings() -> Path:
-    """The log4j2 file, which sends Spark's chatter to the log."""
+    """Return the path of the log4j2 file, which sends Spark's output to the log."""
     return conf_folder() / "log4j2.properties"

@@ -1,11 +1,11 @@
-"""The private folder of a local Spark: rows that Spark spills, and the settings that its JVM reads.
+"""Give a local Spark a private folder: for rows that Spark spills, and for the settings of its JVM.
 
-Spark puts shuffle files with mode 644 into folders with mode 755 of the machine's temporary folder. Each file
-holds rows of the source. So `make` gives each JVM a folder that no other account may enter.
+Spark writes shuffle files with mode 644 into folders with mode 755 of the machine's temporary folder. Each
+file holds rows of the source. So `make` gives each JVM a folder that no foreign account may enter.
 
-**What a killed process leaves.** The folder is locked (flock) while this process lives. The kernel lets the
-lock go with the process, however that ends, and `make` removes each folder of this account whose lock is
-free. A JVM outlives its process by moments at most, since the JVM watches its standard input. The programs
+**What a killed process leaves.** The process holds a lock (flock) on the folder. The kernel releases the lock
+at the end of the process, however the process ends, and `make` removes each folder of this account with a
+free lock. A JVM outlives its process by moments at most, since the JVM watches its standard input. Programs
 that clean temporary folders leave a locked folder alone, however long a pipeline runs.
 """
 
@@ -31,9 +31,9 @@ VARIABLE: Final = "SPARK_LOCAL_DIRS"
 """Spark prefers the variable to the setting."""
 
 _PREFIX: Final = f"smelt-spark-{socket.gethostname()}-"
-"""With the machine's name: locks of another machine on a shared folder may not be seen here."""
+"""Prefix with the machine's name: locks of a further machine on a shared folder may be invisible here."""
 _locks: dict[Path, int] = {}
-"""The folders of this process, each with the descriptor that holds its lock."""
+"""Folders of this process, each with the descriptor of its lock."""
 
 
 def made_for(settings: Mapping[str, str]) -> str:
@@ -43,7 +43,7 @@ def made_for(settings: Mapping[str, str]) -> str:
         settings: the pipeline file's `spark` section.
 
     Raises:
-        ConfigurationError: this account cannot write where they are to be.
+        ConfigurationError: this account cannot write into any of the folders.
     """
     try:
         made = make(os.environ.get(VARIABLE) or settings.get(SETTING))
@@ -58,16 +58,16 @@ def made_for(settings: Mapping[str, str]) -> str:
 
 
 def make(given: str | None) -> list[Path]:
-    """Make private folders for one JVM, and remove those of processes that were killed.
+    """Make private folders for one JVM, and remove the folders of killed processes.
 
     Args:
-        given: folders with commas between them, as Spark's setting has them; None: the temporary folder.
+        given: parent folders, separated by commas as in Spark's setting; None for the temporary folder.
 
     Returns:
-        One new folder in each given one that can be written.
+        One new folder in each writable parent folder.
 
     Raises:
-        OSError: none can.
+        OSError: no parent folder is writable.
     """
     parents = [Path(part.strip()) for part in (given or "").split(",") if part.strip()]
     made: list[Path] = []
@@ -77,7 +77,7 @@ def make(given: str | None) -> list[Path]:
             parent.mkdir(parents=True, exist_ok=True)
             _remove_left(parent)
             made.append(_locked(parent))
-        except OSError as error:  # Spark goes on with its other disks, too
+        except OSError as error:  # Spark continues with its remaining disks, too
             failed = error
     if failed is not None and not made:
         raise failed
@@ -85,7 +85,7 @@ def make(given: str | None) -> list[Path]:
 
 
 def remove(folders: Sequence[Path] | None = None) -> None:
-    """Remove folders that `make` returned; None: all of this process, whose JVM has ended."""
+    """Remove folders that `make` returned; None for all folders of this process, after the JVM's end."""
     for folder in list(_locks) if folders is None else folders:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(_locks.pop(folder))
@@ -99,11 +99,11 @@ def _locked(parent: Path) -> Path:
         folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
         try:
             number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:  # another process took it for a killed one's
+        except FileNotFoundError:  # a concurrent process removed it as a killed process's folder
             continue
-        with suppress(OSError):  # a file system without locks: nobody finds the lock free, either
+        with suppress(OSError):  # without locks in the file system, no process removes the folder
             fcntl.flock(number, fcntl.LOCK_EX)
-        if folder.exists():  # else likewise, before it was locked
+        if folder.exists():  # else removed likewise, before the lock
             _locks[folder] = number
             return folder
         os.close(number)
@@ -111,7 +111,7 @@ def _locked(parent: Path) -> Path:
 
 def _remove_left(parent: Path) -> None:
     for folder in parent.glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # locked, of another account, or removed meanwhile
+        with suppress(OSError):  # locked, of a foreign account, or removed meanwhile
             number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
                 if os.fstat(number).st_uid == os.geteuid():

@@ -1,12 +1,13 @@
-"""A session that something else than this process runs: a Spark Connect server, or Databricks.
+"""Connect to a session that runs outside this process: at a Spark Connect server, or on Databricks.
 
-Then nothing is started here: no JVM, and so no Java is looked for and no jar is fetched. The server has Delta
-and its own master, memory and credentials. A setting that it refuses is left as the server has it; what
-matters of these is told apart by `silver.spark.semantics` and `silver.run.marks`.
+This process then starts no JVM, checks no Java and fetches no jar. The server has Delta and its own master,
+memory and credentials. A setting that the server refuses keeps the server's value. For settings that decide
+results, `silver.spark.semantics` and `silver.run.marks` handle the difference.
 
-The address is `SPARK_REMOTE`_, or ``spark.remote`` of the pipeline file. It may hold a token, so messages
-name host and port alone. Spark's client repeats what it cannot read of an address, a token too. So it is read
-here first. Of what the client still refuses no more is told than the name of its condition.
+The address is `SPARK_REMOTE`_, or ``spark.remote`` of the pipeline file. The address may hold a token, so
+messages name host and port alone. Spark's client repeats the unreadable part of an address in its errors,
+even a token. So this module parses the address first. If the client still refuses the address, the message
+only has the name of the client's condition.
 
 .. _SPARK_REMOTE: https://spark.apache.org/docs/latest/spark-connect-overview.html
 """
@@ -45,23 +46,23 @@ _ADDRESS: Final = re.compile(
 _PARAMETER: Final = re.compile(r"[^\s=/?#]+=[^\s=/?#]*")
 _PORTS: Final = 65_535
 _TRIES: Final = (3, 6)
-"""Of the first request, and of a later one, which is repeated for a minute. The client would take ten."""
+"""Retries of the first request, and of later requests (for a minute); the default takes ten minutes."""
 
 _LOST: Final = "INVALID_HANDLE"
-"""How conditions begin of requests for a session that the server no longer has."""
+"""Beginning of conditions for a session that the server has ended."""
 
 _GONE: Final = ("UNAVAILABLE", "UNAUTHENTICATED", "PERMISSION_DENIED")
-"""What gRPC says of a server that cannot be reached, or no longer wants us."""
+"""gRPC's status codes of a server that is unreachable, or refuses this client."""
 
 
 def address_of(settings: Mapping[str, str]) -> str | None:
-    """The address of a Spark Connect server; None where none is named.
+    """Return the address of a Spark Connect server; None without an address.
 
     Args:
         settings: the pipeline file's `spark` section.
 
     Raises:
-        ConfigurationError: what is named is no address of one.
+        ConfigurationError: the text is not an address of a server.
     """
     given = os.environ.get(VARIABLE)
     address = given or settings.get(REMOTE)
@@ -79,9 +80,10 @@ def address_of(settings: Mapping[str, str]) -> str | None:
 
 
 def problem_of(address: str) -> str | None:
-    """Why a text is no address of a Spark Connect server, without a word of it; None where it is one. Pure.
+    """Return why a text is no address of a Spark Connect server; None for an address. Pure.
 
-    The client reads it as a URL, and each parameter as a name and a value around its only ``=``.
+    The reason repeats no part of the text. The client reads the address as a URL, and each parameter as a
+    name and a value around its only ``=``.
     """
     found = _ADDRESS.fullmatch(address)
     if found is None and not address.startswith("sc://"):
@@ -101,21 +103,21 @@ def problem_of(address: str) -> str | None:
 
 
 def is_elsewhere(settings: Mapping[str, str]) -> bool:
-    """Whether something else than this process runs Spark."""
+    """Check whether Spark runs outside this process."""
     return on_databricks() or address_of(settings) is not None
 
 
 def require_server(settings: Mapping[str, str], *, code: str, where: str, otherwise: str) -> None:
-    """See that on Databricks a server is named: the runtime gives the reader's process no session.
+    """Require the address of a server on Databricks: the runtime gives the reader's process no session.
 
     Args:
         settings: the pipeline file's `spark` section.
-        code: of the error.
-        where: the key of the pipeline file that asks for a session.
+        code: the code of the error.
+        where: the key of the pipeline file that needs a session.
         otherwise: what to do where no server can be named.
 
     Raises:
-        ConfigurationError: there is none, or what is named is no address of one.
+        ConfigurationError: the address is missing, or is no address of a server.
     """
     if address_of(settings) is None and on_databricks():
         raise ConfigurationError(
@@ -127,19 +129,19 @@ def require_server(settings: Mapping[str, str], *, code: str, where: str, otherw
 
 
 def remote_session(settings: Mapping[str, str]) -> SparkSession:
-    """A session at the server, or the one that Databricks gives; it is kept while it rests.
+    """Return a session at the server, or Databricks's own session; keep an idle session alive.
 
     Args:
         settings: the pipeline file's `spark` section.
 
     Raises:
-        ConfigurationError: the client's packages are not installed, or it refuses the address.
+        ConfigurationError: the client's packages are not installed, or the client refuses the address.
         DefiniteError: the server does not answer.
     """
     from pyspark.sql import SparkSession  # noqa: PLC0415 - the reader must not load Spark
 
     address = address_of(settings)
-    # What gRPC itself would print on the terminal is in the errors that it raises.
+    # gRPC's errors repeat the text that gRPC would print on the terminal.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         builder: Any = SparkSession.builder
@@ -163,7 +165,7 @@ def remote_session(settings: Mapping[str, str]) -> SparkSession:
 
 
 def _refused_address(error: Exception) -> ConfigurationError:
-    """What the client does not take of an address; its words repeat values."""
+    """Return the error for a refused address, without the client's text, which repeats values."""
     condition = getattr(error, "getCondition", lambda: None)() or type(error).__name__
     return ConfigurationError(
         f"the client of Spark Connect does not take the address of the server ({condition})",
@@ -174,10 +176,10 @@ def _refused_address(error: Exception) -> ConfigurationError:
 
 
 def _check_answers(session: SparkSession, address: str) -> None:
-    """Ask the server something that costs nothing, and do not wait long for the answer.
+    """Send a cheap request to the server, with few retries.
 
     Raises:
-        DefiniteError: there is none.
+        DefiniteError: the server does not answer.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
     from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
@@ -200,19 +202,19 @@ def _check_answers(session: SparkSession, address: str) -> None:
 
 
 def host_of(address: str) -> str:
-    """Host and port of an address, without what else it may hold."""
+    """Return host and port of an address, without further parts."""
     found = _ADDRESS.fullmatch(address)
     return found["host"] if found is not None else "Spark Connect"
 
 
 def said_by(error: PySparkException) -> str:
-    """The words of an error of a server, or of the way to it, in a line."""
+    """Return the message of an error of a server, or of the connection, in one line."""
     of_request = of_grpc(error)
     return spark_message(error).partition("\n")[0] if of_request is None else ": ".join(of_request)
 
 
 def lost_server(error: BaseException) -> str | None:
-    """What an error, or one that it came from, says of a server that is gone, or of our session there."""
+    """Return the message, from an error or its causes, about an unreachable server or an ended session."""
     exceptions: Any = sys.modules.get("pyspark.errors.exceptions.connect")
     if exceptions is None:
         return None

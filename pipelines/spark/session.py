@@ -1,21 +1,22 @@
-"""The Spark session: Delta's jars, quiet logs, and the settings that small windows need.
+"""Provide the Spark session: Delta's jars, quiet logs, and the settings that small windows need.
 
-A session that already exists (Databricks, a notebook) is used. The settings that decide what statements mean
-are set on it while a command runs, and put back (`pipelines.spark.held_session`). Where a Spark Connect
-server is named, or Databricks runs this, the session is one of theirs (`pipelines.spark.remote`). Elsewhere a
-local one is started. Settings and their reasons:
+An existing session (Databricks, a notebook) is used. While a command runs, the settings that decide the
+meaning of statements are set on the session, and restored afterwards (`pipelines.spark.held_session`). With a
+named Spark Connect server, or on Databricks, the session is remote (`pipelines.spark.remote`). Otherwise this
+module starts a local session. Settings and their reasons:
 
 * ``snapshotPartitions=1``: Delta replays its log with 50 tasks by default, most of the time of a small MERGE.
-* ``adaptive.enabled=false`` and as many shuffle partitions as cores, in a JVM of our own alone: a window of
-  some thousand rows is one task; planning again costs more. A cluster keeps its own values for all that is
-  large (`silver.spark.tuning.tune`).
-* ``merge.materializeSource=none``: the source of our MERGEs reads pinned versions and is deterministic.
-* ``vacuum.enforceTimeTravel…=false``: Delta refuses a version by the age of its commit. An idle table still
-  is at an old version, and all of its files are there; `control.cuts` decides what is past retention.
-* ``session.timeZone=UTC`` and ANSI mode: values mean the same on every machine.
+* ``adaptive.enabled=false`` and as many shuffle partitions as cores, in a JVM without further users: a window
+  of some thousand rows is one task, and adaptive planning costs more. A cluster keeps its own values for all
+  large work (`silver.spark.tuning.tune`).
+* ``merge.materializeSource=none``: the source of deltasmelt's MERGEs reads pinned versions and is
+  deterministic.
+* ``vacuum.enforceTimeTravel…=false``: Delta refuses a version by the age of its commit. An idle table stays
+  at an old version with all files present; `control.cuts` decides which versions are past retention.
+* ``session.timeZone=UTC`` and ANSI mode: values have one meaning on every machine.
 
-Under spark-submit the JVM already runs. Master, memory and jars are what was submitted, and only what Delta
-needs of the session is added.
+Under spark-submit the JVM already runs. The submit command decides master, memory and jars, and this module
+adds only the settings that Delta needs.
 """
 
 from __future__ import annotations
@@ -66,10 +67,10 @@ _STATIC: Final = {
     "spark.ui.showConsoleProgress": "false",
     "spark.driver.memory": DEFAULT_HEAP,
     "spark.scheduler.mode": "FAIR",  # the copy of a large table shares the cores (`silver.run.long_work`)
-    # Each sort and each hash table takes a page at least. Spark would make them up to 64 MB large, by the
-    # heap and not by the rows: a document of twenty joins filled two gigabytes with next to nothing.
+    # Each sort and each hash table takes at least a page. Spark sizes pages by the heap, not by the rows, up
+    # to 64 MB: a document of twenty joins filled two gigabytes with few rows.
     "spark.buffer.pageSize": "2m",
-    # For each call on a column pyspark would tell the JVM the line of Python it stands in: five calls more.
+    # For each call on a column, pyspark would send its line of Python to the JVM, in five more calls.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
 }
 _LOOPBACK: Final = {
@@ -77,14 +78,14 @@ _LOOPBACK: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.authenticate": "true",  # each account of the machine reaches the port; Spark makes a secret itself
 }
-"""Of a local master alone: executors on other machines must reach the driver."""
+"""Settings of a local master alone: executors on remote machines must reach the driver."""
 
 _DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 
-# Under spark-submit these are decided where the job is submitted, not in the pipeline file.
+# Under spark-submit, the submit command decides these settings, not the pipeline file.
 _SUBMITTED: Final = frozenset({"spark.master", "spark.driver.memory", "spark.jars", "spark.jars.packages"})
 
 _DYNAMIC: Final = {
@@ -95,14 +96,14 @@ _DYNAMIC: Final = {
     "spark.databricks.delta.merge.materializeSource": "none",
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
     "spark.databricks.delta.properties.defaults.enableDeletionVectors": "true",
-    "spark.sql.variable.substitute": "false",  # a value or a name may hold ${…}, and means itself
+    "spark.sql.variable.substitute": "false",  # a value or a name may hold a literal ${…}
     # Case-insensitive names are Spark's default; silver refuses columns that differ only in case.
     "spark.sql.caseSensitive": "false",
 }
 
 
 def tasks_of(master: str) -> dict[str, str]:
-    """How statements are divided where tasks run in the driver's JVM; what another master has, stands."""
+    """Return settings for the number of tasks in the driver's JVM; none for a remote master."""
     if not is_local(master):
         return {}
     cores = cores_of(master, machine=os.cpu_count() or 1)
@@ -117,18 +118,19 @@ def spark_session(
     brief: bool = False,
     lake: str | None = None,
 ) -> SparkSession:
-    """The active session, or a local one with Delta.
+    """Return the active session, a remote session, or a new local session with Delta.
 
     Args:
-        settings: the pipeline file's `spark` section; wins over our defaults.
-        log: file for Spark's log; errors point to it.
-        announce: is told in a few words what takes long, which a terminal shows while it lasts (`waiting`).
-        brief: for a command of some statements: the JVM starts faster and never gets as fast.
-        lake: location of the lake; one in an object store needs settings and jars.
+        settings: the pipeline file's `spark` section, which overrides deltasmelt's defaults.
+        log: file for Spark's log; errors name this file.
+        announce: called with a few words before each long step; a terminal shows the words meanwhile
+            (`waiting`).
+        brief: for a command of few statements: the JVM starts faster but stays slower.
+        lake: location of the lake; a location in an object store needs settings and jars.
 
     Raises:
-        ConfigurationError: Java is missing or of an unfit version, or pyspark is not installed.
-        DefiniteError: Delta's jars cannot be had, or the JVM does not start.
+        ConfigurationError: Java is missing or of a wrong version, or pyspark is not installed.
+        DefiniteError: Delta's jars are unavailable, or the JVM does not start.
     """
     session = active_session()
     _quiet()
@@ -146,20 +148,20 @@ def spark_session(
 
 
 def server_settings(master: str) -> dict[str, str]:
-    """What a Spark Connect server of one's own is started with, besides Delta's jars and what memory it has.
+    """Return settings for a user's own Spark Connect server, apart from Delta's jars and memory.
 
     Args:
-        master: where its tasks run.
+        master: the master on which the server runs tasks.
     """
     static = {name: value for name, value in _STATIC.items() if name != "spark.master"}
     return {**static, "spark.master": master, **_DELTA, **_DYNAMIC, **tasks_of(master)}
 
 
 def _set_where_allowed(session: SparkSession, settings: Mapping[str, str]) -> None:
-    """Give a server's session our settings, and the pipeline file's; each that it refuses is left.
+    """Set deltasmelt's and the pipeline file's settings in a server's session; leave refused settings.
 
     Raises:
-        ConfigurationError: a value is not one of its setting's.
+        ConfigurationError: a value is not valid for its setting.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
 
@@ -175,10 +177,10 @@ def _set_where_allowed(session: SparkSession, settings: Mapping[str, str]) -> No
 
 
 def set_given(session: SparkSession, given: Mapping[str, str]) -> None:
-    """Give a session settings of the pipeline file, except settings that a server guards.
+    """Set the pipeline file's settings in a session, except settings that a server guards.
 
     Raises:
-        ConfigurationError: a value is not one of its setting's.
+        ConfigurationError: a value is not valid for its setting.
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
 
@@ -191,13 +193,13 @@ def set_given(session: SparkSession, given: Mapping[str, str]) -> None:
 
 
 def active_session() -> SparkSession | None:
-    """The session that this thread, or this process, already has.
+    """Return the existing session of this thread, or of this process; None without a session.
 
     Raises:
         ConfigurationError: pyspark is not installed.
     """
     require_pyspark()
-    if "pyspark" not in sys.modules:  # so nothing in this process has a session, and loading it takes a while
+    if "pyspark" not in sys.modules:  # then this process has no session, and an import takes a while
         return None
     from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
     from pyspark.sql import SparkSession  # noqa: PLC0415
@@ -206,7 +208,7 @@ def active_session() -> SparkSession | None:
     if session is None and "pyspark.sql.connect.session" in sys.modules:
         try:
             return SparkSession.active()
-        except PySparkException:  # none of any thread
+        except PySparkException:  # no thread has a session
             return None
     if session is None and context_class()._active_spark_context is not None:  # noqa: SLF001 - another thread's
         return SparkSession.builder.getOrCreate()
@@ -214,10 +216,10 @@ def active_session() -> SparkSession | None:
 
 
 def require_pyspark() -> None:
-    """See that pyspark is there, without loading it.
+    """Require an installed pyspark, without loading pyspark.
 
     Raises:
-        ConfigurationError: it is not installed.
+        ConfigurationError: pyspark is not installed.
     """
     if importlib.util.find_spec("pyspark") is None:
         raise ConfigurationError(
@@ -226,26 +228,26 @@ def require_pyspark() -> None:
 
 
 def default_log() -> Path:
-    """Spark's log file when the caller names none."""
+    """Return the path of Spark's log file for a caller without a log."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(base) / "deltasmelt" / f"spark-{os.getpid()}.log"
 
 
 def stop_session(spark: SparkSession, *, patience: float = SPARK_STOP_SECONDS) -> int | None:
-    """Stop a session that `spark_session` started, and wait until its JVM is gone.
+    """Stop a session that `spark_session` started, and wait for the end of its JVM.
 
-    One at a server is released there, with those that were made beside it.
+    At a server, release the session and its child sessions.
 
     Args:
-        spark: the session.
+        spark: the session to stop.
         patience: seconds after which the JVM is killed.
 
     Returns:
-        How the JVM ended, as `subprocess.Popen.returncode` says it; None where it is somebody else's.
+        The JVM's exit code, as `subprocess.Popen.returncode`; None for a JVM that this process did not start.
     """
     access, until = access_of(spark), time.monotonic() + patience
     process = access.process()
-    # A JVM or a server that never answers: the thread ends with the JVM, or with this process.
+    # If the JVM or the server never answers, the thread ends with the JVM, or with this process.
     stopping = threading.Thread(target=access.end, name="spark-stop", daemon=True)
     stopping.start()
     stopping.join(patience)
@@ -254,8 +256,8 @@ def stop_session(spark: SparkSession, *, patience: float = SPARK_STOP_SECONDS) -
     if process is None or process.stdin is None:
         return None
     context = context_class()
-    context._gateway = context._jvm = None  # noqa: SLF001 - so that another session could be started
-    process.stdin.close()  # the JVM watches it, and ends
+    context._gateway = context._jvm = None  # noqa: SLF001 - so that a new session can start
+    process.stdin.close()  # the JVM watches its input, and ends
     try:
         process.wait(max(until - time.monotonic(), 1.0))
     except subprocess.TimeoutExpired:
@@ -266,14 +268,14 @@ def stop_session(spark: SparkSession, *, patience: float = SPARK_STOP_SECONDS) -
 
 
 def _quiet() -> None:
-    """Let pyspark's own logger, which prints every SQL error as JSON on the terminal, log like all others."""
+    """Silence pyspark's own logger, which prints every SQL error as JSON on the terminal."""
     from pyspark.logger import PySparkLogger  # noqa: PLC0415
 
     logger = PySparkLogger.getLogger("SQLQueryContextLogger")
     logger.handlers = [logging.NullHandler()]
-    # Rows that a server kept for a session are gone with it: there is nothing left to remove.
+    # A server drops a session's rows with the session, so nothing is left to remove.
     warnings.filterwarnings("ignore", "RemoveRemoteCachedRelation failed")
-    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # the error says it
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")  # the raised error has the text
 
 
 def _start(
@@ -291,7 +293,7 @@ def _start(
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         builder = SparkSession.builder
         given = {name: value for name, value in settings.items() if name not in _SUBMITTED}
-        # Jars are decided where the job is submitted; our log store is in one of them, or is not there.
+        # The submit command decides the jars; the log store is among them, or is missing.
         SparkContext._ensure_initialized()  # noqa: SLF001 - only then a SparkConf knows what was submitted
         submitted_jars = [SparkConf().get(name) or "" for name in ("spark.jars", "spark.yarn.dist.jars")]
         if not any(LOG_STORE_JAR.name in jars for jars in submitted_jars):
@@ -314,7 +316,7 @@ def _start(
     log.parent.mkdir(parents=True, exist_ok=True)
     archive = class_archive.archive_of(settings, java, jars)
     paths = [str(jar) for jar in jars]
-    # A JVM archives classes of its class path alone; ``spark.jars`` come to it later.
+    # A JVM only archives classes of its class path; Spark adds ``spark.jars`` later.
     classes = (
         {"spark.jars": ",".join(paths)}
         if archive is None
@@ -362,7 +364,7 @@ def _without(settings: Mapping[str, str], left_out: str) -> dict[str, str]:
 
 
 def _launch(conf: SparkConf, log: Path, archive: Path | None) -> None:
-    """Start the JVM, over the archive of its classes if that is there; else have that made afterwards."""
+    """Start the JVM over a usable archive of its classes; else make the archive after the command."""
     if archive is None:
         launch(conf, log)
         return
@@ -375,7 +377,7 @@ def _launch(conf: SparkConf, log: Path, archive: Path | None) -> None:
     try:
         launch(conf, log)
     except DefiniteError:
-        # Of an archive, Java checks no more than its head. Most likely the cause is another one.
+        # Java only checks an archive's head. Most likely the cause of the failure is not the archive.
         conf.set(JVM_OPTIONS, plain)
         launch(conf, log)
         archive.unlink(missing_ok=True)

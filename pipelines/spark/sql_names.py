@@ -1,13 +1,14 @@
-"""Tables in a statement whose names Spark's own catalog does not take, or cannot distinguish. Pure.
+"""Replace tables in a statement whose names Spark's own catalog refuses, or cannot distinguish. Pure.
 
-`smelt sql` shows a table as a view ``silver.orders``. The name of a view in a schema may hold letters, digits
-and underscores of ASCII alone, and case does not count. A temporary view takes any name, but is in no schema.
+`smelt sql` shows a table as a view ``silver.orders``. The name of a view in a schema may only hold letters,
+digits and underscores of ASCII, and case does not count. A temporary view allows any name, but is in no
+schema.
 
-So a table of another name becomes a temporary view. A statement that names it as Spark SQL names such a table
-(``silver.`Order Details```) gets the view's name instead.
+So a table with a further kind of name becomes a temporary view. The statement gets the view's name in place
+of the table's name (``silver.`Order Details```).
 
-In a session of somebody else's no schema is made, and no name of theirs is taken: each table is a temporary
-view of a name that nobody would give (`aliased`).
+In a borrowed session, deltasmelt creates no schema and takes no name of the owner: each table is a temporary
+view with a unique name (`aliased`).
 """
 
 from __future__ import annotations
@@ -33,28 +34,28 @@ _PIECE: Final = re.compile(
        | (?P<layer>{_NAME})\s*\.\s*(?P<name>{_NAME}) | {_NAME}""",
     re.VERBOSE | re.DOTALL,
 )
-"""What may hold a name, and what only looks as if it did: texts and comments."""
+"""Parts of a statement: names, and texts and comments, which may contain apparent names."""
 
 _SPACE: Final = r"(?:\s|--[^\n]*\n|/\*.*?\*/)*"
 _BEHIND: Final = re.compile(rf"{_SPACE}(?:(?P<dot>\.)|(?P<word>{_NAME}))?", re.DOTALL)
 _READ: Final = re.compile(rf"(?:\b(?:from|join)|,){_SPACE}\(*{_SPACE}\Z", re.IGNORECASE | re.DOTALL)
-"""What stands before a table that is read. In a list of columns a table is not named without a dot."""
+"""Words before a table that is read. In a list of columns, a dot follows every table's name."""
 _AFTER_A_TABLE: Final = re.compile(
     "where|group|having|order|sort|cluster|distribute|limit|offset|window|qualify|union|intersect|except|minus"
     "|join|inner|cross|left|right|full|semi|anti|natural|on|using|lateral|pivot|unpivot|select",
     re.IGNORECASE,
 )
-"""Words that are no alias. Before any other that is none either (TABLESAMPLE), no alias may stand."""
+"""Words that are no alias. Before any further non-alias word (TABLESAMPLE), SQL allows no alias."""
 
 
 def odd_views(tables: Iterable[TableAddress]) -> dict[TableAddress, str]:
-    """The temporary views, quoted, of those tables that need one."""
+    """Return the quoted temporary views of all tables that need a temporary view."""
     known = list(tables)
     alike = Counter((layer, name.lower()) for layer, name in known)
     views = {}
     for layer, name in known:
         if alike[layer, name.lower()] > 1:
-            # Not behind a dot: what is left as it is might be called so.
+            # A slash, not a dot: a remaining table may have the name with the dot.
             views[layer, name] = quote(f"{layer}/{folder_name(name)}")
         elif not _TAKEN.fullmatch(name):
             views[layer, name] = quote(f"{layer}.{name}")
@@ -62,7 +63,7 @@ def odd_views(tables: Iterable[TableAddress]) -> dict[TableAddress, str]:
 
 
 def with_views(statement: str, views: Mapping[TableAddress, str]) -> str:
-    """The statement with the views in the place of their tables' names.
+    """Return the statement with views in place of their tables' names.
 
     Case counts only between tables whose names differ in nothing else.
     """
@@ -84,9 +85,9 @@ def with_views(statement: str, views: Mapping[TableAddress, str]) -> str:
 
 
 def aliased(statement: str, views: Mapping[TableAddress, str]) -> str:
-    """As `with_views`, and what a statement calls ``orders.id`` or ``silver.orders.id`` is still found.
+    """Return `with_views` of a statement, in which ``orders.id`` and ``silver.orders.id`` still find columns.
 
-    A table that is read under no other name gets its own as an alias.
+    A table without an alias in the statement gets its own name as an alias.
     """
     named = [table for table in views if with_views(statement, {table: ""}) != statement]
     alike = Counter(name.lower() for _, name in named)
@@ -98,13 +99,13 @@ def aliased(statement: str, views: Mapping[TableAddress, str]) -> str:
 
 
 def _read_as(statement: str, table: TableAddress, view: str, alias: str) -> str:
-    """The statement with one table's view, under an alias where it is read without one."""
+    """Return the statement with one table's view, and an alias after each read without an alias."""
     mark = "\0"  # in no statement that Spark parses
     written: list[str] = []
     for number, piece in enumerate(with_views(statement, {table: mark}).split(mark)):
         if number:
             before, behind = "".join(written), _BEHIND.match(piece)
-            if behind is not None and behind["dot"]:  # a column of it
+            if behind is not None and behind["dot"]:  # a column of the table
                 written.append(alias)
             elif _READ.search(before) and behind is not None and _is_end(behind["word"]):
                 written.append(f"{view} AS {alias}")
@@ -115,7 +116,7 @@ def _read_as(statement: str, table: TableAddress, view: str, alias: str) -> str:
 
 
 def _is_end(word: str | None) -> bool:
-    """Whether a table's name that this word follows has no alias, and may be given one."""
+    """Check whether a table's name before this word has no alias, and allows an alias."""
     return word is None or _AFTER_A_TABLE.fullmatch(word) is not None
 
 

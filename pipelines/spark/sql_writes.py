@@ -1,12 +1,13 @@
-"""Statements that would write, which `smelt sql` refuses: by their words, before Spark sees them. Pure.
+"""Refuse statements of `smelt sql` that would write: by their words, before Spark parses the statement. Pure.
 
-What shows a lake must not change one: it holds no lock of the lake and no lease, and Delta takes a path
-(``delta.`lake/silver/orders```) past every view. Nor is anything kept that a statement makes in the schemas
-of such a session. So a statement may make temporary views and variables, and nothing that lasts.
+A program that shows a lake must not change the lake: the program holds no lock of the lake and no lease, and
+a Delta path (``delta.`lake/silver/orders```) bypasses every view. Nor does a table that a statement creates
+in the schemas of such a session persist. So a statement may create temporary views and variables, and nothing
+durable.
 
-A script (``BEGIN … END``) is refused as a whole where a word in it could begin a statement that writes:
-handlers, labels and loops give such a word many places. Spark says what else is wrong with a statement: a
-word that is unknown here is left to Spark.
+A script (``BEGIN … END``) is refused as a whole if a word in the script could begin a writing statement:
+handlers, labels and loops give such a word many places. All further errors in a statement are Spark's to
+report: a word that is unknown here is left to Spark.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
 LINE_COMMENT: Final = r"--(?:\\\n|[^\r\n])*"
-"""A comment to the end of the line, as a pattern: a backslash before a line feed lets it go on."""
+"""Pattern of a comment to the end of the line; a backslash before the line feed continues the comment."""
 _PIECE: Final = re.compile(
     rf"""\s*(?: (?P<skipped>{LINE_COMMENT}) | (?P<comment>/\*)
       | [rR](?:'[^']*'|"[^"]*") | '(?:[^'\\]|\\.)*' | "(?:[^"\\]|\\.)*" | `(?:[^`]|``)*` | \w+ | . )""",
@@ -35,9 +36,9 @@ _WRITES: Final = frozenset(
     insert load merge msck optimize delete reorg repair replace restore revoke sync truncate undrop update
     vacuum""".split()  # noqa: SIM905
 )
-"""First words of statements that leave something behind."""
+"""First words of statements with a durable effect."""
 _IN_QUERIES: Final = {"insert": ("into", "overwrite"), "delete": ("from",), "merge": ("into",)}
-"""Words that may follow the queries of WITH or FROM, and what then follows them."""
+"""Words that may follow the queries of WITH or FROM, each with its own next word."""
 _TEMPORARY: Final = re.compile(
     r"create (?:or replace )?(?:global )?temp(?:orary)? |drop (?:temporary |view (?:if exists )?\S+(?: ;)*\Z)"
 )
@@ -52,7 +53,7 @@ def refuse_writing(statement: str) -> None:
     """Refuse a statement that would write.
 
     Raises:
-        DefiniteError: ``sql-writes``.
+        DefiniteError: ``sql-writes``: the statement would write.
     """
     found = writing_word(statement)
     if found:
@@ -65,7 +66,7 @@ def refuse_writing(statement: str) -> None:
 
 
 def writing_word(statement: str) -> str:
-    """Return the word by which a statement would write; empty where it does not."""
+    """Return the word by which a statement would write; empty for a statement that only reads."""
     pieces = list(_pieces(statement))
     first = pieces[0].word if pieces else ""
     if first in _WRITES:
@@ -85,14 +86,15 @@ def writing_word(statement: str) -> str:
 
 
 def spelled_out(statement: str, text_of: Callable[[str], str]) -> str:
-    """Return the statement that an EXECUTE IMMEDIATE would run; any other statement as it is.
+    """Return the statement that an EXECUTE IMMEDIATE would run; any further statement unchanged.
 
-    So its words are seen, and its tables found. The arguments of USING, which Spark loses on the way to a
-    DataFrame, are put into their places as constants: an expression would find columns of the statement.
+    So the check sees the statement's words, and the statement's tables are found. Spark loses the arguments
+    of USING on the way to a DataFrame, so constants replace the arguments' places: an expression would find
+    columns of the statement.
 
     Args:
-        statement: as it was given.
-        text_of: gives the text that an expression has for its value.
+        statement: the statement from the caller.
+        text_of: returns the value of an expression as text.
 
     Raises:
         DefiniteError: ``sql``: an argument is an array, a map or a struct.
@@ -109,7 +111,7 @@ def spelled_out(statement: str, text_of: Callable[[str], str]) -> str:
 
 
 def _constant(expression: str, text_of: Callable[[str], str]) -> str:
-    """Return an expression's value, computed once, as a constant of the same type."""
+    """Return an expression's value, computed once, as a constant of the expression's type."""
     described = f"to_json(named_struct('of', typeof({expression}), 'text', CAST({expression} AS STRING)))"
     found = json.loads(text_of(described))
     if "<" in found["of"] or found["of"] in _NOT_BY_TEXT:
@@ -124,12 +126,12 @@ def _constant(expression: str, text_of: Callable[[str], str]) -> str:
 
 
 def _first(pieces: Sequence[_Piece], word: str, end: int) -> _Piece:
-    """Return the first such word outside of parentheses; where there is none, an empty piece at the end."""
+    """Return the first occurrence of a word outside of parentheses; else an empty piece at the end."""
     return next((one for one in pieces if (one.word, one.depth) == (word, 0)), _Piece("", end, end, 0))
 
 
 def _arguments(using: str) -> list[tuple[str, str]]:
-    """Return what USING gives, as expressions in parentheses, each behind its name or an empty text."""
+    """Return USING's arguments as expressions in parentheses, each after its name or an empty text."""
     inner = re.fullmatch(r"\s*\((.*)\)\s*", using, re.DOTALL)
     listed = using if inner is None or any(one.depth < 0 for one in _pieces(inner[1])) else inner[1]
     commas = [one for one in _pieces(listed) if (one.word, one.depth) == (",", 0)]
@@ -145,7 +147,7 @@ def _arguments(using: str) -> list[tuple[str, str]]:
 
 
 def _bound(text: str, arguments: Sequence[tuple[str, str]]) -> str:
-    """Return a statement with arguments in the place of ``?`` and ``:name``."""
+    """Return a statement with arguments in place of ``?`` and ``:name``."""
     named = {name: value for name, value in arguments if name}
     unnamed = [value for name, value in arguments if not name]
     pieces, written, at = list(_pieces(text)), list[str](), 0
@@ -165,10 +167,10 @@ class _Piece:
     """A word in small letters, a name, a text or a sign.
 
     Attributes:
-        word: what it is.
-        start: where it begins.
-        end: where it ends.
-        depth: how many parentheses are open there.
+        word: the text of the piece, in small letters.
+        start: position of the first character.
+        end: position after the last character.
+        depth: number of open parentheses at this position.
     """
 
     word: str
@@ -178,7 +180,7 @@ class _Piece:
 
 
 def _pieces(statement: str) -> Iterator[_Piece]:
-    """Yield what a statement is made of, but for blanks and comments."""
+    """Yield the pieces of a statement, without blanks and comments."""
     at = depth = 0
     while (found := _PIECE.match(statement, at)) is not None:
         at = found.end()
@@ -192,11 +194,11 @@ def _pieces(statement: str) -> Iterator[_Piece]:
 
 
 def after_comment(text: str, at: int) -> int | None:
-    """Return where a comment in brackets ends, within which others may be; None where it does not.
+    """Return the end of a bracketed comment, which may nest; None for an unclosed comment.
 
     Args:
-        text: SQL.
-        at: where the comment's own bracket ends.
+        text: the SQL statement.
+        at: position after the comment's opening bracket.
     """
     depth = 1
     for found in _BRACKET.finditer(text, at):

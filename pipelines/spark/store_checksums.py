@@ -1,4 +1,4 @@
-"""SHA-256 of the jars of object stores' connectors, by version of Hadoop, as Maven Central has them."""
+"""SHA-256 of the jars of object stores' connectors, by version of Hadoop, as published by Maven Central."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Delta's log store for S3, which is Java: its source, and the jar that is made of it."""
+"""Delta's log store for S3: the Java source, and the jar compiled from the source."""

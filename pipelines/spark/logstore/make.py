@@ -1,7 +1,7 @@
-"""Makes ``deltasmelt-logstore.jar`` of its source: ``python -m deltasmelt.pipelines.spark.logstore.make``.
+"""Compile ``deltasmelt-logstore.jar``: ``python -m deltasmelt.pipelines.spark.logstore.make``.
 
-The jar is part of the package, because whoever runs Spark need not have a compiler. The same compiler makes
-the same bytes: entries bear no times. A test compares them.
+The jar is part of the package, because a user of Spark need not have a compiler. Equal compilers make equal
+bytes, because entries have no times; a test compares the bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def make(target: Path) -> None:
     """Compile the source into a jar.
 
     Raises:
-        CalledProcessError, OSError: the compiler refuses, or there is none.
+        CalledProcessError, OSError: the compiler refuses the source, or is missing.
     """
     import pyspark  # noqa: PLC0415
 
