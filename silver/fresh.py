@@ -94,7 +94,7 @@ class Head:
         lsn: LSN of the last commit in the tables.
         commit_ts: the commit's time at the source.
         views: by requested table with rows, the name of a view for `FreshTables.session`.
-        out: by each further requested table, the reason why the table has no rows.
+        out: for each remaining requested table, the reason why the table has no rows.
         relations: all shapes that are known at `lsn`.
     """
 
@@ -136,7 +136,7 @@ class FreshTables:
         lake: the lake that holds the tables.
         settings: silver's settings for this pipeline.
         control: the lake's control tables.
-        named: returns the name of a table's view; by default a name that no further object returns.
+        named: returns the name of a table's view; by default a name unique to this object.
         as_found: also show tables with foreign changes, for a comparison with the source.
     """
 
@@ -191,8 +191,8 @@ class FreshTables:
     def look(self, names: Collection[str], *, at: Lsn | None = None) -> Head:
         """Return the tables as of bronze's last commit, or as of an LSN.
 
-        A table past the given LSN is folded from the newest cut at or before the LSN. A table without a cut
-        of this kind is excluded.
+        A table past the given LSN is folded from the newest cut at or before the LSN. A table that
+        no such cut names is excluded.
 
         Args:
             names: names of silver's tables, histories included.

@@ -4,7 +4,7 @@ The steps of a cycle fold the table's changes since the newest snapshot into a s
 to the lake's layers or in a separate schema (`bronze.lake.scratch`). One INSERT OVERWRITE then copies the
 scratch table's rows into the table. So:
 
-* the rebuild reads nothing of the table, and removes every wrong value;
+* the rebuild reads no current row of the table, so every wrong current value is gone;
 * readers of older versions, and of cuts, see no change; the rebuild is one commit;
 * after a kill before the commit, the table is unchanged, and the next start removes the scratch table and
   begins again. After a kill that follows the commit, the table has the right rows, and the next cut names the

@@ -1,4 +1,4 @@
-"""Parts of a cycle for callers of read-only functions: the parts write and record nothing.
+"""Parts of a cycle for callers that only read the lake: the parts write and record nothing.
 
 `silver.fresh` runs a cycle's work with these parts.
 """
@@ -43,7 +43,7 @@ class PinnedLog(SilverLog):
         self._lacking: dict[str, Lsn | None] = {}
 
     def pin(self, names: Iterable[str]) -> None:
-        """Read the state of tables now; every read until the next call returns the state read now."""
+        """Read the state of tables now; until the next call, every read returns this state."""
         tables = {name.removesuffix(HISTORY_SUFFIX) for name in names}
         tables |= {table + HISTORY_SUFFIX for table in tables}  # a cycle reads both
         self._pinned, self._lacking = {}, {}

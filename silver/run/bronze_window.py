@@ -2,8 +2,8 @@
 
 For each statement over a Delta table, Delta replays the log and filters files by statistics: two jobs and a
 plan. Spark reads a window of some thousand changes in less time. So a cycle over several tables reads a small
-window once, if possible directly from the files in the log. Cached rows belong to one pinned
-version and never change, so a statement may read the table or the cached rows.
+window once, if possible directly from the files in the log. Cached rows belong to one pinned version and
+never change, so a statement may read the table or the cached rows.
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 
 _ROWS: Final = 100_000
 _BYTES: Final = 32 * 2**20
-"""Limit on the bytes of files whose rows are cached; the rows take about five times as many bytes in memory.
-"""
+"""Limit on the bytes of files with cached rows; in memory the rows take about five times as many."""
 
 _FILES: Final = 32
 """Limit on files for a listing in Spark's driver; for more files Spark runs a job."""
@@ -58,8 +57,8 @@ class Later:
 
     Attributes:
         paths: relative to the table's folder.
-        rows: number of rows in all paths together.
-        size: bytes of all paths together.
+        rows: number of rows in all files.
+        size: bytes of all files together.
         snapshots: by relation, the rows of files that hold only later snapshot rows of the relation.
     """
 
@@ -77,7 +76,7 @@ class Later:
 def files_after(
     bronze: DeltaTable, lsn: Lsn, end: Lsn | None = None, relations: Collection[int] = ()
 ) -> Later:
-    """Return files with possible later rows; none if an idle stream moved its position without rows.
+    """Return the files that may hold later rows; none if an idle stream moved its position without rows.
 
     The files of a catalog's table are unknown, so the function counts rows there.
 
@@ -170,7 +169,7 @@ class Source:
         return access_of(session).share(kept, self._view)
 
     def _plain_files(self, session: SparkSession, bronze: DeltaTable, later: Later) -> list[str]:
-        """Return the paths of the files; none if a file alone does not show the valid rows.
+        """Return the paths of the files; none if a file alone does not show which rows are valid.
 
         The files in the log hold exactly the table's rows if every reader can read the table (version 1 of
         the protocol: no deletion vectors, no column mapping) and the table has no partitions.

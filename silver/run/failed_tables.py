@@ -2,9 +2,9 @@
 
 * A definite error stops the table until a newer snapshot of the table, or until the process restarts.
 * Three kinds of failure are retried once in the same cycle, from the table's current mark: an unknown error,
-  an error with a possible repair in the lake (``table-failed``), and a log without a known commit
-  (``table-put-back``, ``lake-commit-lost``). A second failure is recorded, and the table pauses, each time
-  longer. A newer snapshot of the table ends the pause.
+  an error that a user may repair in the lake (``table-failed``, ``catalog-name-taken``), and a log without a
+  known commit (``table-put-back``, ``lake-commit-lost``). A second failure is recorded, and the table pauses,
+  each time longer. A newer snapshot of the table ends the pause.
 * A lake that does not answer is no table's failure. Nor is a statement that failed because of the storage or
   the network (`silver.spark.errors`). Both raise a `TransientError`, and the cycle is retried after a pause.
   If one table meets such a failure in several cycles in a row while the lake answers, the failure counts as
@@ -77,7 +77,7 @@ class FailedTables:
         return frozenset({*self._stopped, *self._paused})
 
     def begin(self, bronze: DeltaTable) -> None:
-        """Begin a cycle over the handle's version of `bronze.changes`."""
+        """Begin a cycle that reads this version of `bronze.changes`."""
         self._bronze = bronze
 
     def is_stopped(self, table: TableName) -> bool:

@@ -99,7 +99,7 @@ class LongWork:
 
     @property
     def targets(self) -> frozenset[str]:
-        """Names of silver's tables under long work: a new table of the source may get an equal name."""
+        """Names of silver's tables under long work: a new table of the source may get the same name."""
         return frozenset(work.table.name for away in self._away.values() for work, _ in away.works)
 
     @property

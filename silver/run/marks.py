@@ -9,18 +9,18 @@ applies a window twice.
 that adds or replaces rows uses the DataFrame writer, which accepts both as options. A MERGE has no options,
 only settings.
 
-**Where a server guards these settings**, as serverless compute does, a MERGE states the mark in the
-condition and has no ``txn`` action. No window is applied twice there either:
+**Where a server guards these settings**, as serverless compute does, a MERGE states the mark in the condition
+and has no ``txn`` action. No window is applied twice there either:
 
 * One process at a time writes a layer: the process holds the lake's lock or lease, and requires the lock or
   lease directly before each statement (`silver.run.writer`).
-* Within the process, an attempt first reads the table's newest version and mark. After a failed statement
-  or a lost answer, the next attempt finds the mark, and the window is done.
+* Within the process, an attempt first reads the table's newest version and mark. After a failed statement or
+  a lost answer, the next attempt finds the mark, and the window is done.
 * A process without the lease meets the owner's MERGE in Delta. Delta rejects the later of two overlapping
   MERGEs: the later MERGE read files that the earlier MERGE replaced or, with row-level conflict detection,
   changed the same row. A process without the lease may begin after the owner's MERGE, and still know the
   older mark. The process then applies the window again. A fold's values follow from the version before the
-  window, so a MERGE by key writes equal rows. A history table has no protection of this kind; only the lock
+  window, so a MERGE by key writes the same rows. A history table has no such protection; only the lock
   prevents a second application.
 
 A MERGE of known rows (`silver.run.step_runner`) must also state the LSN at which its window began, which a
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lsn import Lsn
 
 KNOWN_AFTER: Final = "known_after"
-"""Key of a further value in a catalog's commit: the LSN before the window of a MERGE of known rows."""
+"""Key in a catalog's commit for the LSN before the window of a MERGE of known rows."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,27 +3,27 @@
 A table's rows follow from the mark: the LSN of the newest window, in the commit of the window's rows. A cut
 states the version and mark that the cycle found. Three changes may follow.
 
-* **Windows without changes** leave no commit. The newest cut with the table's present mark states how far
-  the rows are valid.
+* **Windows without changes** leave no commit. The newest cut with the table's present mark states how far the
+  rows are valid.
 * **The table was rolled back**: by a restored backup, or by a power cut that tore the newest entry
   (`bronze.lake.torn_log`). The version or the mark is then older than the cut states, whatever versions
   foreign writers added since. The table continues from its own mark: the rows are the source's as of the
-  mark. First,
-  `ControlTables.disown` removes the lost versions from all cuts, because equal version numbers will return
-  with different rows. After a kill in between, the next cycle finds an equal state, or a later state.
+  mark. First, `ControlTables.disown` removes the lost versions from all cuts, because equal version numbers
+  will return with different rows. After a kill in between, the next cycle finds an equal or a later state.
 * **Foreign commits changed rows** under the mark: RESTORE, DELETE, UPDATE, INSERT by hand
-  (`bronze.lake.foreign_commits`). No log states reliably which rows. The table stops with an error and is in
-  no cut until a snapshot replaces all its rows or `smelt rebuild` derives the table again. No snapshot
-  contains a history or kept deleted rows. There the rebuild helps, and copies ended rows from the version
-  before (`silver.rebuild`). Where a rebuild would lose something (`silver.plan.derivable`), the cycle accepts
-  a newer snapshot: the snapshot corrects current rows, ended rows stay as the foreign commit left them, and
-  the log warns. The accepted snapshot is a MERGE. The mark in the foreign version proves that the MERGE came
-  later, so a process killed before the cut does not stop the table again.
+
+(`bronze.lake.foreign_commits`). No log states reliably which rows changed. The table stops with an error, and
+is in no cut until a snapshot replaces all its rows or `smelt rebuild` derives the table again. No snapshot
+contains a history or kept deleted rows. For these rows the rebuild helps, and copies ended rows from the
+version before (`silver.rebuild`). Where a rebuild would lose something (`silver.plan.derivable`), the cycle
+accepts a newer snapshot: the snapshot corrects current rows, ended rows stay as the foreign commit left them,
+and the log warns. The accepted snapshot is a MERGE. The mark in the foreign version proves that the MERGE
+came later, so a process killed before the cut does not stop the table again.
 
 A cycle finds foreign commits of its own time before the cut is recorded (`Position.require_own`); otherwise
-the next cycle finds the commits. The search reaches back to the version in the cut. A version of silver that
-did not sign its commits recorded a cut without the table's mark (`silver.run.unsigned`). In a catalog, only
-RESTORE is recognised.
+the next cycle finds the commits. The search reaches back to the version in the cut. If the cut lacks the
+table's mark, an earlier version without signed commits recorded the cut (`silver.run.unsigned`). In a
+catalog, only RESTORE is recognised.
 """
 
 from __future__ import annotations

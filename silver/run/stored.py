@@ -76,7 +76,7 @@ def stored_of(table: DeltaTable) -> Stored:
     """Return the state of a table at the handle's version.
 
     Raises:
-        DefiniteError: ``catalog-name-taken``: the table belongs to no pipeline of this kind.
+        DefiniteError: ``catalog-name-taken``: another program created the table.
     """
     require_ours(table.table_uri, table.metadata().configuration, RELATION_PROPERTY)
     mark = transaction_version(table, SILVER_APP)

@@ -119,7 +119,7 @@ class SilverLog:
         """Return the table at the newest version; None without a table.
 
         Raises:
-            DefiniteError: ``catalog-name-taken``: the table belongs to no pipeline of this kind.
+            DefiniteError: ``catalog-name-taken``: another program created the table.
         """
         return self._read(name)
 

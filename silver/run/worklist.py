@@ -1,8 +1,7 @@
 """A cycle's work: the tables to carry, each with its LSN and its changes.
 
 A table is carried from its actual state. The mark on the table states the LSN; where the last windows changed
-nothing, the newest cut that names the table does. A table without silver rows begins with the newest
-snapshot.
+nothing, the newest cut that names the table does. A table that silver lacks begins with the newest snapshot.
 
 A cycle skips some tables, and no cut names them:
 
@@ -381,8 +380,8 @@ class Worklist:
         """Return by relation a part of bronze as Spark SQL, and the relation's changes, if any.
 
         Mostly all tables continue from the newest cut, and few changes followed. Where some tables lag behind
-        the newest cut and many changes followed, the lagging tables get a separate read. A large copy also
-        does.
+        the newest cut and many changes followed, the lagging tables get a separate read, and so does a
+        large copy.
         """
         last, groups = attempt.last, [starts]
         later = files_after(attempt.bronze, min(starts.values()), attempt.end)

@@ -1,7 +1,7 @@
-"""The access to Spark: each function for one kind of session is a method of the session's access.
+"""The access to Spark: each behaviour that depends on the kind of session is a method.
 
 `access_of` alone distinguishes a session of a JVM (`Jvm`) from a session at a Spark Connect server
-(`silver.spark.connect.Connect`). Both classes have equal methods, so a caller requests a capability
+(`silver.spark.connect.Connect`). Both classes have the same methods, so a caller requests a capability
 (`shares_views`, `may_read_files`, `child`, `cancel`, …) and never the kind of a session.
 
 **A child in a JVM** shares the application, the jars and the global views with the parent, and begins with
@@ -165,9 +165,9 @@ class Jvm:
     # -- running statements
 
     def in_background(self, pool: str) -> None:
-        """Let the jobs of this thread share the cores with further jobs, instead of running first.
+        """Let the jobs of this thread share the cores with other jobs, instead of running first.
 
-        Jobs of an equal `pool` run in sequence.
+        `pool` groups jobs that run one after another.
         """
         self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", f"deltasmelt-{pool}")
 

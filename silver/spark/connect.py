@@ -2,7 +2,7 @@
 
 **A child** is a clone of the session, with the session's settings and temporary views. The client releases an
 unused child; otherwise the server would hold the child for an hour. A shared view belongs to one session, and
-readers are cloned from the session afterwards: a server has further users, and serverless compute refuses
+readers are cloned from the session afterwards: a server has other users, and serverless compute refuses
 global views.
 
 **Keeping alive.** A server ends a session without requests after a while, by default after an hour
@@ -342,6 +342,6 @@ def _round(sessions: Iterable[SparkSession], before: float) -> float:
                 _let_end(session)
                 continue
             _LOGGER.debug("a session was not asked, or not told: %s", error)
-            if of_grpc(error) is not None:  # the server got the request, and refused the setting
+            if of_grpc(error) is not None:  # not sent; a server that refuses the setting got a request
                 return before
     return pause

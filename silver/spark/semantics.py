@@ -6,8 +6,8 @@ becomes a different moment. A table begun by a notebook in Berlin and continued 
 both.
 
 So silver and gold work in separate sessions (`silver.spark.access`), whatever the given session or the
-pipeline file states. There, each setting behind the meaning of values has Spark's default, or the value for a
-pipeline (UTC, ANSI mode, exact sums). Legacy behaviour (``spark.sql.legacy.…``) is off. A server
+pipeline file states. There, each setting that decides the meaning of values has Spark's default, or the value
+that a pipeline needs (UTC, ANSI mode, exact sums). Legacy behaviour (``spark.sql.legacy.…``) is off. A server
 may guard a setting. The setting's value is then part of a document's digest (`gold.builder.document`), so a
 new value rebuilds the document.
 """
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 _TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
 _MICROSECONDS: Final = "TIMESTAMP_MICROS"
-"""Type of timestamps in files. From INT96, Spark's default, further readers compute nanoseconds since 1970.
+"""Type of timestamps in files, in place of Spark's default INT96.
 
-The year 9999 then becomes 1816.
+Other readers convert INT96 to nanoseconds since 1970: the year 9999 becomes 1816.
 """
 
 PINNED: Final = {

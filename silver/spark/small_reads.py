@@ -5,7 +5,7 @@ jobs and plans, however few rows the table has. For a document over nine tables 
 jobs are two thirds of the work (`docs/performance.md`). `deltalake` reads the log in some milliseconds, and
 reads no row.
 
-A version *is* the files in its log, all rows included, so both ways return equal rows:
+A version *is* the files in its log, all rows included, so both ways return the same rows:
 
 * Delta reads the table where a file alone does not show the valid rows (deletion vectors), or holds values in
   another type than the table (type widening). Delta also reads the table where the protocol demands an
@@ -54,7 +54,10 @@ _TYPES: Final = frozenset(
         "timestamp", "timestamp_ntz",
     }
 )  # fmt: skip
-"""Types for a direct read; decimals are allowed too. Spark reads no column of NULLs (in documents)."""
+"""Types that a direct read supports, in addition to decimals.
+
+Spark cannot read a column of any other type, as the NULLs of a document, from a file alone.
+"""
 
 _PATTERNS: Final = frozenset("*?[]{}\\%")
 """Characters that Spark reads as a pattern in a path, or the log encodes."""
@@ -172,7 +175,7 @@ def _is_below(path: str) -> bool:
 
 
 def _is_readable(path: str) -> bool:
-    """Check whether Spark reads a path literally; Spark silently skips files with a first ``_`` or dot."""
+    """Check whether Spark reads a path as given; Spark skips names that begin with ``_`` or a dot."""
     return not _PATTERNS & set(path) and PurePosixPath(path).name[0] not in "_."
 
 

@@ -34,7 +34,7 @@ GUARDED: Final = "spark-setting-guarded"
 _GUARDED: Final = ("CANNOT_MODIFY_CONFIG", "CANNOT_MODIFY_STATIC_CONFIG", "CONFIG_NOT_AVAILABLE")
 """Error conditions of a server that guards a setting."""
 _SAID: Final = 300
-"""Limit on the letters of a logged reason."""
+"""Maximum length of a logged reason, in characters."""
 
 SMALL_TARGET: Final = 50_000
 """Rows of a table up to which Spark interprets a small window's MERGE, and runs the MERGE as one task."""
@@ -52,24 +52,23 @@ _CODE: Final = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
 """The settings of `_TUNED` that generate code."""
 
 NOT_ADAPTIVE: Final = {"spark.sql.adaptive.enabled": "false"}
-"""For a statement over few rows: a new plan between stages costs more than a stage."""
+"""Setting for a statement over few rows: a new plan between stages costs more than a stage."""
 
 FEW_TASKS: Final = {"spark.sql.shuffle.partitions": "2", **NOT_ADAPTIVE}
-"""For a small window. A large window has the tasks of the session's owner, or of the cluster."""
+"""Settings for a small window; a large window has the tasks of the session's owner, or of the cluster."""
 
 _given: WeakKeyDictionary[SparkSession, dict[str, str | None]] = WeakKeyDictionary()
-"""By session of this project, the values of `FEW_TASKS` before the first window. One thread owns a session.
-"""
+"""Values of `FEW_TASKS` before the first window, by session of this project. One thread owns a session."""
 
 ONE_TASK: Final = {"spark.sql.shuffle.partitions": "1", "spark.sql.files.minPartitionNum": "1"}
-"""For a statement that reads and writes few rows: each further task writes a further file."""
+"""Settings for a statement that reads and writes few rows: each additional task writes one more file."""
 
 LEAN_COMMITS: Final = {
     "spark.databricks.delta.allFilesInCrc.enabled": "false",
     "spark.databricks.delta.checksumDeletedRecordCountsHistogramMetrics.enabled": "false",
     "spark.databricks.delta.fileSizeHistogramMetrics.enabled": "false",
 }
-"""Settings against unused parts of a version's checksum file.
+"""Settings that remove unused parts from a version's checksum file.
 
 For a small table these parts are a tenth of a commit's CPU. The number of files, bytes and deletion vectors
 stays in the checksum file (`silver.spark.small_reads`).
@@ -81,14 +80,14 @@ SIGNED: Final = {USER_METADATA: SIGNATURE}
 """The signature of every commit by a session of this project (`bronze.lake.foreign_commits`)."""
 
 FINE_PAGES: Final = {"parquet.page.row.count.limit": "500"}
-"""For files sorted by a key, with later lookups of a few rows: the number of rows in a page.
+"""Setting for files sorted by a key, with later lookups of a few rows: the number of rows in a page.
 
 Parquet reads at least one page of a column. A default page has 20,000 rows; a thousandth of the rows, spread
 over a file, then touches nearly all pages.
 """
 
 REWRITTEN: Final = {"spark.databricks.delta.merge.deletionVectors.persistent": "false"}
-"""For a MERGE into a table of one small file: Delta rewrites the file, and writes no deletion vector.
+"""Setting for a MERGE into a table of one small file: Delta rewrites the file without a deletion vector.
 
 The MERGE, and all later MERGEs, need a third fewer jobs: the table stays one file without a vector.
 """
@@ -258,7 +257,7 @@ def mark_settings(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, 
 
 
 def leave_a_core(session: SparkSession) -> None:
-    """Limit a session's tasks to all cores but one, for the statements of sibling sessions.
+    """Limit a session's tasks to all cores but one, so that sibling sessions get a core.
 
     Spark never interrupts a task to free a core: in any pool, a job waits until a task has ended, and each
     job of a small statement waits again. The tasks of a large copy take tens of seconds. So the function sets
