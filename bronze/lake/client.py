@@ -1,9 +1,9 @@
 """Value classes of `deltalake`: its errors, and the actions of a commit.
 
-A process whose lake is a catalog needs no `deltalake` (`bronze.lake.catalog`), and `deltalake` may be absent
-from such an installation. Code that opens tables through `deltalake` loads `deltalake` at the moment of use.
-The value classes appear everywhere, so this module exports them once. If `deltalake` is absent,
-`bronze.lake.stand_ins` provides classes with equal fields. All further modules are alike in both cases.
+A process whose lake is a catalog needs no `deltalake` (`bronze.lake.catalog`); `deltalake` may then be
+absent. Code that opens tables through `deltalake` loads `deltalake` at the moment of use. The value classes
+appear everywhere, so this module exports the classes once. If `deltalake` is absent, `bronze.lake.stand_ins`
+provides classes with equal fields. No other module distinguishes the two cases.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
-"""Choice of the LSN at which silver and gold are read together, so that both show the same moment.
+"""Choice of a common LSN: silver and gold, read together, show one moment.
 
 Silver alone is read at its newest cut. Gold follows silver, and a document reflects the rows from which gold
-built the document. Both layers together are therefore read at the newest LSN at which both have a cut;
-normally this is gold's newest cut. If silver's cut of this LSN has been removed, the search continues with an
-older common LSN. If silver and gold have no common LSN, gold is omitted rather than shown together with rows
-of another moment.
+built the document. Both layers together are therefore read at the newest LSN with a cut in both; normally the
+LSN of gold's newest cut. If silver's cut of this LSN has been removed, the search continues with an older
+common LSN. If silver and gold have no common LSN, gold is omitted rather than shown together with rows of
+another moment.
 
 `smelt verify`, and gold when gold resumes, need a different record: the silver cut from which gold built one
-document (`gold.incremental.starts`). Neither chooses a cut here.
+document (`gold.incremental.starts`). Neither needs a consistent cut.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ConsistentCut:
     """An LSN with the Delta version of each table of silver and gold at this LSN.
 
     Attributes:
-        silver: silver's cut.
+        silver: cut of silver at the LSN.
         gold: gold's cut at the same LSN; None if the caller omits gold, or without a common LSN.
     """
 
@@ -59,7 +59,7 @@ def choose_cut(
     """Return the newest consistent cut, or the newest cut at or before a moment.
 
     Args:
-        control: the lake's control tables.
+        control: control tables of the lake to read.
         with_gold: whether the caller reads gold as well.
         at: an LSN or a commit time.
 

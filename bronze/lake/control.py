@@ -1,7 +1,7 @@
-"""Rows of the control tables: which versions form a cut, which errors are open, what each cycle did.
+"""Rows of the control tables: the versions of each cut, the errors, the work of each cycle.
 
-The tables `control.*` of the lake are small Delta tables; most writes are appends. Every layer writes them,
-so the lowest layer defines them. Appends use `deltalake` (about 10 ms, no JVM).
+The tables `control.*` of the lake are small Delta tables; most writes are appends. Every layer writes control
+tables, so the lowest layer defines the tables. Appends use `deltalake` (about 10 ms, no JVM).
 
 One commit records a cut for all tables of a layer, after each table's own commit. After a crash in between,
 the tables are ahead of the newest cut; no cut ever names a missing version.
@@ -78,7 +78,7 @@ class Named:
     """A table as a cut's record names it.
 
     Attributes:
-        commit_lsn: LSN of the cut.
+        commit_lsn: LSN that the cut records.
         version: Delta version of the table.
         mark: mark of this version; None if the record has no mark, as in earlier releases.
         seen: for a cut of gold, the value of `Cut.seen`.
@@ -136,7 +136,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class OpenError:
-    """An error that has not healed; a row of `control.errors` whose `closed_at` is NULL."""
+    """An open error; a row of `control.errors` whose `closed_at` is NULL."""
 
     scope: ErrorScope
     name: str

@@ -1,14 +1,15 @@
 """One table of `control.*`: any process appends, changes and prunes rows; reads come from memory.
 
 **Requests.** In a store an append costs two requests (file and entry), and a poll costs one. A process knows
-its own appends and does not read them back. The entry is written on the condition that its number is free.
-The number is taken only if another process was faster; then `deltalake` commits after the other entry.
+the rows of its own appends and does not read the rows back. The entry is written only if the entry's number
+is free. The number is taken only if a concurrent process was faster; `deltalake` then commits after the
+concurrent entry.
 
-**Stale handles.** The handle stays behind meanwhile. The handle is refreshed after another process's write,
-for a checkpoint, for a rewrite, and from time to time: a very old entry may have been removed, so its number
-would be free again. Numbers also become free if the lake is removed or rolled back under a running process.
-An entry is therefore written only after an existing entry (`bronze.lake.entries`). A request checks this,
-unless this process wrote the preceding entry in the last seconds.
+**Stale handles.** The handle stays behind meanwhile. The handle is refreshed after a foreign write, for a
+checkpoint, for a rewrite, and from time to time. Cleaning removes old entries, and the number of a removed
+entry is free again. Numbers also become free if the lake is removed or rolled back under a running process.
+An entry is therefore written only after an existing entry (`bronze.lake.entries`). A request checks the
+preceding entry, unless the process wrote the entry in the last seconds.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _JUST_PUT: Final = 2.0
 
 
 class ControlTable:
-    """One control table: its handle, and the rows of each of its files."""
+    """A control table: the handle, and the rows of each file."""
 
     def __init__(self, uri: str, schema: pa.Schema, description: str) -> None:
         self._uri = uri
@@ -57,7 +58,7 @@ class ControlTable:
 
     @property
     def _version(self) -> int:
-        """Newest known version: the handle's, or a version that this process wrote later."""
+        """Newest known version: the handle's, or a later version of the process's own writes."""
         return -1 if self._handle is None else max(self._handle.version(), self._put)
 
     def append(self, rows: list[dict[str, Any]]) -> None:
@@ -182,7 +183,7 @@ class ControlTable:
         return self._in_store and abs(time.time() - self._listed) < SELDOM
 
     def _is_newest(self) -> bool:
-        """Check by one request that no newer version exists; False if one request does not suffice."""
+        """Check by one request that no newer version exists; False if a check needs more requests."""
         return self._is_recent() and not self._has_entry(self._version + 1)
 
     def _has_entry(self, version: int) -> bool:

@@ -10,15 +10,15 @@ an update replaced leave the cache. Each append leaves a small file. Above a lim
 **Rewrites.** Closing errors, and removing old cuts, runs (`bronze.lake.thinning`) and closed errors, change
 rows. One commit rewrites the affected files; runs are rewritten file by file, because no reader needs all
 runs at once. The commit carries the mark of compactions. Delta therefore rejects one of two concurrent
-rewrites. The rejected rewrite retries on the newer version, where the row is already closed. For the same
-reason no compaction restores a row that a concurrent update closes. In a catalog's table the rows are changed
-in place (`bronze.lake.catalog.amend`).
+rewrites. The rejected rewrite retries on the newer version, where the row is already closed. The mark also
+keeps a compaction from restoring a row that a concurrent update closes. In a catalog's table the rows are
+changed in place (`bronze.lake.catalog.amend`).
 
-**Cost.** A cycle reads no runs: the cycle itself remembers its own runs. `control.runs` therefore costs a
+**Cost.** A cycle reads no runs, because the cycle remembers its own runs. `control.runs` therefore costs a
 writer nothing at any length.
 
-**Durability.** Every change is on disk when its call returns. A failed call may have succeeded, and a
-repeated call is safe: a cut or error that is recorded twice counts once, and closing an error twice changes
+**Durability.** Every change is on disk when its call returns. A failed call may have succeeded, so every call
+may be repeated. A cut or error that is recorded twice counts once, and closing an error twice changes
 nothing.
 """
 
@@ -79,9 +79,9 @@ class ControlTables:
         A cut without tables still records its position (one row, `table_name` NULL).
 
         A clock may go backwards, and another machine's clock may be late. A record therefore gets a later
-        time than each known record of its LSN. Each layer has one writer, which reads the cuts in its cycle,
-        so this call reads nothing. A cut of gold names its silver record itself (`Cut.built_from`); times do
-        not decide this.
+        time than each known record of its LSN. Each layer has one writer. The writer reads the cuts in each
+        cycle, so `record_cut` reads nothing. Times do not identify gold's source: a cut of gold names the
+        silver record (`Cut.built_from`).
         """
         recorded = cut.recorded_at or datetime.now(UTC)
         known = self._cuts.rows(look=False)
@@ -155,8 +155,8 @@ class ControlTables:
         """Return the newest record of a layer that names a table; None if no record names the table.
 
         Args:
-            layer: layer of the table.
-            name: name of the table.
+            layer: layer that contains the table.
+            name: name of the table within the layer.
             at: an LSN; records of later LSNs do not count.
         """
         rows = self._cuts.rows()
@@ -180,8 +180,8 @@ class ControlTables:
         The cuts stay, with their remaining tables or without tables. One commit, safe to repeat.
 
         Args:
-            layer: layer of the table.
-            name: name of the table.
+            layer: layer that contains the table.
+            name: name of the table within the layer.
             version: newest version of the table.
             mark: mark of the newest version.
         """
@@ -228,7 +228,7 @@ class ControlTables:
         """Thin cuts by age (`bronze.lake.thinning`); return the number of removed rows.
 
         Args:
-            now: the present time.
+            now: present time, from which ages count.
             gold: whether this pipeline builds gold from silver; silver's cuts after gold's newest cut then
                 stay.
             positions: LSNs from which documents continue.
@@ -257,8 +257,8 @@ class ControlTables:
     def expire_runs(self, now: datetime, before: datetime) -> int:
         """Remove old runs; return the number of removed runs.
 
-        All runs of the last day stay. The newest runs stay (`newest_runs`). Runs other than ordinary cycles
-        stay until `before`, because users may ask for their reasons.
+        All runs of the last day stay. The newest runs stay (`newest_runs`). Unusual runs stay until `before`,
+        because users may need the reasons of such runs.
         """
         rows = self._runs.read(["run_id", "layer", "name", "mode", "started_at"])
         past = runs_before(now, before, newest_runs(rows, self.names("silver")))
@@ -325,7 +325,7 @@ class ControlTables:
         self.record_errors(errors)
 
     def close_errors(self, scope: str, name: str, code: str | None = None) -> None:
-        """Close the open errors of a table, document or pipeline: all errors, or those of one code."""
+        """Close the open errors of a table, document or pipeline, optionally only errors of one code."""
         self.close_all(
             [
                 known

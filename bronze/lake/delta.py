@@ -2,9 +2,9 @@
 
 **Concurrency.** Appends never conflict in Delta. Only the number of the log entry can collide, or a
 concurrent update of another process can conflict. The commit is then retried on the newer version. If two
-processes create a table at the same moment, one process creates the table; the second process gets "already
-exists" (or loses the race for version 0) and opens the table. Both operations may be repeated safely: nothing
-is visible before the log entry exists.
+processes create a table at the same moment, only one succeeds. The second process gets "already exists" (or
+loses the race for version 0) and opens the table. Both operations may be repeated safely: nothing is visible
+before the log entry exists.
 
 **Order.** Every commit of bronze has three steps: files on disk, `commit`, `settle`. Only after `settle` may
 a process act on the commit (`bronze.lake.durability`). In an object store this project writes the usual entry

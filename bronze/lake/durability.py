@@ -96,7 +96,7 @@ def make_whole(uri: str, folder: Path, create: Callable[[str], None]) -> None:
     Return without an error if another process has meanwhile made the table.
 
     Args:
-        uri: location of the table.
+        uri: location of the table, as from `Lake.uri`.
         folder: path of the same location.
         create: makes the table at the path that it receives.
     """

@@ -1,9 +1,8 @@
 """Direct commit in an object store: files and marks in one log entry, written by one request.
 
 `deltalake` lists the log, writes the entry, lists again and reads the entry twice: five requests, although a
-commit needs one. `put_next` writes the entry on the condition that the entry's number is free; Delta defines
-a commit by exactly this condition. Three failures could make a check before the write necessary. None of the
-three does:
+commit needs one. `put_next` writes the entry only if the entry's number is free; Delta defines a commit by
+exactly this condition. Three failures could make a check before the write necessary. None of the three does:
 
 * *Another commit since the handle's version.* The number is then taken. In this and any further doubtful case
   `put_next` writes nothing, and `deltalake` commits: `deltalake` compares the marks' ids with the commits in
@@ -12,13 +11,13 @@ three does:
   takes the number.
 * *A free number that an earlier entry had.* Entries are removed oldest first, long after a checkpoint; a
   recreated table has fewer entries or none. In both cases the preceding entry is missing, so `put_next`
-  checks for the preceding entry. `deltalake` lists the log for the same purpose, with the same gap between
-  check and write. A writer that wrote the preceding entry a moment ago skips the check
+  checks for the preceding entry. `deltalake` lists the log for this purpose, with the same gap between check
+  and write. A writer that wrote the preceding entry a moment ago skips the check
   (`bronze.lake.control_table`).
 
-The entry contains only added files and marks, for tables of the protocol version that this project creates.
-Writer version 2 has only two features, append-only tables and invariants, and neither restricts an added file
-of this project.
+The entry contains only added files and marks, for tables of the project's own protocol version. Writer
+version 2 has only two features, append-only tables and invariants, and neither restricts an added file of
+this project.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#delta-log-entries.
 """
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
 
 _READER: Final = 1
 _WRITER: Final = 2
-"""Highest protocol version without any feature that these entries would have to respect."""
+"""Highest protocol version without any feature that an added file must respect."""
 
 
 def put_next(

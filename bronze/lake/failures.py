@@ -1,8 +1,8 @@
 """Errors for failures of the lake's storage (a full disk, an unreachable store), each with a remedy.
 
-While a pipeline runs, every such failure can heal: a bucket that is absent for a while, keys that are being
-changed, a full disk. The pipeline retries (`lake_failures`). When a command first opens the lake, a missing
-bucket or rejected keys are a mistake of the user, and a retry would hide the mistake (`lake_opened`).
+While a pipeline runs, every such failure can heal: a temporarily absent bucket, keys during a change, a full
+disk. The pipeline retries (`lake_failures`). When a command first opens the lake, a missing bucket or
+rejected keys are a mistake of the user, and a retry would hide the mistake (`lake_opened`).
 
 Only the message text distinguishes these cases: `deltalake` raises `OSError` for all. The texts are those of
 the stores' own answers. Clients and scripts everywhere match these texts, so the texts are stable.
@@ -141,7 +141,7 @@ def store_error(error: Exception, where: str, what: str = "opened") -> SmeltErro
 
 
 def vanished(where: str) -> TransientError:
-    """Return the error for a lake that has vanished after this process read it; a volume may return."""
+    """Return the error for a lake that vanished after an earlier read; a volume may return."""
     return TransientError(
         "the lake was there, and is gone",
         code="lake-unreachable",

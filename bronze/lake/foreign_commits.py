@@ -1,29 +1,28 @@
 """Foreign commits: a foreign writer changed rows of the pipeline's tables.
 
-A table's mark states up to which LSN the table reflects the source. Another writer can change the rows
-without changing the mark: RESTORE brings back older rows under the newest mark, and a manual DELETE, UPDATE,
+A table's mark states up to which LSN the table reflects the source. A foreign writer can change the rows
+without changing the mark. RESTORE brings back older rows under the newest mark; a manual DELETE, UPDATE,
 MERGE or INSERT sets no mark. Any table derived from such rows is wrong without an error. Silver and gold
 therefore read the log between the version that a cut names and the newest version. The log may contain only
-commits of this pipeline and commits that change no row.
+commits of the pipeline and commits without any row change.
 
 **Commits of this pipeline.** A commit belongs to the pipeline if the commit sets a mark of the pipeline
-(``txn``), if its ``userMetadata`` begins with `SIGNATURE` (set by every session of silver and gold), or if
-`deltalake` wrote the commit with a count of its actions (`bronze.lake.torn_log`). A deliberate forgery of the
-signature is not detected.
+(``txn``), if the ``userMetadata`` begins with `SIGNATURE` (every session of silver and gold sets the
+signature), or if `deltalake` wrote the commit with a count of its actions (`bronze.lake.torn_log`). A
+deliberate forgery of the signature is not detected.
 
 **Commits that change no row.** All files of such a commit have ``dataChange = false``, or the commit names no
 file: OPTIMIZE, REORG, VACUUM START and END, CLUSTER BY, properties, comments, new columns, constraints.
 Dropped columns remove values without changing a file. A caller with a list of needed columns may ignore drops
 of unneeded columns (`Commit.drops_columns`).
 
-**Older commits.** A commit of this pipeline that replaces every row makes all earlier commits irrelevant. A
+**Older commits.** If a commit of the pipeline replaces every row, all earlier commits are irrelevant. A
 replacing snapshot, and a rebuild, therefore heal the table.
 
-**Source of the commits.** `deltalake` finds no entry if the folder's path contains a character that a URL
-does not allow, such as ``#``. `deltalake` also rejects a log with unknown statistics: a shallow clone has
-size ``-1``. For these cases this module reads a local log file by file: entries are
-`_delta_log/<version>.json`, each with a `commitInfo` line. Commits of a catalog's table are visible only in
-Spark's history.
+**Source of the commits.** `deltalake` finds no entry if the folder's path contains a character that URLs
+reserve, for instance ``#``. `deltalake` also rejects a log with unknown statistics: a shallow clone has size
+``-1``. In both cases this module reads a local log file by file: entries are `_delta_log/<version>.json`,
+each with a `commitInfo` line. Commits of a catalog's table are visible only in Spark's history.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#commit-provenance-information.
 """
@@ -83,7 +82,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class ForeignCommit:
-    """A version that another writer made, with Delta's name of the operation."""
+    """A version by a foreign writer, with Delta's name of the operation."""
 
     version: int
     operation: str
@@ -142,8 +141,8 @@ def _commit(info: dict[str, Any], *, ours: bool, changes_rows: bool) -> Commit:
 def restored(info: dict[str, Any] | None) -> Commit:
     """Return a commit from a catalog's history: a RESTORE counts as foreign, every further operation as ours.
 
-    The history shows neither marks nor which commit changed rows. On a server that restricts settings, no
-    session signs its commits. This pipeline never runs RESTORE on a catalog's table.
+    The history shows neither marks nor which commit changed rows. On a server with restricted settings, no
+    session signs commits. This pipeline never runs RESTORE on a catalog's table.
 
     Args:
         info: the commit's history row; None if the history lacks the commit.
@@ -206,7 +205,7 @@ def commits_of(uri: str, opened: Callable[[], DeltaTable], limit: int) -> Callab
     """Return a function that returns the commit of a version; None for a version that the log no longer has.
 
     Args:
-        uri: location of the table.
+        uri: location of the table, as from `Lake.uri`.
         opened: returns the table at its newest version; called only for a catalog's table.
         limit: number of newest commits that the caller may request.
     """

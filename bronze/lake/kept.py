@@ -7,8 +7,8 @@ the handle lists the log anyway, because the next entry may have been written an
 
 A cached handle of a removed table reports no error and stays at its version. On a local path the identity of
 the log folder therefore reveals a removed or recreated table. In a store a failed poll leads to a new handle,
-and a running stage loses its lease together with the lake (`bronze.lake.leases`). A single table that is
-removed in a store and recreated with at least as many versions is not detected; removing tables under a
+and a running stage loses its lease together with the lake (`bronze.lake.leases`). If a single table in a
+store is removed and recreated with as many versions, the handle does not notice. Removing tables under a
 running pipeline is not supported.
 """
 

@@ -24,7 +24,7 @@ class Found:
     """An object or row, as read or written.
 
     Attributes:
-        body: bytes of the content.
+        body: the whole content as bytes.
         tag: identifies exactly this content; a write may require that the tag is unchanged.
         version: tag for Google Cloud Storage, which compares generations instead.
     """

@@ -1,32 +1,32 @@
 """Leases: in a store or catalog, at most one process at a time may write a layer of a lake.
 
 The kernel locks a local lake and notices the end of a process at once. A store notices nothing. A lease is
-therefore an object that its holder rewrites again and again, each time on the condition that no second
-process wrote the object (`bronze.lake.objects`). In a catalog the lease is a row of a table
+therefore an object. The holder rewrites the object again and again, each time only if no second process has
+written the object (`bronze.lake.objects`). In a catalog the lease is a row of a table
 (`bronze.lake.catalog.lease_rows`). A process that wants the lease watches the object. If the object stays
-unchanged for the duration that it states, by the watcher's own clock, the watcher may take the lease. No
-process ever compares the clocks of two machines.
+unchanged for the stated duration, by the watcher's own clock, the watcher may take the lease. No process ever
+compares the clocks of two machines.
 
 **Need.** Delta's commits are safe if the store rejects writing an existing object. `deltalake` requests this
 check from S3; Delta in Spark does not. Spark's log store for S3 (delta-storage 4.4.0) has a lock within one
 JVM, so two drivers overwrite each other's commits without an error (delta-io/delta#3596, #4813). The
 project's own log store requests the check (`pipelines.spark.hadoop`), but a session that another program
 started may have a different log store. Two drivers that only fail in turns would be useless too. On ABFS and
-GCS, and in a catalog, Delta's own commits are safe; there the lease only decides which process writes.
+GCS, and in a catalog, Delta's own commits are safe, and the lease only selects the writing process.
 
 **Invariant.** The holder's right ends `Pace.seconds` after the start of the last successful write. No watcher
-that saw this write takes over earlier: a watcher counts from after its own read, and then waits `Pace.grace`
-longer. The holder calls `check` before each commit. `check` needs no request, and fails from `Pace.margin`
-before the right ends. A write whose answer was lost renews nothing. The store rejects the next write, and a
-read then shows whether this process wrote the object.
+of this write takes over earlier: a watcher counts from the end of the watcher's own read, and waits
+`Pace.grace` longer. The holder calls `check` before each commit. `check` needs no request, and fails from
+`Pace.margin` before the right ends. A write with a lost answer renews nothing. The store rejects the next
+write, and a read then shows whether this process wrote the object.
 
-**Limit.** `check` runs before a statement, and the statement commits at its end. A statement that lasts
-longer than margin and grace together may commit after another process has taken over. The project's log store
-then orders the two commits, and Delta finds the conflict. With a different log store, silver and gold detect
-that their commit is missing (``lake-commit-lost``).
+**Limit.** `check` runs before a statement, and the statement commits at its end. A statement longer than
+margin and grace together may commit after a second process has taken over. The project's log store then
+orders the two commits, and Delta finds the conflict. With a different log store, silver and gold detect the
+missing commit (``lake-commit-lost``).
 
 **Catalogs.** A Spark statement writes the row. The statement waits while a large MERGE occupies all cores, so
-leases last longer in a catalog (`bronze.config.timing`). A holder whose renewal is late fails before its next
+leases last longer in a catalog (`bronze.config.timing`). A holder with a late renewal fails before the next
 commit. After a successful renewal the holder continues, unless another process has taken over.
 """
 
@@ -123,7 +123,8 @@ class Lease:
     def follows(self, earlier: Lease | None) -> bool:
         """Check whether no process held the lease between an earlier lease and this lease.
 
-        This holds if taking this lease replaced exactly the object that gave the earlier lease back.
+        The result is true if taking this lease replaced the very object with which the earlier lease was
+        given back.
         """
         return earlier is not None and earlier.given is not None and earlier.given == self.over
 
@@ -228,7 +229,7 @@ def commit_lost(table: str, where: str, again: str) -> SmeltError:
     """Return the error for a table whose log lacks a commit that Spark reported as done.
 
     Args:
-        table: name such as ``silver.orders``.
+        table: full name, such as ``silver.orders``.
         where: the lake or table, for the message.
         again: work that the pipeline repeats.
     """
@@ -242,10 +243,10 @@ def commit_lost(table: str, where: str, again: str) -> SmeltError:
 
 
 def put_back(table: str, where: str, version: int) -> SmeltError:
-    """Return the error for a table that lacks a version its writer knows: the table was rolled back.
+    """Return the error for a table that was rolled back: a version known to the writer is missing.
 
     Args:
-        table: name such as ``silver.orders``.
+        table: full name, such as ``silver.orders``.
         where: the lake, for the message.
         version: version that the table now lacks.
     """
@@ -258,7 +259,7 @@ def put_back(table: str, where: str, version: int) -> SmeltError:
 
 
 def still_holding(lake: Lake, stages: Iterable[str]) -> None:
-    """Check that each stage of this process still belongs to the process.
+    """Check that each stage of the process still belongs to the process.
 
     Raises:
         DefiniteError: ``lease-lost``: another process holds the stage now.
@@ -287,7 +288,7 @@ def leased(
     """Hold a lease during the block.
 
     Args:
-        root: location of the lake.
+        root: location below which the lake lies.
         name: subject of the lease: a stage, or the writing of a layer.
         command: holder's command, shown to other processes.
         wait: whether to wait for a living holder; otherwise a living holder is an error.
@@ -311,7 +312,7 @@ def leased(
 
 
 def _turn(root: str, name: str) -> threading.Lock:
-    """Return the lock by which threads of this process take turns without a request to the store."""
+    """Return the lock by which threads of a process take turns without a request to the store."""
     with _lock:
         return _turns.setdefault((root, name), threading.Lock())
 
@@ -321,7 +322,7 @@ def _taken(
 ) -> Lease:
     """Poll until the lease is free or has expired, then take the lease.
 
-    A rejected or failed write may have succeeded all the same: the next poll recognises its body.
+    A rejected or failed write may nevertheless have succeeded: the next poll recognises the body.
     """
     tried: dict[bytes, float] = {}
     before: Found | None = None

@@ -1,12 +1,12 @@
 """Commit of staged files as rows of a catalog's table; the files are removed after the commit.
 
-A transaction of any size becomes one commit, and this process never holds all rows in memory. A file's size
-on disk does not reveal the size in memory, because the file stores equal texts once. There are three ways:
+A transaction of any size becomes one commit, and the process never holds all rows in memory. A file's size on
+disk does not reveal the size in memory, because the file stores equal texts once. Three cases:
 
 * Rows that fit into memory are sent to Spark directly.
 * For more rows, Spark's tasks read the files themselves if the tasks run on this machine.
-* Otherwise this process sends the rows piece by piece into a temporary table (`bronze.lake.scratch`), and the
-  commit reads this table. After a kill the temporary table remains, and a later commit of this kind drops the
+* Otherwise the process sends the rows piece by piece into a temporary table (`bronze.lake.scratch`), the
+  source of the commit. After a kill the temporary table remains, and a later commit of this kind drops the
   table after a day. A kill leaves nothing in the target table.
 """
 

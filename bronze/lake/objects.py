@@ -79,8 +79,8 @@ def put(root: str, name: str, body: bytes, *, over: Found | None) -> Found | Non
     """Write an object conditionally; return None if another writer was faster.
 
     Args:
-        root: location above the object.
-        name: path below the location.
+        root: location below which the object lies.
+        name: path relative to the location.
         body: bytes of the new object.
         over: the exact object that the write replaces; None if the object must not exist yet.
 
@@ -147,8 +147,8 @@ def open_writer(root: str, name: str, held: int) -> WritableFile:
     """Open a new file with a unique name for writing; the caller wraps the call in an `Effect`.
 
     Args:
-        root: location above the file.
-        name: path below the location.
+        root: location below which the file lies.
+        name: path relative to the location.
         held: size in bytes up to which closing the file writes the whole file by one request; a larger file
             is sent in parts of this size.
     """

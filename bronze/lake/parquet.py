@@ -54,7 +54,7 @@ class Upload:
     """A file under construction in a store, with the interface that Arrow's writers expect.
 
     Args:
-        uri: location of the table.
+        uri: location of the table, as from `Lake.uri`.
         name: new file name below the table.
         held: size in bytes up to which one request writes the file; also the part size of a larger file.
 
@@ -159,7 +159,7 @@ def file_batches(uri: str, name: str, columns: list[str], ending: str) -> Iterat
     """Yield some columns of a table's file in batches; read nothing before the first batch.
 
     Args:
-        uri: location of the table.
+        uri: location of the table, as from `Lake.uri`.
         name: file name below the table.
         columns: names of the columns to read.
         ending: boolean column; the function yields only rows with true.
@@ -195,7 +195,7 @@ class PartWriter:
     After a failed call, and after `discard`, the writer rejects every call.
 
     Args:
-        uri: location of the table.
+        uri: location of the table, as from `Lake.uri`.
         prefix: beginning of the file names, for people who open the folder.
         schema: Arrow schema of the rows.
         measured: columns whose minimum and maximum go into Delta's statistics.

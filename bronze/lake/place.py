@@ -1,12 +1,12 @@
 """Places: this module alone parses a location, into a `Folder`, a `Store` or a `Catalog`.
 
-A place owns everything that decides how its tables are reached: a store its options and lease duration, a
-catalog its Spark session. Each lake has its own place (`bronze.lake.location.Lake`), and every location of a
-lake carries the lake's place (`Location`). Two lakes of one process therefore never use each other's options
-or session, even if both lakes have the same location.
+A place owns the means of access to the tables: a store owns options and a lease duration, a catalog owns a
+Spark session. Each lake has its own place (`bronze.lake.location.Lake`), and every location of a lake carries
+the lake's place (`Location`). Two lakes of a process therefore never mix options or sessions, even if both
+lakes lie at the same location.
 
 Only the keys are known to the whole process. An error message can come from any library and names no lake.
-`without_keys` therefore masks the keys of every place that this process has ever created.
+`without_keys` therefore masks the keys of every place that the process has ever created.
 
 Option names are the lower-case names of the Rust crate `object_store` (``aws_access_key_id``); `deltalake`
 reads the options unchanged. Settings without an option come from the environment (``AWS_ACCESS_KEY_ID``),
@@ -100,7 +100,7 @@ class Store:
             _KEYS.update(_keys(options))
 
     def __reduce__(self) -> tuple[type[Store], tuple[str, dict[str, str], float]]:
-        """Recreate the store in another process on unpickling, so that this process masks the keys too."""
+        """Recreate the store on unpickling, so that the unpickling process masks the keys too."""
         return Store, (self.root, dict(self.options), self.lease)
 
     @property
@@ -164,8 +164,8 @@ class Catalog:
 Place: TypeAlias = Folder | Store | Catalog
 """Any kind of place. Besides its own attributes every kind has:
 
-* `needs_session`: whether only a Spark session reaches the tables. This process then sees no files, logs or
-  folders of the tables; Spark's history alone shows what their commits record.
+* `needs_session`: whether only a Spark session reaches the tables. The process then sees no files, logs or
+  folders of the tables; only Spark's history shows the content of commits.
 * `folds_case`: whether names that differ only in case mean the same table.
 * `scheme`: scheme of a store's URL, in lower case.
 * `serve`: sets the session that opens the tables from now on, if the place needs a session.
@@ -173,7 +173,7 @@ Place: TypeAlias = Folder | Store | Catalog
 
 
 class Location(str):
-    """A location that carries its place; every table location of a lake is a `Location`.
+    """A location with a place; every table location of a lake is a `Location`.
 
     Text made from a location (`str.format`, slicing) is plain text without the place. Use ``/`` to make a
     location below another location.
@@ -212,7 +212,7 @@ def in_store(location: str, options: Mapping[str, str], *, lease: float = LEASE_
 
 
 def options_of(location: str) -> dict[str, str] | None:
-    """Return the options with which `deltalake` and `obstore` reach a location; None if there are none."""
+    """Return the options of `deltalake` and `obstore` for a location; None without options."""
     options = place_of(location).options
     return {name: value for name, value in options.items() if not name.startswith(HADOOP)} or None
 
@@ -220,7 +220,7 @@ def options_of(location: str) -> dict[str, str] | None:
 def client_root(location: str) -> tuple[str, str]:
     """Return the location for which a client is created, and the path from this root to a location.
 
-    One client, which caches its connections, reaches all tables of a lake in a store.
+    A single client with cached connections reaches all tables of a lake in a store.
     """
     place = place_of(location)
     return (place.root, place.below(location)) if isinstance(place, Store) else (location, "")
@@ -321,7 +321,7 @@ def _plain(location: str) -> str:
 
 
 def _keys(options: Mapping[str, str]) -> frozenset[str]:
-    """Return the secret option values in every form in which a text may contain them."""
+    """Return the secret option values in every form that a text may contain."""
     secret = (value for name, value in options.items() if _SHOWN.fullmatch(name) is None)
     return frozenset(form for value in secret for form in _forms(value) if len(form) >= _SHORTEST)
 

@@ -3,12 +3,12 @@
 If the lake lies at a path, a folder next to the layers contains the temporary tables (`workspace`). In a
 catalog the rules are different:
 
-* Temporary tables have their own schema. No user mistakes them for the pipeline's tables, and a grant on this
-  schema suffices.
-* A table's name begins with its purpose and a number that no other process has: a catalog has no lock that
-  separates two processes of equal purpose.
-* A process drops its tables at the end. A killed process leaves its tables; the next process of equal purpose
-  drops tables that are at least a day old (`remove_left`).
+* Temporary tables have a separate schema. No user mistakes a temporary table for the pipeline's, and a grant
+  on the schema suffices.
+* A table's name begins with the purpose and a number unique to the process: no lock of a catalog separates
+  two processes of equal purpose.
+* A process drops its tables at the end. A killed process leaves tables; the next process of equal purpose
+  drops tables older than a day (`remove_left`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def workspace(lake: Lake, folder: str, purpose: str) -> Iterator[Lake]:
     Tables in a folder or a store stay until `remove_workspaces`.
 
     Args:
-        lake: lake of the pipeline.
+        lake: lake of the pipeline's own tables.
         folder: folder of the lake for all derived tables.
         purpose: purpose of a catalog's temporary tables.
     """
@@ -61,7 +61,7 @@ def workspace(lake: Lake, folder: str, purpose: str) -> Iterator[Lake]:
 
 
 def remove_workspaces(lake: Lake, folder: str, purpose: str) -> None:
-    """Remove all workspaces; in a catalog only those older than a day, as another process may run."""
+    """Remove all workspaces; in a catalog only workspaces older than a day, as a second process may run."""
     if lake.place.needs_session:
         remove_left(lake, purpose)
         return
@@ -88,7 +88,7 @@ def remove_left(lake: Lake, purpose: str) -> None:
 
 
 def _drop(lake: Lake, ours: re.Pattern[str], *, older: float) -> None:
-    """Drop the tables that match a name pattern and have at least this age in seconds."""
+    """Drop tables by name pattern and minimum age in seconds."""
     catalog = catalog_of(lake.root)
     uri, schema = catalog.table(SCRATCH, "tables"), f"{quoted(catalog.name)}.{quoted(SCRATCH)}"
     spark = catalog.session()

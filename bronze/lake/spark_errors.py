@@ -1,4 +1,4 @@
-"""Exceptions that Spark raises, and the session state that they report: broken, ended or out of reach.
+"""Exceptions of Spark, and the session state behind an exception: broken, ended or out of reach.
 
 PySpark converts only some of a JVM's exceptions into its own classes; the rest are Py4J's. A session at a
 Spark Connect server raises only PySpark's classes, and this client may be installed without Py4J. No function
@@ -40,7 +40,7 @@ def is_broken(error: BaseException) -> bool:
     """Check whether an error means that the JVM has ended or is unreachable.
 
     A connection that breaks during a call raises a bare `Py4JError` without a cause. A broken pipe is a
-    different error: the process that reads this program's output causes a broken pipe.
+    different error, caused by the reader of the program's output.
     """
     py4j: Any = sys.modules.get("py4j.protocol")
     broken = () if py4j is None else (py4j.Py4JNetworkError, ConnectionRefusedError, ConnectionResetError)
@@ -48,7 +48,7 @@ def is_broken(error: BaseException) -> bool:
 
 
 def is_lost(error: BaseException) -> bool:
-    """Check whether an error or one of its causes reports that the server has lost the session."""
+    """Check whether an error or a cause of the error reports a lost session at the server."""
     found: list[Any] = [*causes(error, hidden=True)]
     of_connect = (one for one in found if type(one).__module__.startswith(_CONNECT))
     return any((one.getCondition() or "").startswith(SESSION_ENDED) for one in of_connect)

@@ -47,7 +47,7 @@ _AZURE_PLACE: Final = re.compile(r"[a-z]+://[^@/]+@([^/]+)", re.IGNORECASE)
 
 
 def refuse_wrong(location: str, options: Mapping[str, str]) -> None:
-    """Check that a lake may have this location and that its store knows every option.
+    """Check a lake's location, and that the lake's store knows every option.
 
     Raises:
         ValueError: not both `deltalake` and Spark reach a store of this scheme, or an option is unknown or

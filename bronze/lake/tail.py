@@ -1,12 +1,12 @@
-"""Log following in a store: one request for each new entry, and one request that finds no entry.
+"""Log following in a store: a request for each new entry, and a final request without a result.
 
-A handle of `deltalake` lists the log and reads each new entry twice. An entry itself states its effect on the
-table's files, rows and marks, so `Tail` reads each entry once and leaves the handle at its version. An entry
-with a further effect, or in an unknown form, ends the following: the caller refreshes the handle and follows
-again from there.
+A handle of `deltalake` lists the log and reads each new entry twice. An entry states the effect on the
+table's files, rows and marks, so `Tail` reads each entry once and does not move the handle. An entry with a
+further effect, or in an unknown form, ends the following: the caller refreshes the handle and follows again
+from there.
 
-In one version no two files have the same path. An entry that gives a file another deletion vector removes and
-adds the same path, in any order.
+In one version no two files have the same path. An entry with a new deletion vector for a file removes and
+adds the file's path, in any order.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#actions.
 """
@@ -127,7 +127,7 @@ def advance(tail: Tail, uri: str, enough: Callable[[Tail], bool] = lambda _: Fal
 
     Args:
         tail: state of the table, which the function updates.
-        uri: location of the table.
+        uri: location of the table, as from `Lake.uri`.
         enough: called after each entry; True ends the following before the newest entry.
 
     Raises:

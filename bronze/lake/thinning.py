@@ -1,6 +1,6 @@
 """Retention of cuts, runs and errors: which rows of the control tables are removed. Pure.
 
-A pipeline of a hundred tables with a cut every two seconds would write thirty million rows a week, and every
+A pipeline of a hundred tables with a cut every two seconds would write thirty million rows a week. Every
 reader of `control.cuts` holds all rows in memory. No user needs last week's moments to the second. All cuts
 of the last hour stay. Of older cuts the last cut of each minute stays, and after a day the last cut of each
 hour, until `lake.retention` removes the cut (`ControlTables.expire_cuts`).
@@ -8,19 +8,18 @@ hour, until `lake.retention` removes the cut (`ControlTables.expire_cuts`).
 Cuts that a process may still need stay at any density:
 
 * the newest cut of each layer;
-* silver's cuts after gold's newest cut: a running build of gold, in this or another process, started from one
-  of these cuts, and gold's next cut will name the same LSN;
+* silver's cuts after gold's newest cut: a running build of gold, in any process, started from one of the
+  cuts, and gold's next cut will name the same LSN;
 * for each document, the newest cut of gold that names the document, and silver's cuts at the cut's LSN and at
-  the mark of the document's table: the document continues from one of these cuts
-  (`gold.builder.build_start`);
+  the mark of the document's table: the document continues from one of the cuts (`gold.builder.build_start`);
 * silver's cuts at the LSN of each remaining cut of gold, so that users can read both layers together.
 
 Only rows of `control.cuts` are removed. Maintenance keeps files by the oldest version that a cut still names
-(`pipelines.runtime.maintenance`), so a process that is reading a cut continues. A crash halfway is safe:
-gold's cuts are removed before silver's, by one commit each, and the next call finds the rest.
+(`pipelines.runtime.maintenance`), so a process in the middle of reading a cut continues. A crash halfway is
+safe: gold's cuts are removed before silver's, by one commit each, and the next call finds the rest.
 
-The functions return masks and row changes. `bronze.lake.control_tables` applies them and rewrites the
-affected files. A row with NULL in a compared column stays.
+The functions return masks and row changes. `bronze.lake.control_tables` applies masks and changes, and
+rewrites the affected files. A row with NULL in a compared column stays.
 """
 
 from __future__ import annotations
@@ -60,7 +59,7 @@ def lsns_kept(cuts: pa.Table, now: datetime, *, also: Iterable[int] = ()) -> lis
 
     Args:
         cuts: rows of `control.cuts` of one layer.
-        now: the present time.
+        now: present time, from which ages count.
         also: LSNs that stay in any case.
     """
     recorded, lsns = _microseconds(cuts["recorded_at"]), cuts["commit_lsn"].to_numpy()
@@ -86,7 +85,7 @@ def newest_runs(runs: pa.Table, silver: Iterable[str]) -> list[str]:
     of cuts.
 
     Args:
-        runs: rows of `control.runs`.
+        runs: rows of `control.runs`, in any order.
         silver: names of the tables in silver's cuts.
     """
     named = pc.is_in(runs["name"], value_set=pa.array(silver, pa.string()))
@@ -118,7 +117,7 @@ def cuts_before(moment: pa.Scalar, layer: Layer, staying: Iterable[int], *, unti
 
     Args:
         moment: the moment; a NULL moment selects no cut.
-        layer: layer of the cuts.
+        layer: layer that recorded the cuts.
         staying: LSNs whose cuts stay in any case.
         until: an LSN; only earlier cuts are selected. None selects all.
     """
@@ -138,8 +137,8 @@ def beyond(layer: Layer, name: str, version: int, mark: int | None) -> Mask:
     """Return a mask of cuts that name a later version or mark of a table than the table has.
 
     Args:
-        layer: layer of the table.
-        name: name of the table.
+        layer: layer that contains the table.
+        name: name of the table within the layer.
         version: newest version of the table.
         mark: mark of the newest version; with None every mark is later.
     """
@@ -156,7 +155,7 @@ def runs_before(now: datetime, before: datetime, staying: Iterable[str]) -> Mask
     """Return a mask of runs older than `RUNS_KEPT`; of unusual runs only those older than `before`.
 
     Args:
-        now: the present time.
+        now: present time, from which ages count.
         before: end of the retention of runs whose reason a user may ask for.
         staying: ids of runs that stay in any case.
     """

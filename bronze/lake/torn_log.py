@@ -18,9 +18,9 @@ failed.
 * Each table of silver and gold has one writer, which holds the layer's lock. A process that only reads such a
   table leaves the entry unchanged and raises a transient error.
 * Bronze and control have writers in several processes and long-lived handles. A handle that has read the torn
-  entry would skip the entry that later gets the same number. Every process therefore checks and renames under
-  a lock of the log folder, before any handle reads the entry. No process can write an entry of the same
-  number before the torn entry is renamed, and renaming requires the lock. On a file system without locks, the
+  entry would skip the later entry with the same number. Every process therefore checks and renames under a
+  lock of the log folder, before any handle reads the entry. No process can write an entry of the same number
+  before the torn entry is renamed, and renaming requires the lock. On a file system without locks, the
   renamed file must still be the checked file.
 
 **Consequence.** No reader of the lost entry is misled:
@@ -75,10 +75,10 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 def set_torn_aside(uri: str, *, thorough: bool = True, writes: bool = True) -> bool:
     """Rename the newest entry of a local table's log if the entry is torn; return whether a file was renamed.
 
-    No process is still writing an entry that is visible here: entries get their name in one step.
+    No process is still writing a visible entry: an entry gets a name in one step.
 
     Args:
-        uri: location of the table.
+        uri: location of the table, as from `Lake.uri`.
         thorough: read all entries since the checkpoint; else read the newest entry and check only the size of
             all earlier entries.
         writes: whether the caller is the table's writer; a reader renames nothing.

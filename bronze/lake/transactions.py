@@ -13,7 +13,7 @@ The cached marks equal the answers of `deltalake`:
   checkpoint newer than the handle, a missing or unreadable entry, expiring ids
   (``delta.setTransactionRetentionDuration``). Sidecars of a checkpoint contain only files.
 
-An entry that this process has just written or read (`bronze.lake.entries`) is not read again: the entry
+An entry that this process has just written or read (`bronze.lake.entries`) is not read again. The entry
 follows the handle's version, and its marks are known (`expect_marks`, `expect_entry`).
 
 The cache belongs to a handle and is dropped with the handle. A recreated table gets a new handle, so its
@@ -51,7 +51,7 @@ class _Known:
     """Cached marks of a log up to a version.
 
     Attributes:
-        version: version of the handle.
+        version: version of the cached handle.
         found: mark by application id; None if `deltalake` must answer.
         ours: marks of the next entry, if already known.
     """

@@ -1,10 +1,10 @@
-"""Rows of a catalog's table changed or removed in place, by one MERGE that names each row by its values.
+"""Rows of a catalog's table changed or removed in place, with a MERGE that names each row by all values.
 
 Other processes append rows, and change rows, at any moment. The MERGE must therefore affect only rows that
-the caller has read. The MERGE matches a row by all its values: a newly appended row has different values, and
-a row that another process changed or removed first does not match. A repeated MERGE changes nothing more,
+the caller has read. The MERGE matches all values of a row. A newly appended row has different values, and a
+row that a concurrent process changed or removed first does not match. A repeated MERGE changes nothing more,
 whether or not the first attempt succeeded. If two MERGEs rewrite the same files concurrently, Delta rejects
-the later one; its caller reads again and retries.
+the later MERGE, whose caller reads again and retries.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 _GOES: Final = "goes"
 _NAN: Final = object()
-"""Substitute for NaN, which differs from itself in Python."""
+"""Substitute for NaN: in Python, NaN differs from NaN."""
 
 
 def amend(uri: str, before: pa.Table, after: pa.Table) -> None:
     """Change or remove rows of a table; do nothing if no row differs.
 
     Args:
-        uri: location of the table.
+        uri: location of the table, as from `Lake.uri`.
         before: rows as the caller read them.
         after: the same rows in equal order, some with new values; or fewer rows.
 

@@ -48,7 +48,7 @@ class Said:
     """Marks and further metadata of one commit.
 
     Attributes:
-        marks: version by application id.
+        marks: mark version by application id.
         complete: whether the marks include those of all commits at or before `AS_OF`.
         more: further metadata of the commit, by name.
         version: version of the commit; -1 if unknown.
@@ -64,7 +64,7 @@ def said(marks: Mapping[str, int], **more: Any) -> str:
     """Return the ``userMetadata`` of a commit.
 
     Args:
-        marks: version by application id.
+        marks: mark version by application id.
         more: further metadata of the commit; JSON values.
     """
     return json.dumps({_OURS: {"marks": dict(marks), **more}}, separators=(",", ":"))
@@ -99,7 +99,7 @@ def condition(column: str, version: int) -> str:
 
     Args:
         column: a column of the target that holds LSNs, which are never negative; as quoted for SQL.
-        version: value of the mark.
+        version: value of the mark, never negative.
     """
     return f"NOT ({column} <=> -{version}L)"
 
@@ -149,7 +149,7 @@ def gone_on_from_property(
 
     Args:
         entries: metadata of the remaining commits up to the version, newest first.
-        properties: properties of the table.
+        properties: table properties as the caller read them.
         version: version whose marks are wanted.
         newest: whether the version was still the newest when the caller read the properties.
     """

@@ -1,14 +1,14 @@
 """Commits to a catalog's tables: rows and marks together, from Arrow, through a Spark session.
 
-**Atomicity.** A commit's marks are in its ``userMetadata``, which is part of the log entry that names the
-files.
+**Atomicity.** A commit's marks are in the commit's ``userMetadata``. The log entry contains ``userMetadata``
+and the names of the files.
 
 **Concurrent writers.** A commit is rejected if any of its marks' ids was written since the handle's version,
 as in `deltalake`. The writer checks the history before the commit. For the moment in between, the commit also
-carries Delta's own ``txn`` action, with one of two ids: an id that all commits of one kind of writer carry
-(`_ALONE`), or a common id of all further commits with marks (`_OTHERS`). The number of the ``txn`` is the
-count of such commits plus one; the count is stored next to the mark. Two writers that know the same count
-therefore try the same number:
+carries Delta's own ``txn`` action. The action's id is either common to all commits of a kind of writer
+(`_ALONE`) or common to all further commits with marks (`_OTHERS`). The number of the ``txn`` is the count of
+commits with the id plus 1; a commit stores the count next to the mark. Two writers with equal counts
+therefore try equal numbers:
 
 * If the second writer began before the first commit existed, Delta rejects the second commit.
 * If the second writer began later, Delta skips its commit without an error. The writer therefore searches the
@@ -61,13 +61,13 @@ _LOOKS: Final = 20
 """Maximum attempts while another process creates the table, `_LOOK_SECONDS` apart."""
 _LOOK_SECONDS: Final = 0.5
 _ALONE: Final = ("deltasmelt.reader",)
-"""Ids of `bronze.store.marks` that all commits of a kind carry; only one of two such commits succeeds."""
+"""Ids of `bronze.store.marks` that all commits of a kind carry; of two concurrent commits one fails."""
 _OTHERS: Final = "deltasmelt.marks"
 """Common id of all commits that have marks, but none of the `_ALONE` ids."""
 
 
 def create(uri: str, schema: pa.Schema, description: str, properties: Mapping[str, str]) -> None:
-    """Create a table and its schema; do nothing if the table exists or another process creates the table now.
+    """Create a table and the schema; do nothing if the table exists or is being created.
 
     Raises:
         OSError: Spark, or the catalog, refuses.
@@ -97,7 +97,7 @@ def append(table: CatalogTable, rows: pa.Table, marks: Mapping[str, int]) -> Non
     Args:
         table: open at the version that the caller knows.
         rows: rows to append; empty to write only marks.
-        marks: version by application id.
+        marks: mark version by application id.
 
     Raises:
         CommitFailedError: one of these ids was written since the handle's version.
@@ -107,7 +107,7 @@ def append(table: CatalogTable, rows: pa.Table, marks: Mapping[str, int]) -> Non
 
 
 def append_files(table: CatalogTable, files: Sequence[Path], marks: Mapping[str, int]) -> None:
-    """Append the rows of local Parquet files, which Spark reads itself (`sees_local_files`); see `append`."""
+    """Append rows of local Parquet files, read by Spark (`sees_local_files`); see `append`."""
     paths = [file.as_uri() for file in files]
     _write(table, lambda spark: spark.read.parquet(*paths), marks)
 

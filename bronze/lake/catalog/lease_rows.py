@@ -78,7 +78,7 @@ def put(root: str, name: str, body: bytes, *, over: Found | None) -> Found | Non
     Args:
         root: location of the catalog's tables.
         name: value of the row's `name` column.
-        body: new text in UTF-8.
+        body: new text, encoded in UTF-8.
         over: the exact row that the write replaces; None if the row must not exist yet.
 
     Raises:

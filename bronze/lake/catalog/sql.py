@@ -53,8 +53,8 @@ def require_ours(uri: str, properties: Mapping[str, str], told_by: str = MADE_PR
     """Reject a catalog's table that this pipeline did not create; accept tables outside a catalog.
 
     Args:
-        uri: location of the table.
-        properties: the table's properties.
+        uri: location of the table, as from `Lake.uri`.
+        properties: properties of the existing table.
         told_by: name of the property that only the pipeline's own CREATE sets.
 
     Raises:
@@ -152,8 +152,8 @@ def meaning(error: Exception, uri: str, names: Iterable[str]) -> Exception:
     """Return the meaning of a failed statement on a table.
 
     Args:
-        error: exception that Spark raised.
-        uri: location of the table.
+        error: exception of the failed statement.
+        uri: location of the table, as from `Lake.uri`.
         names: conditions and classes of the error and its causes.
     """
     names = list(names)

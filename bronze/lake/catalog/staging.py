@@ -1,10 +1,10 @@
 """Local staging folders for rows on their way into a catalog's tables.
 
-Each process has one folder in the machine's temporary folder, and holds a lock on a file in this folder until
-the process ends. The kernel releases the lock at any kind of end. The next process that needs a folder
-removes every folder whose lock is free, and no further folder. Process ids would not do: the kernel reuses
-ids, and containers share numbers. A cleaner of temporary files may remove a folder at any moment, so `aside`
-recreates a missing folder.
+Each process has one folder in the machine's temporary folder, and holds a lock on a file in the process's
+folder until the process ends. The kernel releases the lock at any kind of end. The next process in need of a
+folder removes exactly the folders with a free lock. Process ids would not do: the kernel reuses ids, and
+containers share numbers. A cleaner of temporary files may remove a folder at any moment, so `aside` recreates
+a missing folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PREFIX: Final = "smelt-rows-"
 _LOCKED: Final = ".lock"
 _GUARD: Final = threading.Lock()
 _own: dict[int, Path] = {}
-"""This process's folder, by process id, because a forked child needs its own folder."""
+"""Folder of the process, by process id, because a forked child needs a separate folder."""
 
 
 def aside(location: str) -> Path:
@@ -47,7 +47,7 @@ def aside(location: str) -> Path:
 
 
 def make(parent: Path) -> Path:
-    """Create a folder that no other account may read, locked until this process ends."""
+    """Create a folder for this account alone, locked until the process ends."""
     hidden = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=parent))
     lock = os.open(hidden / _LOCKED, os.O_CREAT | os.O_RDWR, 0o600)  # closed by the kernel
     fcntl.flock(lock, fcntl.LOCK_EX)

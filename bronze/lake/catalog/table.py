@@ -1,10 +1,11 @@
 """A catalog's table at a version: its log, read through SQL.
 
-`CatalogTable` has the methods of `deltalake.DeltaTable` that this project uses, so code that reads logs need
-not know the kind of a table. The class reads no path, and requests each fact of a version once.
+`CatalogTable` has the methods of `deltalake.DeltaTable` that the project uses. Code for reading logs
+therefore need not know the kind of a table. The class reads no path, and requests each fact of a version
+once.
 
-A poll reads the newest commits (``DESCRIBE HISTORY … LIMIT``). The first commit is the newest version, and
-usually these commits contain every fact that callers need until the next poll.
+A poll reads the newest commits (``DESCRIBE HISTORY … LIMIT``). The first commit is the newest version.
+Usually the commits contain every fact that callers need until the next poll.
 
 **Marks.** Marks are read backwards from the newest commit, down to known entries or to a commit with all
 marks (`bronze.lake.catalog.commit_marks`). If the history ends earlier, the table's property holds the older
@@ -32,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _FIRST_LOOK: Final = 16
-"""Number of commits that a poll reads first; usually one of them contains all marks."""
+"""Number of commits in a poll's first read; usually one commit contains all marks."""
 STATED_AFTER: Final = 12
-"""Number of commits after which all marks are restated, so that a first poll finds them."""
+"""Number of commits between two statements of all marks, so that a poll's first read finds all marks."""
 _STATED_SECONDS: Final = 86_400.0
 """Age at which marks are restated after any newer commit: entries are removed by age."""
 _MOST: Final = 100_000
@@ -75,7 +76,7 @@ class TableSchema:
 
     @property
     def fields(self) -> list[pa.Field]:
-        """The columns; callers use only their names."""
+        """The columns; callers use only the names."""
         return list(self.arrow)
 
     def to_json(self) -> str:
@@ -95,7 +96,7 @@ class CatalogTable:
         version: version to open; None for the newest version.
 
     Attributes:
-        table_uri: location of the table.
+        table_uri: location of the table, as from `Lake.uri`.
 
     Raises:
         TableNotFoundError: the table does not exist.
@@ -191,7 +192,7 @@ class CatalogTable:
         )
 
     def rows(self, columns: Sequence[str] | None = None, *, condition: str = "true") -> pa.Table:
-        """Return all rows of this version, or the rows that fulfil an SQL condition.
+        """Return all rows of the version, or only rows for which an SQL condition is true.
 
         Raises:
             OSError: Spark cannot read the rows.
