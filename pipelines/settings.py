@@ -1,11 +1,11 @@
-"""The pipeline file: one YAML file with what a pipeline reads, where its lake is, how layers work.
+"""Read the pipeline file: one YAML file with a pipeline's source, lake and layers.
 
-Reading is strict, so that a misspelt key is found before it silently means "default": unknown keys and wrong
-types are errors with file and line. ``${ENV}``, ``${ENV:-default}`` and ``${secret:scope/key}`` are expanded
-before validation. Relative paths are relative to the pipeline file, never to the working directory, so that a
-job and a terminal see the same lake.
+Reading is strict, so that a misspelt key never silently means "default": an unknown key or a wrong type is an
+error with file and line. ``${ENV}``, ``${ENV:-default}`` and ``${secret:scope/key}`` are expanded before
+validation. Relative paths start from the pipeline file, never from the working directory, so that a job and a
+terminal see the same lake.
 
-Nothing here imports Spark: the reader process loads its settings by this module too.
+This module imports no Spark, because the reader process also loads its settings here.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ from deltasmelt.pipelines.selected import selected, there_are
 from deltasmelt.silver.settings import SilverSettings
 
 FLUSH_INTERVAL_IN_STORES: Final = 5.0
-"""Seconds between commits to a lake in an object store, unless the file says otherwise."""
+"""Seconds between commits to a lake in an object store, unless the file sets an interval."""
 FLUSH_INTERVAL_IN_CATALOGS: Final = 10.0
-"""The same to a lake in a catalog, where each commit is a statement of Spark."""
+"""Seconds between commits to a lake in a catalog, where each commit is a statement of Spark."""
 WILDCARDS: Final = frozenset("*?[")
-"""Of file patterns; what has none of them is a name."""
+"""Wildcards of file patterns; a text without wildcards is a name."""
 _CONNECTION_FILES = ("sslrootcert", "sslcert", "sslkey", "passfile")
 _SECRETS = (("source", "dsn"), ("source", "password"), ("source", "sslpassword"), ("alerts", "webhook"))
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?:\}|:-)")
 
 
 class QualitySettings(Section):
-    """What the data-quality run checks beside the expectations derived from the source's catalog.
+    """Settings of the data-quality checks, in addition to expectations derived from the source's catalog.
 
     Attributes:
         suites: file patterns, relative to the pipeline file.
@@ -73,7 +73,7 @@ ALERT_KINDS: Final[tuple[AlertKind, ...]] = get_args(AlertKind)
 
 
 class AlertSettings(Section):
-    """Where a running command posts what becomes wrong.
+    """Settings of the alerts that a running command posts.
 
     Attributes:
         webhook: a URL that takes JSON by POST; it may hold a token, so it is shown nowhere.
@@ -99,12 +99,12 @@ def _is_web_address(url: str) -> bool:
         return (
             parts.scheme in {"http", "https"} and bool(parts.hostname) and url.isascii() and url.isprintable()
         )
-    except ValueError:  # an address in brackets that is none
+    except ValueError:  # not an address in the brackets
         return False
 
 
 class Pipeline(Section):
-    """A pipeline file, read and validated. Made by `load_pipeline`."""
+    """A pipeline file, read and validated by `load_pipeline`."""
 
     pipeline: Annotated[
         str, in_the_form("[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", "letters, digits and _ . - (at most 63)")
@@ -138,16 +138,16 @@ class Pipeline(Section):
 
     @property
     def text(self) -> str:
-        """Text of the pipeline file when it was read, without what its variables expand to."""
+        """Text of the pipeline file as read, before variables are expanded."""
         return self._text
 
     @property
     def folder(self) -> Path:
-        """Folder of the pipeline file, which relative paths start from."""
+        """Folder of the pipeline file, from which relative paths start."""
         return self._path.parent
 
     def lake_address(self) -> Lake:
-        """Return the lake, the same at each call: its place holds the options, or the session."""
+        """Return the lake, the same object at each call: its place holds the options, or the session."""
         if self._lake is None:
             self._lake = self._made_lake()
         return self._lake
@@ -166,7 +166,7 @@ class Pipeline(Section):
         return Lake(path=in_store(f"{scheme.lower()}://{address}", options, lease=lease))
 
     def document_files(self) -> list[Path]:
-        """Files that `gold.documents` selects, sorted, each once.
+        """Return the files that `gold.documents` selects, sorted, each once.
 
         Raises:
             ConfigurationError: ``file-missing``, ``pattern-unused``: a name or pattern selects no file.
@@ -174,7 +174,7 @@ class Pipeline(Section):
         return self._files(self.gold.documents, "gold.documents")
 
     def suite_files(self) -> list[Path]:
-        """Files that `quality.suites` selects, sorted, each once.
+        """Return the files that `quality.suites` selects, sorted, each once.
 
         Raises:
             ConfigurationError: ``file-missing``, ``pattern-unused``: a name or pattern selects no file.
@@ -185,7 +185,7 @@ class Pipeline(Section):
         return sorted(selected(patterns, self._matching, lambda pattern: self._no_file(key, pattern)))
 
     def _no_file(self, key: str, pattern: str) -> ConfigurationError:
-        """Return the error of a name or pattern that selects no file; it names files that are there."""
+        """Return the error of a name or pattern that selects no file, with the names of existing files."""
         if not WILDCARDS & set(pattern):
             return ConfigurationError(
                 f"{key} names {pattern}, which does not exist",
@@ -217,7 +217,7 @@ def load_pipeline(path: Path | str, text: str | None = None) -> Pipeline:
 
     Args:
         path: the file; relative paths start from its folder.
-        text: of the file as another process of this command has read it; the file is not read again then.
+        text: the file's text from a further process of this command; the file is then not read again.
 
     Raises:
         ConfigurationError: the file is missing or something in it is wrong, or a secret that it names cannot
@@ -253,9 +253,9 @@ def load_pipeline(path: Path | str, text: str | None = None) -> Pipeline:
 
 
 def _paced(pipeline: Pipeline) -> Pipeline:
-    """With the pace of a lake in an object store, where requests are paid for, unless the file gives one.
+    """Return the pipeline with a slower pace for an object store or a catalog, unless the file sets a pace.
 
-    In a catalog a commit is a statement of Spark.
+    A store charges for each request, and in a catalog each commit is a statement of Spark.
     """
     lake, bronze = pipeline.lake_address(), pipeline.bronze
     if "flush_interval" in bronze.model_fields_set or not lake.is_remote:
@@ -266,7 +266,7 @@ def _paced(pipeline: Pipeline) -> Pipeline:
 
 
 def _connection_files(source: SourceSettings, folder: Path) -> dict[str, str]:
-    """The files that the keys of `source` name, absolute; libpq would look in the working directory."""
+    """Return the files in the keys of `source` as absolute paths; libpq would use the working directory."""
     files = {key: getattr(source, key) for key in _CONNECTION_FILES}
     return {
         key: str(folder / Path(name).expanduser())
@@ -276,7 +276,7 @@ def _connection_files(source: SourceSettings, folder: Path) -> dict[str, str]:
 
 
 def _refuse_misread(pipeline: Pipeline, yaml: YamlFile) -> None:
-    """Refuse a lake whose location one of the libraries would take for another one."""
+    """Refuse a lake whose location a library would read as a different location."""
     path = pipeline.lake_address().root
     if (part := misread(path)) is not None:
         raise ConfigurationError(
@@ -290,9 +290,9 @@ def _refuse_misread(pipeline: Pipeline, yaml: YamlFile) -> None:
 
 
 def _refuse_executors(pipeline: Pipeline, yaml: YamlFile) -> None:
-    """Refuse snapshots by executors into a catalog: where its files lie is not theirs to know.
+    """Refuse snapshots by executors into a catalog: only the catalog knows the location of its files.
 
-    Rows for a catalog's tables are put aside in a folder of the reader's own, which nobody else sees.
+    The reader stages rows for a catalog's tables in a private folder, which no executor can see.
     """
     if pipeline.snapshot.engine == "spark" and pipeline.lake_address().place.needs_session:
         raise ConfigurationError(
@@ -305,7 +305,7 @@ def _refuse_executors(pipeline: Pipeline, yaml: YamlFile) -> None:
 
 
 def _enter_store(pipeline: Pipeline, yaml: YamlFile) -> None:
-    """Refuse a lake in a store that is not known, and options that do not fit the lake."""
+    """Refuse a lake in an unknown store, and options that do not fit the lake."""
     lake = pipeline.lake_address()
     options = {name: value.get_secret_value() for name, value in pipeline.lake.options.items()}
     if lake.place.needs_session:
@@ -337,12 +337,12 @@ def _enter_store(pipeline: Pipeline, yaml: YamlFile) -> None:
 
 
 def _has_key_without_token(options: dict[str, str]) -> bool:
-    """Whether `deltalake` would add a token of the environment to a key that it is not of."""
+    """Check whether `deltalake` would add the environment's token to a key of a different owner."""
     return "aws_access_key_id" in options and "aws_session_token" not in options
 
 
 def _without_query(location: str) -> str:
-    """A location without what may hold a secret: a token behind a ?, or who logs in."""
+    """Return a location without its possible secrets: a token after a ``?``, or user and password."""
     if Location(location).folder is not None:
         return location
     text = re.split("[?#]", location, maxsplit=1)[0]

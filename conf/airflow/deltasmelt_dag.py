@@ -1,27 +1,28 @@
-"""Silver and gold as a DAG of Airflow 3, beside the reader, which is no task: it never ends.
+"""Run silver and gold as a DAG of Airflow 3; the endless reader is no task and runs separately.
 
-Each task is one command in a shell of the worker. There deltasmelt is in /opt/smelt with Spark and Java, and
-the pipeline file in /etc/deltasmelt. Beside it lies `environment`, with a line NAME='value' for each variable
-that the file takes. A secret that came by Airflow's templates would be stored with each run.
+Each task is one command in a shell of the worker. On the worker, deltasmelt is in /opt/smelt with Spark and
+Java. The folder /etc/deltasmelt holds the pipeline file and `environment`, a file with a line NAME='value'
+for each variable. Airflow would store a secret from a template with each run.
 
-The shell runs as the worker's account. It must be able to read `environment` (mode 640, of root and a group
-of the account), to write into /var/log/deltasmelt, and into the lake if that is a folder. Or add
-``"run_as_user": "deltasmelt"`` to SHARED, for which the worker's account needs sudo without a password.
+The shell runs as the worker's account. The account must be able to read `environment` (mode 640, owner root
+and a group of the account), and to write into /var/log/deltasmelt. If the lake is a folder, the account must
+write into the folder, too. Alternatively add ``"run_as_user": "deltasmelt"`` to SHARED; the worker's account
+then needs sudo without a password.
 
-How exit codes become states:
+Exit codes become these states:
 
 * 0: success.
-* 3: failed. The stage has caught up, but tables or documents are left out, because an error has stopped them;
-  the task's log names them. What follows runs all the same (`all_done`): the documents of the other tables
-  are to be current.
-* anything else: failed. What follows runs, and finds what the lake holds. The next run of the DAG resumes
-  where the lake ends, whatever ended this one, so stages are not tried again before it.
+* 3: failed. The stage has caught up without some tables or documents, because an error has stopped them; the
+  task's log names them. The next task runs all the same (`all_done`), to update the documents of all
+  remaining tables.
+* any further code: failed. The next task runs over the lake's present content. The next run of the DAG
+  resumes where the lake ends, whatever ended this run, so Airflow does not retry a stage before.
 
-Airflow takes the state of a run from its last tasks alone. So `failed` watches the others, and fails the run
-if any of them failed. To tell somebody, give the DAG an ``on_failure_callback`` with a notifier of Airflow.
+Airflow derives the state of a run from its last tasks alone. So `failed` watches all tasks, and fails the run
+if any task failed. For a notification, give the DAG an ``on_failure_callback`` with a notifier of Airflow.
 
-``max_active_runs=1`` keeps runs apart; a second run of a stage would be refused anyway (already-running).
-``catchup=False``, because one run does the work of all that were missed.
+``max_active_runs=1`` separates runs; deltasmelt would refuse a second run of a stage (already-running).
+``catchup=False``, because one run does the work of all missed runs.
 """
 
 # ruff: noqa: INP001 - a file in Airflow's folder of DAGs, no module
@@ -35,7 +36,7 @@ from airflow.sdk import DAG
 SHARED = {
     "trigger_rule": "all_done",
     "retries": 0,
-    "execution_timeout": timedelta(hours=24),  # of what hangs; a first load may need more
+    "execution_timeout": timedelta(hours=24),  # ends a hanging command; a first load may need more
 }
 DAILY = {**SHARED, "execution_timeout": timedelta(hours=12)}
 ONCE_MORE = {"retries": 1, "retry_delay": timedelta(minutes=1)}

@@ -1,14 +1,14 @@
-"""The part of `requirements.lock` that some packages need, printed as a lock of its own.
+"""Print the part of `requirements.lock` that some packages need, as a separate lock.
 
     python requirements_of.py deltasmelt
     python requirements_of.py 'deltasmelt[spark,quality]' hatchling
 
-The lock pins everything that development needs. An image holds only what it runs, by the same pins and the
-same hashes. Which packages belong to which is in the lock's own comments: each pin names, behind ``# via``,
-what asked for it. Those comments join the extras of a package, so the part may be larger than needed, never
-smaller. What the lock lacks is an error: nothing is installed then.
+The lock pins everything that development needs. An image holds only the packages that the image runs, with
+equal pins and hashes. Comments in the lock connect packages: each pin names its dependents after ``# via``.
+These comments join the extras of a package, so the part may be larger than needed, never smaller. If the lock
+lacks a package, the script fails, and the image's build installs nothing.
 
-It needs nothing but Python, because it runs before anything is installed.
+The script needs nothing but Python, because the script runs before any installation.
 """
 
 # ruff: noqa: INP001 - a script of the image's build, no module
@@ -24,13 +24,13 @@ _NAME = re.compile(r"^[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def normal(name: str) -> str:
-    """A package's name as the lock spells it, without extras and version."""
+    """Return a package's name as the lock spells it, without extras and version."""
     match = _NAME.match(name)
     return re.sub(r"[-_.]+", "-", match[0]).lower() if match else ""
 
 
 def pins(lock: str) -> list[tuple[str, str, set[str]]]:
-    """Each pin of the lock: its name, its lines, and the names of what asked for it.
+    """Return each pin of the lock: its name, its lines, and the names of its dependents.
 
     A name may have several pins, for different versions of Python.
     """
@@ -48,10 +48,10 @@ def pins(lock: str) -> list[tuple[str, str, set[str]]]:
 
 
 def wanted(asked: list[str], project: dict[str, object]) -> set[str]:
-    """The names to begin with: of the project and its extras the dependencies, else the packages themselves.
+    """Return the names to begin with: the project's dependencies and extras, or the packages themselves.
 
     Raises:
-        KeyError: an extra that the project does not have.
+        KeyError: the project lacks an extra.
     """
     names: set[str] = set()
     for one in asked:
@@ -66,10 +66,10 @@ def wanted(asked: list[str], project: dict[str, object]) -> set[str]:
 
 
 def part(lock: str, roots: set[str]) -> str:
-    """The pins of some packages and of everything that they need.
+    """Return the pins of some packages, with all their dependencies.
 
     Raises:
-        KeyError: a package that the lock does not have.
+        KeyError: the lock lacks a package.
     """
     all_pins = pins(lock)
     if missing := roots - {name for name, _, _ in all_pins}:

@@ -1,7 +1,8 @@
-"""What spark-submit runs: the command `smelt`, in the driver that was submitted.
+"""Run the command `smelt` in the driver that spark-submit started.
 
-Python puts the folder of its script in front of its path. Beside a copy of this file, or in the working
-folder of a container, there may be modules with the names of others, so that folder is taken out.
+Python puts the script's folder in front of its path. The folder of a copy of this file, or the working folder
+of a container, may hold modules with the names of installed modules. So this script removes the folder from
+the path.
 """
 
 # ruff: noqa: INP001 - a script that spark-submit is given, no module

@@ -1,8 +1,8 @@
-"""How `make docs` makes the site: MyST reads the pages, Furo shows them, Sphinx searches them offline.
+"""Configure the site of `make docs`: MyST reads the pages, Furo shows pages, Sphinx searches them offline.
 
-The pages are plain Markdown as a code host shows it. What only the site needs is added here while they are
-read. Links that lead out of `docs/` become the file's name, because a built site may be read offline.
-`offline` ends the build if a page would load anything from another host.
+The pages are plain Markdown, as a code host shows Markdown. This file adds the parts that only the site
+needs, while Sphinx reads the pages. A link out of `docs/` becomes the file's name, because a reader may use
+the built site offline. `offline` ends the build if a page would load anything from a foreign host.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sphinx.highlighting import lexers
 sys.path.insert(0, str(Path(__file__).parent))
 from offline import foreign_resources, without_outward_links
 
-lexers["sql"] = PostgresLexer()  # the standard one stumbles over $$
+lexers["sql"] = PostgresLexer()  # the standard lexer fails at $$
 
 project = "deltasmelt"
 author = "the authors of deltasmelt"
@@ -53,16 +53,16 @@ def _read(_app: Any, name: str, source: list[str]) -> None:
 
 
 def _stay_offline(app: Any, failure: Exception | None) -> None:
-    """End the build if a page loads something from elsewhere.
+    """End the build if a page loads something from a foreign host.
 
     Raises:
-        SystemExit: the pages and what they load.
+        SystemExit: names the pages and the addresses that the pages load.
     """
     if failure is None and (found := foreign_resources(Path(app.outdir))):
         raise SystemExit("the site must load nothing from elsewhere:\n" + "\n".join(found))
 
 
 def setup(app: Any) -> None:
-    """Connect both to the build."""
+    """Connect both functions to the build."""
     app.connect("source-read", _read)
     app.connect("build-finished", _stay_offline)

@@ -1,4 +1,4 @@
-"""A site that is read offline: what its pages would load from another host, and links that lead out of it."""
+"""Keep a site readable offline: find addresses on foreign hosts, and replace links that leave the site."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOADING: Final = {
     "audio": "src", "embed": "src", "iframe": "src", "img": "src", "input": "src", "object": "data",
     "script": "src", "source": "src", "track": "src", "use": "href", "video": "src",
 }  # fmt: skip
-"""Elements, and the attribute of each that a browser loads by itself."""
+"""Elements, each with the attribute that a browser loads automatically."""
 
 _REMOTE: Final = re.compile(r"^\s*(?:[a-z]+:)?//", re.IGNORECASE)
 _IN_CSS: Final = re.compile(r"(?:url\(\s*|@import\s+)[\"']?((?:[a-z]+:)?//[^\"')\s]+)", re.IGNORECASE)
@@ -21,7 +21,7 @@ _PASSIVE: Final = {"canonical", "next", "prev", "author", "license", "search", "
 """Relations of a `link` element that load nothing."""
 
 _UPWARD: Final = re.compile(r"\[([^\]]+)\]\(((?:\.\./)+)(?!docs/)([^)#]+)(?:#[^)]*)?\)")
-"""A link to a file of a folder above: its text, the way up, and the file."""
+"""A link to a file above the page's folder: its text, the way up, and the file."""
 
 
 class _Page(HTMLParser):
@@ -40,7 +40,7 @@ class _Page(HTMLParser):
 
 
 def foreign_resources(site: Path) -> list[str]:
-    """`page: address` for whatever a page or style sheet below `site` loads from another host, sorted."""
+    """Return `page: address` for every foreign address that pages or styles below `site` load, sorted."""
     found: list[str] = []
     for path in sorted(site.rglob("*")):
         if path.suffix == ".html":
@@ -56,11 +56,11 @@ def foreign_resources(site: Path) -> list[str]:
 
 
 def without_outward_links(page: str, text: str) -> str:
-    """The page's Markdown, with names of files instead of links that lead out of the folder of the pages.
+    """Return the page's Markdown with file names in place of links that leave the folder of the pages.
 
     Args:
-        page: its name, with its folders.
-        text: its Markdown.
+        page: the page's name, with its folders.
+        text: the Markdown of the page.
     """
     folders = page.count("/")
 

@@ -1,11 +1,11 @@
-"""Draws a recorded terminal as an SVG that moves by CSS alone, so it plays where a page shows an image.
+"""Draw a recorded terminal as an SVG that moves by CSS alone, so that a page can show the film as an image.
 
-`python docs/film/draw.py docs/film/demo.cast docs/demo.svg`. The recording is an asciicast. It is played
-into an emulated terminal that is tall enough for all of its output. What the film shows are cuts from that
-terminal: `SCENES` says from which second of the recording to which, over how many seconds of the film, and
-from which line on. Nothing is written by hand.
+`python docs/film/draw.py docs/film/demo.cast docs/demo.svg`. The recording is an asciicast. The script plays
+the recording into an emulated terminal, tall enough for the whole output. The film shows cuts from the
+terminal: `SCENES` gives, for each cut, the first and last second of the recording, the seconds in the film,
+and the first line. No picture is drawn by hand.
 
-Where a reader prefers reduced motion, the last picture of the live part stands still.
+For a reader who prefers reduced motion, the last picture of the live part is shown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 COLUMNS, ROWS, TALL = 100, 23, 220
 CELL, LINE, FONT, MARGIN, BAR = 8.43, 19.0, 14.0, 18.0, 34.0
 STEP: Final = 0.6
-"""Seconds between two pictures of the film, at least."""
+"""Minimum of seconds between two pictures of the film."""
 
 COLOURS: Final = {
     "default": "#d6dae1", "black": "#6b7380", "red": "#ff7b72", "green": "#6fd08c", "brown": "#e6c07b",
@@ -38,10 +38,10 @@ class Scene:
     """A part of the film.
 
     Attributes:
-        begin: second of the recording at which it begins.
-        end: second at which it ends; the same for a still.
-        seconds: how long it takes in the film.
-        top: text of the line that stands first, or empty for the terminal's first line.
+        begin: first second of the recording.
+        end: last second of the recording; equal to `begin` for a still.
+        seconds: length of the scene in the film.
+        top: text of the first visible line; empty for the terminal's first line.
     """
 
     begin: float
@@ -51,20 +51,20 @@ class Scene:
 
 
 Run = tuple[int, str, str, bool]
-"""Column, text, colour, bold."""
+"""Column, text, colour, and whether the text is bold."""
 
 Picture = tuple[tuple[int, tuple[Run, ...]], ...]
-"""Rows that are not empty."""
+"""Rows with any text."""
 
 
 def events(cast: Path) -> list[tuple[float, str]]:
-    """Output of the recording with its times."""
+    """Return the recording's output with its times."""
     lines = cast.read_text(encoding="utf-8").splitlines()[1:]
     return [(float(time), text) for time, kind, text in map(json.loads, lines) if kind == "o"]
 
 
 class Player:
-    """A terminal into which a recording is played, forwards only."""
+    """A terminal that plays a recording, forwards only."""
 
     def __init__(self, recorded: list[tuple[float, str]]) -> None:
         self._screen = pyte.Screen(COLUMNS, TALL)
@@ -73,7 +73,7 @@ class Player:
         self._next = next(self._rest, None)
 
     def at(self, second: float, top: str) -> Picture:
-        """What is on the terminal at a second, from the line that begins with `top` on."""
+        """Return the terminal's content at a second, from the line that begins with `top` on."""
         while self._next is not None and self._next[0] <= second:
             self._stream.feed(self._next[1])
             self._next = next(self._rest, None)
@@ -84,7 +84,7 @@ class Player:
 
 
 def runs(screen: pyte.Screen, row: int) -> Iterator[Run]:
-    """The words of a line: neighbours of one look, ended by two blanks."""
+    """Yield the runs of a line: neighbouring characters of one style, ended by two blanks."""
     start, text, look = 0, "", ("", False)
     for column in range(COLUMNS + 1):
         cell = screen.buffer[row][column] if column < COLUMNS else None
@@ -107,7 +107,7 @@ def _colour(cell: Any) -> str:
 
 
 def pictures(cast: Path, scenes: tuple[Scene, ...]) -> list[tuple[float, Picture]]:
-    """The film: for how many seconds each picture is shown; equal neighbours are one."""
+    """Return the film: each picture with its seconds; equal neighbours are merged."""
     player = Player(events(cast))
     film: list[tuple[float, Picture]] = []
     for scene in scenes:
@@ -124,12 +124,12 @@ def pictures(cast: Path, scenes: tuple[Scene, ...]) -> list[tuple[float, Picture
 
 
 def svg(film: list[tuple[float, Picture]], still: int, title: str) -> str:
-    """The film as SVG.
+    """Return the film as SVG.
 
     Args:
-        film: as of `pictures`.
-        still: which picture is shown where motion is not wanted.
-        title: for those who do not see it.
+        film: the pictures that `pictures` returned.
+        still: number of the picture for reduced motion.
+        title: description for readers who do not see the film.
     """
     total = sum(shown for shown, _ in film)
     width, height = COLUMNS * CELL + 2 * MARGIN, ROWS * LINE + BAR + 2 * MARGIN
@@ -187,7 +187,7 @@ def _row(row: int, words: tuple[Run, ...], names: dict[str, str]) -> str:
 
 
 def draw(cast: Path, target: Path, scenes: tuple[Scene, ...], still: str, title: str) -> None:
-    """Write the film; `still` is a text that the picture for reduced motion shows last."""
+    """Write the film; the last picture with the text `still` is the picture for reduced motion."""
     film = pictures(cast, scenes)
     texts = [" ".join(run[1] for _, words in picture for run in words) for _, picture in film]
     target.write_text(
@@ -204,7 +204,7 @@ SCENES: Final = (
     Scene(236, 236, 4.5, top="gold.customer,"),
     Scene(236, 236, 5, top="table    "),
 )
-"""The film of the demo; its seconds are those of the recording beside it."""
+"""Scenes of the demo's film; their seconds belong to `demo.cast`."""
 
 if __name__ == "__main__":
     draw(

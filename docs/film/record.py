@@ -1,9 +1,9 @@
-"""Runs a command on a terminal of its own and records what it prints, with times.
+"""Run a command on a new terminal and record the command's output, with times.
 
-`.venv-docs/bin/python docs/film/record.py docs/film/demo.cast .venv/bin/smelt demo`, once for each film.
-The recording is an asciicast, version 2 (https://docs.asciinema.org/manual/asciicast/v2/): a header line,
-then one line `[seconds, "o", text]` for each output. A terminal that draws a moving line prints megabytes.
-So what is kept is one look at the terminal in `EVERY` seconds: the lines that changed, whole.
+`.venv-docs/bin/python docs/film/record.py docs/film/demo.cast .venv/bin/smelt demo`, once for each film. The
+recording is an asciicast, version 2 (https://docs.asciinema.org/manual/asciicast/v2/): a header line, then a
+line `[seconds, "o", text]` for each output. A terminal with a moving line prints megabytes. So the recording
+only holds a sample of the terminal every `EVERY` seconds: all changed lines, whole.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Event = tuple[float, str]
 
 
 def run(command: list[str]) -> Iterator[Event]:
-    """The output of a command on a terminal of `COLUMNS` by `ROWS`; it is shown too."""
+    """Yield the output of a command on a terminal of `COLUMNS` by `ROWS`, and show the output."""
     child, terminal = pty.fork()
     if child == 0:
         os.environ.update(TERM="xterm-256color", COLORTERM="truecolor", LC_ALL="C.UTF-8")
@@ -56,7 +56,7 @@ def run(command: list[str]) -> Iterator[Event]:
 
 
 def thinned(recorded: Iterable[Event]) -> Iterator[Event]:
-    """One look at the terminal in `EVERY` seconds, and one at the end: the lines that changed, whole."""
+    """Yield the changed lines of the terminal every `EVERY` seconds, and at the end."""
     screen = pyte.Screen(COLUMNS, TALL)
     stream = pyte.Stream(screen)
     known: list[str] = [""] * TALL
@@ -87,7 +87,7 @@ def _numbers(colour: str) -> str:
 
 
 def write(cast: Path, recorded: Iterable[Event]) -> None:
-    """Write a recording, thinned."""
+    """Write a thinned recording to a file."""
     with cast.open("w", encoding="utf-8") as file:
         file.write(json.dumps({"version": 2, "width": COLUMNS, "height": TALL}) + "\n")
         for second, text in thinned(recorded):

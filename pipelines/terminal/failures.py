@@ -1,18 +1,18 @@
-"""Errors become one message and an exit code here, and nowhere else.
+"""Turn errors into one message and an exit code, in this module alone.
 
 =====  ==================================================================================
 code   meaning
 =====  ==================================================================================
-0      what the command promises holds
-1      stopped: an error with its remedy, or a comparison that did not hold
-2      the command line could not be understood
+0      the command's promise holds
+1      stopped: an error with its remedy, or a failed comparison
+2      the command line is not valid
 3      caught up, but some tables or documents have stopped by an error
 130    interrupted (Ctrl-C); 143 ended by SIGTERM; 129 by SIGHUP: the terminal was closed
 =====  ==================================================================================
 
 An unexpected error is shown in one line, with its traceback in the log file; ``--debug`` shows the traceback
-on the terminal. Nothing here prints a password: messages of our errors never hold one, and the text of
-foreign errors goes through `without_secrets`.
+on the terminal. This module prints no password: messages of deltasmelt's errors never hold a password, and
+the text of foreign errors passes through `without_secrets`.
 """
 
 from __future__ import annotations
@@ -69,10 +69,10 @@ _PASSWORD: Final = re.compile(
 
 
 class Failure(Exception):  # noqa: N818 - no error, but the end of a command with this exit code
-    """A command's promise does not hold; the message is printed as it is.
+    """Raised if a command's promise does not hold; the message is printed unchanged.
 
     Attributes:
-        exit_code: see the module's table.
+        exit_code: a code of the module's table.
     """
 
     def __init__(self, message: str, *, exit_code: int = STOPPED) -> None:
@@ -81,11 +81,11 @@ class Failure(Exception):  # noqa: N818 - no error, but the end of a command wit
 
 
 def tables_stopped(names: Sequence[str], *, waiting: Sequence[str] = ()) -> Failure:
-    """The end of a run that caught up while these tables or documents have stopped.
+    """Return the failure of a run that caught up while these tables or documents have stopped.
 
     Args:
-        names: those that an error has stopped.
-        waiting: those that still lack something: changes in bronze, or their first snapshot.
+        names: tables or documents that an error has stopped.
+        waiting: tables or documents that still lack changes in bronze, or their first snapshot.
     """
     reasons = [f"stopped by errors: {', '.join(names)}"] if names else []
     reasons += (
@@ -100,9 +100,10 @@ def tables_stopped(names: Sequence[str], *, waiting: Sequence[str] = ()) -> Fail
 
 
 def without_secrets(text: str) -> str:
-    """The text with passwords and tokens of addresses, and keys of the lake's store, blanked out.
+    """Return the text without passwords and tokens of addresses, and without keys of the lake's store.
 
-    Colours of a library go too: they could part a password. In time linear in its length.
+    A library's colour codes are removed, too: a code could split a password. The time is linear in the
+    length.
     """
     return without_keys(_without_passwords(plain(text)))
 
@@ -112,7 +113,7 @@ def _without_passwords(text: str) -> str:
 
 
 def _without_login(word: str) -> str:
-    """Without what stands between ``scheme://user:`` and the last ``@``: a password may hold others."""
+    """Mask the text between ``scheme://user:`` and the last ``@``: a password may hold further ``@``."""
     before, at, after = word.rpartition("@")
     login = _LOGIN.search(before) if at else None
     if login is None or login.end() == len(before):
@@ -121,14 +122,14 @@ def _without_login(word: str) -> str:
 
 
 def was_interrupted(error: BaseException) -> bool:
-    """Whether it is an interruption, or came from one: what was under way failed while it was carried out."""
+    """Check whether the error is an interruption, or a failure of the work that was interrupted."""
     if isinstance(error, SmeltError | Failure):
         return False
     return interruption_behind(error, (KeyboardInterrupt, Terminated)) is not None
 
 
 def foreign_text(error: BaseException) -> str:
-    """An error that is not ours, in a line: its kind, and the first line of what it says."""
+    """Return a foreign error in one line: its class, and the first line of its message."""
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
         return f"{error.filename}: {os.strerror(error.errno)}"
     lines = without_secrets(str(error)).strip().splitlines()
@@ -137,7 +138,7 @@ def foreign_text(error: BaseException) -> str:
 
 
 def report(error: BaseException, *, debug: bool = False, log: Path | None = None) -> int:
-    """Tell the user on standard error; returns the exit code."""
+    """Report an error to the user on standard error; return the exit code."""
     if not isinstance(error, SmeltError | Failure):
         error = interruption_behind(error, (KeyboardInterrupt, Terminated)) or error
     if isinstance(error, KeyboardInterrupt):
@@ -145,7 +146,7 @@ def report(error: BaseException, *, debug: bool = False, log: Path | None = None
         return INTERRUPTED
     if isinstance(error, Terminated):
         if error.number == signal.SIGHUP:
-            return HUNG_UP  # there is no longer a terminal to print on
+            return HUNG_UP  # the terminal no longer exists
         _say("ended by SIGTERM")
         return TERMINATED
     _LOGGER.error("command failed", exc_info=error)
@@ -167,7 +168,7 @@ def report(error: BaseException, *, debug: bool = False, log: Path | None = None
 
 
 def error_text(error: SmeltError) -> str:
-    """One of our errors as text: where, what and its code, remedy, and how to read the page about it."""
+    """Return an own error as text: place, message, code, remedy, and the command for the error's page."""
     message, *details = without_secrets(str(error)).splitlines() or [""]
     output = [f"error: {message} [{error.code}]", *details]
     if isinstance(error, TransientError):
@@ -178,7 +179,7 @@ def error_text(error: SmeltError) -> str:
 
 
 def _foreign(error: BaseException) -> str:
-    """An error that is not ours; some of the file system have a remedy."""
+    """Return the text of a foreign error; some errors of the file system have a remedy."""
     message = f"error: {foreign_text(error)}"
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
         remedy = _OF_THE_SYSTEM.get(error.errno)
@@ -188,7 +189,7 @@ def _foreign(error: BaseException) -> str:
 
 
 def _say(text: str) -> None:
-    """Print to standard error; on a terminal the words that begin a line are marked by colour."""
+    """Print to standard error; on a terminal, colour the words that begin a line."""
     if output.as_json():
         output.say(text, level="error")
         return

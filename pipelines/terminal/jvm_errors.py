@@ -1,9 +1,9 @@
-"""Errors of Spark as text that outlives its JVM.
+"""Turn errors of Spark into text that outlives Spark's JVM.
 
-An exception that pyspark or Py4J raised asks the JVM for its text each time it is printed. Once the session
-is stopped, or the JVM has died, printing it fails instead. The cause is then lost, on the terminal as in the
-log. So the error is turned into text before a session is stopped. One of Spark Connect has its text with it,
-and is turned into the same, so that both are told alike.
+An exception of pyspark or Py4J requests its text from the JVM for each print. Once the session is stopped, or
+the JVM has died, printing fails instead, and the cause is lost, on the terminal and in the log. So callers
+turn the error into text before they stop a session. An error of Spark Connect already includes its text, but
+gets an equal form, and both kinds are reported alike.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _TOLD: Final = (
     ("pyspark.errors.exceptions.captured", "CapturedException"),
     ("pyspark.errors.exceptions.connect", "SparkConnectException"),
 )
-"""Modules and classes of exceptions that a JVM, here or at a server, has raised."""
+"""Modules and classes of exceptions from a JVM, on this machine or at a server."""
 
 _DEEPEST: Final = 20
-"""Causes that are looked at: a chain may be a ring."""
+"""Number of causes to read: a chain of causes may be a ring."""
 
 
 class SparkFailure(Exception):  # noqa: N818 - it is whatever it was in the JVM
-    """What an exception of Spark said.
+    """Name and message of an exception of Spark.
 
     Attributes:
-        name: of its class.
+        name: the name of the exception's class.
     """
 
     def __init__(self, name: str, message: str) -> None:
@@ -42,9 +42,9 @@ class SparkFailure(Exception):  # noqa: N818 - it is whatever it was in the JVM
 
 
 def in_words(error: BaseException) -> BaseException:
-    """The error, and those behind it, with nothing left that needs a JVM to be printed.
+    """Return the error, and the errors behind it, in a form that prints without a JVM.
 
-    One that needs none stays the object that it is.
+    An error without a link to the JVM is returned as the same object.
     """
     return _in_words(error, {})
 
@@ -59,7 +59,7 @@ def _in_words(error: BaseException, known: dict[int, BaseException]) -> BaseExce
         return failure
     cause = _in_words(behind, known)
     if failure is not error or cause is not behind:
-        # Raised again in a handler, it would get the error as it was for its context.
+        # Without a cause, a raise in a handler would add the unconverted error as context.
         failure.__cause__ = cause
     return failure
 
@@ -85,12 +85,12 @@ def _failure(error: BaseException) -> SparkFailure:
 def _said(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # noqa: BLE001 - whatever a call into a JVM that is gone raises
+    except Exception:  # noqa: BLE001 - a call into an ended JVM raises any error
         return str(getattr(error, "_desc", None) or getattr(error, "errmsg", None) or "its words are lost")
 
 
 def spark_message(error: PySparkException | SparkFailure) -> str:
-    """Spark's message without plan and stack; the statement's place is kept."""
+    """Return Spark's message with the statement's position, without plan and stack."""
     lines = []
     for line in str(error).strip().splitlines():
         if line.startswith(("'", "+-", "\tat ", "JVM stacktrace", "Caused by")):
@@ -100,11 +100,11 @@ def spark_message(error: PySparkException | SparkFailure) -> str:
 
 
 def root_message(error: Any) -> str:
-    """What a `Py4JJavaError` and its causes say, in a line: Spark's own innermost words, and what is behind.
+    """Return the innermost message of Spark in a `Py4JJavaError`, and the cause behind it, in one line.
 
-    Rows that are streamed fail inside wrappers that only say that something was waited for. Spark's own words
-    begin with a condition in brackets. What is not Spark's is named by its class: its message alone may be no
-    more than a name.
+    A failure of streamed rows is inside wrappers, and a wrapper only reports a wait. Spark's own messages
+    begin with a condition in brackets. A cause from outside Spark gets its class name as a prefix, because
+    the message alone may be only a name.
     """
     message, behind, cause = "", "", error.java_exception
     for _ in range(_DEEPEST):

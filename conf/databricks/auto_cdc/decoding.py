@@ -1,10 +1,10 @@
-"""Changes of one table in `bronze.changes` as events for AUTO CDC: typed columns, a sequence, deletes.
+"""Decode changes of one table in `bronze.changes` as events for AUTO CDC: typed columns, sequence, deletes.
 
-Plain DataFrames, batch or stream: nothing here needs Lakeflow. `tables.py` declares the tables.
+The module only needs DataFrames, batch or stream, and no Lakeflow. `tables.py` declares the tables.
 
-A row of bronze has its values as PostgreSQL's text, in the order of the shape that it was written by. Columns
-are found by their `attnum`, so a renamed column stays one column. A column that a row's shape does not have
-yet gets what `ALTER TABLE … ADD COLUMN … DEFAULT` gave it (`missing`).
+A row of bronze holds its values as PostgreSQL's text, in the column order of the row's shape. Columns are
+found by their `attnum`, so a renamed column stays one column. A column that the row's shape lacks gets the
+default of `ALTER TABLE … ADD COLUMN … DEFAULT` (`missing`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 META = ("_op", "_commit_lsn", "_seq", "_part", "_commit_ts", "_unchanged", "_shape_known")
-"""Columns that AUTO CDC needs, and the target does not."""
+"""Columns that AUTO CDC needs, but the target does not."""
 
 SEQUENCE = "struct(_commit_lsn, _seq, _part)"
-"""Order of a key's events: the commit, the number in it, the delete before the row that follows."""
+"""Order of a key's events: by commit, by number in the commit, and a delete before its following row."""
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class SourceTable:
     """A table of the source.
 
     Attributes:
-        schema, name: what it is called now.
-        keys: its key columns.
+        schema, name: the present name of the table.
+        keys: names of the key columns.
         columns: column to a type of Spark, as `docs/silver.md` gives it. A value that the type cannot hold
             becomes NULL.
     """
@@ -42,12 +42,12 @@ class SourceTable:
 
 
 def decoded(changes: DataFrame, relations: DataFrame, table: SourceTable) -> DataFrame:
-    """The events of a table.
+    """Return the events of a table.
 
     Args:
-        changes: `bronze.changes`, read or streamed.
-        relations: `bronze.relations`, read.
-        table: which.
+        changes: `bronze.changes`, from a read or a stream.
+        relations: `bronze.relations`, from a plain read.
+        table: the table whose events are decoded.
     """
     newest = (
         relations.where(f"table_schema = {_text(table.schema)} AND table_name = {_text(table.name)}")
@@ -92,9 +92,9 @@ _FILLED = f"""
     CASE WHEN unchanged IS NULL OR old IS NULL OR old_is_key THEN new
     ELSE transform({_NAMES}, (name, at) ->
       if(array_contains(unchanged, name), get(old, at), get(new, at))) END"""
-"""The row after the change. What was not sent is in an old row that is whole (REPLICA IDENTITY FULL)."""
+"""The row after the change; unsent values come from a whole old row (REPLICA IDENTITY FULL)."""
 _UNKNOWN = "CASE WHEN old IS NULL OR old_is_key THEN unchanged END"
-"""Columns whose value is not in bronze's row: they are NULL here."""
+"""Columns without a value in bronze's row: NULL in the event."""
 _AT = f"CAST(array_position({_NAMES}, k) - 1 AS INT)"
 _KEY_CHANGED = f"""
     op = 'update' AND old IS NOT NULL

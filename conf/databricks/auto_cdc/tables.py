@@ -1,12 +1,12 @@
-"""Tables that Lakeflow's AUTO CDC keeps from `bronze.changes`, for those who want it instead of silver.
+"""Maintain tables from `bronze.changes` by Lakeflow's AUTO CDC, instead of silver.
 
-A template: name your tables in `TABLES`. Read what it cannot do first (docs/how-to/databricks.md, AUTO CDC):
-large values that PostgreSQL did not send, TRUNCATE, keys that two rows exchange, and rows that a new snapshot
-no longer has.
+This file is a template: name your tables in `TABLES`. First read the limits (docs/how-to/databricks.md, AUTO
+CDC): large values that PostgreSQL did not send, TRUNCATE, keys that two rows exchange, and rows that a new
+snapshot no longer has.
 
-Update the pipeline at least daily. `bronze.changes` keeps its log, and files that it has joined, for a day.
-A pipeline that rested for longer fails (failOnDataLoss), and needs a full refresh. In a catalog the log stays
-for thirty days at least, but files that OPTIMIZE joined go after a day all the same.
+Update the pipeline at least daily. `bronze.changes` keeps its log, and files that compaction has joined, for
+a day. After a longer pause the pipeline fails (failOnDataLoss), and needs a full refresh. In a catalog the
+log stays for at least thirty days, but files that OPTIMIZE joined are removed after a day all the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TABLES = (
 
 
 def declare(table: SourceTable) -> None:
-    """A table, and the flow that keeps it."""
+    """Declare a table, and the flow that maintains the table."""
     events = f"{table.name}_events"
 
     @dp.temporary_view(name=events)
