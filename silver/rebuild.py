@@ -1,8 +1,8 @@
 """A silver table is rebuilt from bronze alone, as a new version of the Delta table.
 
-The steps of a cycle fold the table's changes since the newest snapshot into a scratch table, in a folder next
-to the lake's layers or in a separate schema (`bronze.lake.scratch`). One INSERT OVERWRITE then copies the
-scratch table's rows into the table. So:
+The steps of a cycle fold the table's changes since the newest snapshot into a scratch table. The scratch
+table is in a folder next to the lake's layers, or in a separate schema (`bronze.lake.scratch`). One INSERT
+OVERWRITE then copies the scratch table's rows into the table. So:
 
 * the rebuild reads no current row of the table, so every wrong current value is gone;
 * readers of older versions, and of cuts, see no change; the rebuild is one commit;
@@ -14,11 +14,11 @@ The commit carries the mark of the rows' LSN, unless the table already has the m
 write as a repeated window and skip the write.
 
 **History and soft deletes.** The changes since the snapshot lack rows that ended before the snapshot. Only
-these rows are copied from the table: versions that began before the snapshot (as still valid, if the versions
-ended after the snapshot), and rows deleted up to the snapshot. After a foreign commit, the rows come from the
-version before the foreign commit (`_before_others`). The rebuild derives all further rows. The result is not
-exact if the table's shape changed since the snapshot, or if the table has columns older than the snapshot
-(`silver.plan.derivable`). The rebuild then changes nothing, and raises an error.
+these rows are copied from the table: versions that began before the snapshot, and rows deleted up to the
+snapshot. A version that ended after the snapshot is copied as still valid. After a foreign commit, the rows
+come from the version before the foreign commit (`_before_others`). The rebuild derives all further rows. The
+result is not exact if the table's shape changed since the snapshot, or if the table has columns older than
+the snapshot (`silver.plan.derivable`). The rebuild then changes nothing, and raises an error.
 """
 
 from __future__ import annotations

@@ -171,8 +171,8 @@ class Source:
     def _plain_files(self, session: SparkSession, bronze: DeltaTable, later: Later) -> list[str]:
         """Return the paths of the files; none if a file alone does not show which rows are valid.
 
-        The files in the log hold exactly the table's rows if every reader can read the table (version 1 of
-        the protocol: no deletion vectors, no column mapping) and the table has no partitions.
+        The files hold exactly the table's rows under two conditions. The table has no partitions, and every
+        reader can read the table (version 1 of the protocol: no deletion vectors, no column mapping).
         """
         may_read = not self._lake.place.needs_session and access_of(session).may_read_files
         if not may_read or bronze.protocol().min_reader_version > 1:

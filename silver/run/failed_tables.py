@@ -1,14 +1,14 @@
 """Decides whether a failure in a cycle belongs to one table, and when to retry the table.
 
 * A definite error stops the table until a newer snapshot of the table, or until the process restarts.
-* Three kinds of failure are retried once in the same cycle, from the table's current mark: an unknown error,
-  an error that a user may repair in the lake (``table-failed``, ``catalog-name-taken``), and a log without a
-  known commit (``table-put-back``, ``lake-commit-lost``). A second failure is recorded, and the table pauses,
-  each time longer. A newer snapshot of the table ends the pause.
+* The same cycle retries three kinds of failure once, from the table's current mark. The kinds are an unknown
+  error, an error that a user may repair in the lake (``table-failed``, ``catalog-name-taken``), and a log
+  that lacks a commit (``table-put-back``, ``lake-commit-lost``). A second failure is recorded, and the table
+  pauses, each time longer. A newer snapshot of the table ends the pause.
 * A lake that does not answer is no table's failure. Nor is a statement that failed because of the storage or
   the network (`silver.spark.errors`). Both raise a `TransientError`, and the cycle is retried after a pause.
   If one table meets such a failure in several cycles in a row while the lake answers, the failure counts as
-  the table's own: the remaining tables no longer wait.
+  the table's own. The remaining tables then no longer wait.
 * If Spark does not answer, or its server forbids every write, no table can be carried: the cause is raised
   unchanged.
 """

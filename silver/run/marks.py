@@ -12,16 +12,16 @@ only settings.
 **Where a server guards these settings**, as serverless compute does, a MERGE states the mark in the condition
 and has no ``txn`` action. No window is applied twice there either:
 
-* One process at a time writes a layer: the process holds the lake's lock or lease, and requires the lock or
+* One process at a time writes a layer. The process holds the lake's lock or lease, and requires the lock or
   lease directly before each statement (`silver.run.writer`).
 * Within the process, an attempt first reads the table's newest version and mark. After a failed statement or
   a lost answer, the next attempt finds the mark, and the window is done.
 * A process without the lease meets the owner's MERGE in Delta. Delta rejects the later of two overlapping
-  MERGEs: the later MERGE read files that the earlier MERGE replaced or, with row-level conflict detection,
-  changed the same row. A process without the lease may begin after the owner's MERGE, and still know the
-  older mark. The process then applies the window again. A fold's values follow from the version before the
-  window, so a MERGE by key writes the same rows. A history table has no such protection; only the lock
-  prevents a second application.
+  MERGEs, because the later MERGE read files that the earlier MERGE replaced. With row-level conflict
+  detection, Delta rejects the later MERGE if both changed the same row. A process without the lease may begin
+  after the owner's MERGE, and still know the older mark. The process then applies the window again. A fold's
+  values follow from the version before the window, so a MERGE by key writes the same rows. A history table
+  has no such protection; only the lock prevents a second application.
 
 A MERGE of known rows (`silver.run.step_runner`) must also state the LSN at which its window began, which a
 condition cannot state. So a guarded server gets no MERGE of known rows.

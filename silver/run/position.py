@@ -11,14 +11,13 @@ states the version and mark that the cycle found. Three changes may follow.
   mark. First, `ControlTables.disown` removes the lost versions from all cuts, because equal version numbers
   will return with different rows. After a kill in between, the next cycle finds an equal or a later state.
 * **Foreign commits changed rows** under the mark: RESTORE, DELETE, UPDATE, INSERT by hand
-
-(`bronze.lake.foreign_commits`). No log states reliably which rows changed. The table stops with an error, and
-is in no cut until a snapshot replaces all its rows or `smelt rebuild` derives the table again. No snapshot
-contains a history or kept deleted rows. For these rows the rebuild helps, and copies ended rows from the
-version before (`silver.rebuild`). Where a rebuild would lose something (`silver.plan.derivable`), the cycle
-accepts a newer snapshot: the snapshot corrects current rows, ended rows stay as the foreign commit left them,
-and the log warns. The accepted snapshot is a MERGE. The mark in the foreign version proves that the MERGE
-came later, so a process killed before the cut does not stop the table again.
+  (`bronze.lake.foreign_commits`). No log states reliably which rows changed. The table stops with an error,
+  and is in no cut until a snapshot replaces all its rows or `smelt rebuild` derives the table again. No
+  snapshot contains a history or kept deleted rows. For these rows the rebuild helps, and copies ended rows
+  from the version before (`silver.rebuild`). Where a rebuild would lose something (`silver.plan.derivable`),
+  the cycle accepts a newer snapshot. The snapshot corrects current rows; ended rows stay as the foreign
+  commit left them, and the cycle logs a warning. The accepted snapshot is a MERGE. The mark in the foreign
+  version proves that the MERGE came later, so a process killed before the cut does not stop the table again.
 
 A cycle finds foreign commits of its own time before the cut is recorded (`Position.require_own`); otherwise
 the next cycle finds the commits. The search reaches back to the version in the cut. If the cut lacks the
@@ -96,7 +95,7 @@ class Position:
             relations: all known table shapes of the source.
 
         Raises:
-            TableError: ``table-written-by-others``.
+            TableError: ``table-written-by-others``: a foreign commit changed rows.
         """
         mark = stored.mark or ZERO
         named = self._named(table.name, last)
@@ -135,7 +134,7 @@ class Position:
         """Check that a newer snapshot corrects the foreign commit, or has already corrected the rows.
 
         Raises:
-            TableError: ``table-written-by-others``.
+            TableError: ``table-written-by-others``: a foreign commit changed rows.
         """
         if not table.versioned:
             if snapshot is None or snapshot <= held:
@@ -188,7 +187,7 @@ class Position:
         `stored` is the table's state after all work of the cycle.
 
         Raises:
-            TableError: ``table-written-by-others``.
+            TableError: ``table-written-by-others``: a foreign commit changed rows.
         """
         found = self._foreign(table, stored)
         if found is not None:

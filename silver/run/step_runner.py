@@ -90,7 +90,7 @@ class _Extra:
         """Run statements on a table; return whether the statements ran; log a first rejection's reason.
 
         Raises:
-            TransientError: ``lease-lost``.
+            TransientError: ``lease-lost``: the process may write nothing more.
         """
         try:
             writer.run(session, name, *statements)

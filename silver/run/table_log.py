@@ -322,7 +322,7 @@ class SilverLog:
 
         A MERGE of known rows adds no row (`silver.run.step_runner`). If the MERGE misses rows, a whole MERGE
         follows, unless the whole MERGE failed or the process ended in between. The commit states the kind of
-        the MERGE and the begin of the window, so a foreign MERGE is never confused with a MERGE of known
+        the MERGE and the begin of the window. So a foreign MERGE is never confused with a MERGE of known
         rows.
 
         Returns:

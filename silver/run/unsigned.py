@@ -11,8 +11,9 @@ statements that changed rows left commits without a sign of their writer (`bronz
 The process may have ended before its cut. The cut before states no marks, like each cut of the earlier
 version. So above a cut without marks, and only there, these commits count as silver's own. The search for
 foreign commits (`silver.run.position`) still finds RESTORE, added rows, MERGE, and a DELETE or an UPDATE by
-any other condition. An UPDATE by hand without a condition or with a condition as above, and an overwrite of
-all rows by hand, look equal and are not recognised. The next cut states marks, and ends the exception.
+any other condition. Three changes by hand are not recognised: an UPDATE without a condition, an UPDATE or a
+DELETE with a condition as above, and an overwrite of all rows. The next cut states marks, and ends the
+exception.
 
 The search also finds a MERGE without a mark: the earlier version ran a MERGE of this kind only after a user
 had removed rows.

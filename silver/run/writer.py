@@ -3,8 +3,8 @@
 * **Before a statement** the writer requires the lease of the layer (`bronze.lake.leases.still_writing`). A
   process that paused, or lost the store, for longer than the lease writes nothing. In a lake without leases
   the layer's lock protects the tables (`pipelines.runtime.locks`). A scratch lake belongs to one process.
-* **The table's log expects the commit**: a log in a store or a catalog is read again after the statement
-  (`silver.run.table_log`), after success, failure or a lost answer.
+* **The table's log expects the commit**: after success, failure or a lost answer, a log in a store or a
+  catalog is read again (`silver.run.table_log`).
 * **The mark is part of the commit** (`silver.run.marks`). After a kill, or a lost answer, the next attempt
   finds the mark, and the window counts as done.
 * **After a statement with a window** `SilverLog.committed` reads the log, and `gold.builder.document` reads a

@@ -1,15 +1,15 @@
 """Reads of a small Delta table directly from its files, at a version.
 
-For each table of a statement, Delta replays the log, caches the state and filters files by statistics: some
-jobs and plans, however few rows the table has. For a document over nine tables of some hundred rows, these
-jobs are two thirds of the work (`docs/performance.md`). `deltalake` reads the log in some milliseconds, and
-reads no row.
+For each table of a statement, Delta replays the log, caches the state and filters files by statistics. The
+work takes some jobs and plans, however few rows the table has. For a document over nine tables of some
+hundred rows, these jobs are two thirds of the work (`docs/performance.md`). `deltalake` reads the log in some
+milliseconds, and reads no row.
 
 A version *is* the files in its log, all rows included, so both ways return the same rows:
 
 * Delta reads the table where a file alone does not show the valid rows (deletion vectors), or holds values in
-  another type than the table (type widening). Delta also reads the table where the protocol demands an
-  unknown feature, where the table has partitions, and in an object store, where each read costs a request.
+  another type than the table (type widening). Delta also reads tables with partitions, tables whose protocol
+  demands an unknown feature, and tables in an object store, where each read costs a request.
 * Files store columns under physical names (`column mapping
   <https://github.com/delta-io/delta/blob/master/PROTOCOL.md#column-mapping>`_). Spark reads the physical
   names, and then renames the columns to the table's names. A column that a file lacks is NULL, as in Delta.

@@ -259,8 +259,8 @@ def mark_settings(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, 
 def leave_a_core(session: SparkSession) -> None:
     """Limit a session's tasks to all cores but one, so that sibling sessions get a core.
 
-    Spark never interrupts a task to free a core: in any pool, a job waits until a task has ended, and each
-    job of a small statement waits again. The tasks of a large copy take tens of seconds. So the function sets
+    Spark never interrupts a task to free a core. In any pool a job waits until a task has ended, and each job
+    of a small statement waits again. The tasks of a large copy take tens of seconds. So the function sets
     fewer tasks than cores. On a cluster the task number does not change: Spark runs a lost task again.
 
     `session` runs no other work, and its tasks run on this machine.
