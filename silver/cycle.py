@@ -5,7 +5,7 @@ The cycle is correct wherever a kill, a failed call or a foreign process interru
 * **The frontier.** The cycle first reads bronze's frontier C. Bronze holds everything up to C, in whole
   transactions only. The cycle pins the version of `bronze.changes`, and reads no later change.
 * **The window** of a table is (the table's LSN, C]. The mark on the table states the LSN, in the commit of
-  the rows. Where the last windows changed nothing, the newest cut that names the table states the LSN. So
+  the rows. If the last windows changed nothing, the newest cut that names the table states the LSN. So
   each change is applied once, to exactly the state before the change.
 * **Killed between two tables**: some tables are at C, the rest are not. The next cycle's frontier C' >= C
   carries all tables to C'; no cut names the state in between.

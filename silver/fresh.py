@@ -17,7 +17,7 @@ Why the rows are right:
   value without a rule) has no rows at the head. `Head.out` names the table with the reason. An older state is
   never shown.
 
-**A changed shape.** Where the window changes the table's columns, the steps run as in a cycle, ALTERs
+**A changed shape.** If the window changes the table's columns, the steps run as in a cycle, ALTERs
 included. Their target is a shallow clone of the table in a scratch folder: a separate log over the table's
 files. The read takes as long as the cycle's statements.
 """

@@ -14,7 +14,7 @@ states the version and mark that the cycle found. Three changes may follow.
   (`bronze.lake.foreign_commits`). No log states reliably which rows changed. The table stops with an error,
   and is in no cut until a snapshot replaces all its rows or `smelt rebuild` derives the table again. No
   snapshot contains a history or kept deleted rows. For these rows the rebuild helps, and copies ended rows
-  from the version before (`silver.rebuild`). Where a rebuild would lose something (`silver.plan.derivable`),
+  from the version before (`silver.rebuild`). If a rebuild would lose something (`silver.plan.derivable`),
   the cycle accepts a newer snapshot. The snapshot corrects current rows; ended rows stay as the foreign
   commit left them, and the cycle logs a warning. The accepted snapshot is a MERGE. The mark in the foreign
   version proves that the MERGE came later, so a process killed before the cut does not stop the table again.

@@ -379,7 +379,7 @@ class Worklist:
     def _windows(self, attempt: Attempt, starts: Mapping[int, Lsn]) -> dict[int, tuple[str, Activity | None]]:
         """Return by relation a part of bronze as Spark SQL, and the relation's changes, if any.
 
-        Mostly all tables continue from the newest cut, and few changes followed. Where some tables lag behind
+        Mostly all tables continue from the newest cut, and few changes followed. If some tables lag behind
         the newest cut and many changes followed, the lagging tables get a separate read, and so does a
         large copy.
         """

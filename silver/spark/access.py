@@ -269,7 +269,7 @@ def computed(frame: DataFrame, *, now: bool = True) -> DataFrame:
     """Return rows that Spark computes once for all readers, without the plan of the rows.
 
     Spark caches the rows at the executor of the task. A lost executor would lose the rows, and each statement
-    over the rows would fail. So a cluster stores two copies, on two executors. Where a server caches no rows,
+    over the rows would fail. So a cluster stores two copies, on two executors. If a server caches no rows,
     each reader computes the rows: rows of pinned versions are equal each time.
 
     Args:
