@@ -289,10 +289,10 @@ class Silver:
     def _carry(self, attempt: Attempt, *, leaves: bool) -> tuple[list[SilverTable], list[Run]]:
         """Carry tables to an LSN; afterwards `Attempt.troubled` holds the failed tables.
 
-        A failed statement, or a failed read of a table's log, ends the table's part alone. The same cycle
-        retries the part once, from the table's actual state, as after a kill. The mark states the finished
-        windows, and the columns show the missing ALTERs. A temporary failure, or a failure after which Spark
-        no longer answers, ends the cycle once the parallel tables are done. The cycle then records no cut.
+        A failed statement, or a failed read of a table's log, ends the table's part alone. The cycle retries
+        the part once, from the table's actual state, as after a kill. The mark states the finished windows,
+        and the columns show the missing ALTERs. A temporary failure, or a failure after which Spark no longer
+        answers, ends the cycle once the parallel tables are done. The cycle then records no cut.
 
         Returns:
             The tables for a cut, and the runs.
