@@ -2,7 +2,7 @@
 
 `python docs/film/draw.py docs/film/demo.cast docs/demo.svg`. The recording is an asciicast. The script plays
 the recording into an emulated terminal, tall enough for the whole output. The film shows cuts from the
-terminal: `SCENES` gives, for each cut, the first and last second of the recording, the seconds in the film,
+terminal. For each cut, `SCENES` gives the first and last second of the recording, the seconds in the film,
 and the first line. No picture is drawn by hand.
 
 For a reader who prefers reduced motion, the last picture of the live part is shown.

@@ -12,27 +12,28 @@ whether or not this cut is gold's newest. The argument at each point of failure:
   full one. So no document makes silver retain files for longer.
 * *A silver table was recreated or rolled back.* Silver removes lost versions from its own cuts
   (`ControlTables.disown`). `BuildStart.full_reason` compares the versions that remain.
-* *RESTORE by other writers, or rows that other writers changed.* Gold searches the log since the version
-  that a cut named, finds the foreign commit, and builds in full. If no cut names the table, gold searches
-  the whole log.
+* *RESTORE by other writers, or rows that other writers changed.* Gold finds the foreign commit in the log
+  after the version that a cut named, and builds in full. If no cut names the table, gold searches the whole
+  log.
 * *A lake of an earlier version.* Cuts without a mark are compared by version alone.
 
 **No build needed.** Delta's logs prove without Spark that a cut leaves a table as the table is. All of these
 conditions must hold:
 
-* the table's definition is the document's (see below);
-* no other writer committed to the table since a cut named the table (`bronze.lake.foreign_commits`);
-* the silver cut of the last build is recorded;
-* no silver table went back to an older version, or had its version committed after the cut;
-* between the two cuts, no silver table of the document changed a row.
+* The table's definition is the document's (see below).
+* No foreign writer committed to the table since a cut named the table (`bronze.lake.foreign_commits`).
+* The silver cut of the last build is recorded.
+* No silver table went back to an older version, or had its version committed after the cut.
+* Between the two cuts, no silver table of the document changed a row.
 
 A build by changes would then read no changed row. If any condition is not sure, Spark decides.
 
 **Definition.** A table names the definition of its build. The name is a digest of two parts: the description
 of the document (`described`), and the types that Spark compiles the document to. These types follow from the
 document's query, Spark's version and the session's settings. Once a process with Spark has found a
-table's definition equal to the document's, the run's details record a proof (`PROVEN`): a digest of the
-definition and of everything behind it. While the proof is equal, the definition is equal, without Spark.
+table's definition equal to the document's, the run's details record a proof (`PROVEN`). The proof is a digest
+of the definition and of everything behind it. While the proof is equal, the definition is equal, and gold
+needs no Spark to compare.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ statement swaps data, schema and property in one commit. With an unchanged defin
 that also deletes vanished documents, so that unchanged documents are not written again.
 
 Gold does not replace a catalog's table: owner, grants and history belong to the table, and not every
-catalog can replace. Gold creates a catalog's table once. A build by a different definition has three steps:
-first empty the definition property, then write rows, columns and mark in one commit, then set the property
-to the new definition. Killed between two steps, the table names no definition, and the next build is a full
-build again. The property never names a definition before the rows of this definition are committed.
+catalog can replace. Gold creates a catalog's table once. A build by a different definition first empties the
+definition property. Then the build writes rows, columns and mark in one commit, and then sets the property to
+the new definition. Killed between two of these steps, the table names no definition, and the next build is a
+full build again. The property never names a definition before the rows of this definition are committed.
 
 A build on request (`smelt rebuild`) trusts no statement of the table about its own rows: gold compares the
 content of documents, not the stored hash. If a document exists twice, no MERGE can correct the table, and

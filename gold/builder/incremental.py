@@ -188,7 +188,7 @@ class IncrementalBuild:
         return found
 
     def _images(self, name: TableName, silver_name: str, between: tuple[int, int], view: str) -> int:
-        """Register the old and new images of changed rows, at most two per key; return the number of images.
+        """Register images of changed rows, at most one old and one new per key; return their number.
 
         Raises:
             ChangeFeedUnreadableError: the change feed cannot be read.

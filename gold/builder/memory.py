@@ -1,7 +1,7 @@
 """Compute how many documents fit into memory at once. Pure: sizes in, a plan out.
 
 Sizes are bytes of documents as JSON. While Spark assembles a document, the heap holds the elements as rows
-and as arrays of each level, the finished row and its JSON, from which Spark makes the hash. A task that
+and as arrays of each level, the finished row and its JSON. (Spark makes the hash from the JSON.) A task that
 collects all documents at once needs memory for all. A task that collects documents sorted by their key needs
 memory for one document. So a heap has room for a limited number of document bytes, and parallel builds share
 this room (`Room`).

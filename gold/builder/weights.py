@@ -6,8 +6,8 @@ weight of a parent's rows is their sum, so no value grows with a document.
 
 The query weighs a recursion from the last level upwards: a row's weight is its own bytes plus the weight of
 the rows below. So each level is one join and one sum over the existing rows, however many paths lead through
-a row. In a forest, the query leaves out a row that is its own parent. The document cuts any longer circle;
-the query follows the circle up to the last level, so the weight is more than the document's bytes.
+a row. In a forest, a row that is its own parent does not count below itself. The document cuts any longer
+circle; the query follows the circle up to the last level, so the weight exceeds the document's bytes.
 """
 
 from __future__ import annotations

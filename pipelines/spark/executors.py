@@ -2,9 +2,9 @@
 
 **One row, one function.** A job is a DataFrame of one row in one partition, and a Python UDF that calls the
 function. So Spark returns one result per job, the result of the completed attempt. A plain UDF has the fewest
-requirements on executors and driver: for `mapInArrow`, pyspark needs pandas on the driver and pyarrow on the
-executors, before a check could name a missing package. The UDF is marked as nondeterministic, so that no rule
-of the optimiser evaluates the UDF twice.
+requirements on executors and driver. For `mapInArrow`, pyspark needs pandas on the driver and pyarrow on the
+executors, and fails before a check could name a missing package. The UDF is marked as nondeterministic, so
+that no rule of the optimiser evaluates the UDF twice.
 
 **Secrets.** The function's values (password, keys of the store) are pickled inside the UDF. Plan, event log,
 UI and job names show the UDF's name alone, and no setting of Spark holds the values. Spark sends a UDF over
@@ -24,8 +24,8 @@ of copies ends with a transient error, and the next round starts a new session. 
 the large tables wait for Spark (`bronze.snapshot.help`).
 
 **A call that never answers.** A request to a server has no deadline, and may wait on a dead connection. So a
-separate thread waits for the answer. The reader cancels the request and gives up some seconds later: when the
-reader ends, or when bronze has copied nothing for a long time. A task that still runs then leaves files, and
+separate thread waits for the answer. The request is cancelled, and given up some seconds later, in two cases:
+the reader ends, or bronze has copied nothing for a long time. A task that still runs then leaves files, and
 the next reader removes the files.
 """
 

@@ -13,8 +13,8 @@ session's owner. When a statement finds that the session has ended, the program 
 and the next call starts a new session. A borrowed session has no successor; the next call then finds again
 that the session has ended.
 
-**Of a catalog** (`serve_catalog`): only Spark can open the tables of a lake without a path, and commands read
-the lake before they know whether they need Spark. So the first read starts the session, or takes the existing
+**Of a catalog** (`serve_catalog`): only Spark can open the tables of a lake without a path. Commands read the
+lake before they know whether they need Spark. So the first read starts the session, or takes the existing
 session. The rest of the command finds this session as the active session. A session started for the catalog
 ends with the process (`is_ours`). The tables are opened in a child of the session, because an owner's
 settings may change written values.

@@ -5,8 +5,8 @@ for each set of jars, in a separate process. The module checks Ivy's files and m
 in one rename, under a file lock. So two concurrent first starts, or a kill in the middle, leave nothing or
 everything. ``SMELT_JARS=<dir>`` names a folder with the jars for a machine without a network.
 
-Each start compares each jar with its checksum (50 ms for Delta's 13 MB): the jars run with the rights of the
-pipeline, and a full disk or a person may have changed the jars since. A changed cache is fetched again; a
+Each start compares each jar with its checksum (50 ms for Delta's 13 MB). The jars run with the rights of the
+pipeline, and a full disk or a person may have changed a jar since. A changed cache is fetched again; a
 changed folder of the user is refused.
 
 The sets are Delta's jars and the connectors of object stores. `hadoop-aws` depends on the AWS SDK as one

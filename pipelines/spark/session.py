@@ -6,7 +6,7 @@ named Spark Connect server, or on Databricks, the session is remote (`pipelines.
 module starts a local session. Settings and their reasons:
 
 * ``snapshotPartitions=1``: Delta replays its log with 50 tasks by default, most of the time of a small MERGE.
-* ``adaptive.enabled=false`` and as many shuffle partitions as cores, in a JVM without further users: a window
+* ``adaptive.enabled=false`` and as many shuffle partitions as cores, in a JVM without further users. A window
   of some thousand rows is one task, and adaptive planning costs more. A cluster keeps its own values for all
   large work (`silver.spark.tuning.tune`).
 * ``merge.materializeSource=none``: the source of deltasmelt's MERGEs reads pinned versions and is

@@ -1,13 +1,13 @@
 """Refuse statements of `smelt sql` that would write: by their words, before Spark parses the statement. Pure.
 
-A program that shows a lake must not change the lake: the program holds no lock of the lake and no lease, and
-a Delta path (``delta.`lake/silver/orders```) bypasses every view. Nor does a table that a statement creates
-in the schemas of such a session persist. So a statement may create temporary views and variables, and nothing
+A program that shows a lake must not change the lake, because the program holds no lock of the lake and no
+lease. A Delta path (``delta.`lake/silver/orders```) bypasses every view. A table that a statement creates in
+the session's schemas does not persist. So a statement may create temporary views and variables, and nothing
 durable.
 
-A script (``BEGIN … END``) is refused as a whole if a word in the script could begin a writing statement:
-handlers, labels and loops give such a word many places. All further errors in a statement are Spark's to
-report: a word that is unknown here is left to Spark.
+A script (``BEGIN … END``) is refused as a whole if a word in the script could begin a writing statement.
+Handlers, labels and loops give a writing word many places. Spark reports all further errors in a statement; a
+word that is unknown here is left to Spark.
 """
 
 from __future__ import annotations
