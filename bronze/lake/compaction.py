@@ -10,12 +10,8 @@ class keeps about as many files as before.
 * The rewrite is one Delta commit. The commit removes the old names and adds the new names with ``dataChange =
   false``, as append-only tables permit. Older versions still name the old files, which stay until vacuum. A
   crash in the middle leaves a file that no version names.
-* delta-rs (1.6.6) does not notice at the commit that a concurrent compaction removed the very files that this
-  compaction rewrites; its own ``optimize.compact`` then duplicates their rows. delta-rs does notice, in
-  `create_write_transaction`, an application id that was written since the handle's version. Every compaction
-  of this project therefore sets a mark, and only one of two concurrent compactions succeeds.
-* Against foreign tools the writer checks directly before the commit that the old files still exist. A gap of
-  milliseconds remains, so no foreign tool should compact these tables while their writer runs.
+* Every compaction of this project sets a mark, so only one of two concurrent compactions succeeds. No foreign
+  tool should compact these tables while their writer runs.
 
 **Cleaning.** `tidy` removes log entries before the newest checkpoint, because the checkpoint repeats their
 content, and joined files, because only older versions name them. After `KEPT` no process needs either: a
@@ -27,8 +23,6 @@ process that reads bronze finishes reading one version, and no cut names an olde
   names the files of an open transaction or a running snapshot, so these files stay at any age.
 * `tidy` removes entries only before a checkpoint, which also contains the marks (`bronze.store.contract`). A
   crash in the middle leaves some entries for the next call.
-* VACUUM commits two entries without rows. Both are on disk when `tidy` returns, like every commit: a torn
-  entry followed by a later commit could not be set aside (`bronze.lake.torn_log`).
 """
 
 from __future__ import annotations
@@ -87,6 +81,8 @@ def tidy(table: DeltaTable, *, retention_hours: int | None = None) -> None:
 
     before = table.version()
     perform(Effect.CLEAN, table.table_uri, clean)
+    # VACUUM commits two entries without rows. A torn entry that a later commit follows could not be set aside
+    # (`bronze.lake.torn_log`), so both are flushed.
     flush_after(table.table_uri, before)
 
 
@@ -229,8 +225,13 @@ def _replace(
     """
     before = delta.refresh(table)
     going = {action.path for action in actions if isinstance(action, RemoveAction)}
+    # A foreign tool may have compacted these files. A gap of milliseconds remains until the commit.
     if not going <= set(delta.paths_of(table)):
         return False
+    # delta-rs 1.6.6 does not notice at the commit that a concurrent compaction removed the same files; its
+    # own ``optimize.compact`` then duplicates their rows. delta-rs does notice, in
+    # `create_write_transaction`, an application id that was written since the handle's version. The mark of
+    # each compaction is such an id.
     if (transaction_version(table, COMPACTION_APP) or 0) >= as_of:
         return False
     if owner is not None and transaction_version(table, owner.app_id) != owner.version:

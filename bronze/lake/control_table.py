@@ -8,8 +8,7 @@ concurrent entry.
 **Stale handles.** The handle stays behind meanwhile. The handle is refreshed after a foreign write, for a
 checkpoint, for a rewrite, and from time to time. Cleaning removes old entries, and the number of a removed
 entry is free again. Numbers also become free if the lake is removed or rolled back under a running process.
-An entry is therefore written only after an existing entry (`bronze.lake.entries`). A request checks the
-preceding entry, unless the process wrote the entry in the last seconds.
+An entry is therefore written only after an existing entry (`bronze.lake.entries`).
 """
 
 from __future__ import annotations
@@ -83,6 +82,7 @@ class ControlTable:
         writer = PartWriter(self._uri, "part", schema=self._schema)
         writer.write(rows)
         parts, version = writer.finish(), self._version
+        # A request checks the preceding entry, unless the process wrote this entry in the last seconds.
         looks = abs(time.time() - self._put_at) >= _JUST_PUT
         if not delta.put_after(table, parts, version, looks=looks):
             self._flushed, self._read_version = False, -1

@@ -76,13 +76,12 @@ class ControlTables:
     def record_cut(self, cut: Cut) -> None:
         """Record a cut in one commit.
 
-        A cut without tables still records its position (one row, `table_name` NULL).
-
-        A clock may go backwards, and another machine's clock may be late. A record therefore gets a later
-        time than each known record of its LSN. Each layer has one writer. The writer reads the cuts in each
-        cycle, so `record_cut` reads nothing. Times do not identify gold's source: a cut of gold names the
-        silver record (`Cut.built_from`).
+        A cut without tables still records its position (one row, `table_name` NULL). Times do not identify
+        gold's source: a cut of gold names the silver record (`Cut.built_from`).
         """
+        # A clock may go backwards, and another machine's clock may be late, so a record gets a later time
+        # than each known record of its LSN. A layer has one writer, which reads the cuts in each cycle:
+        # nothing is read for this.
         recorded = cut.recorded_at or datetime.now(UTC)
         known = self._cuts.rows(look=False)
         newest = pc.max(pc.filter(known["recorded_at"], pc.equal(known["commit_lsn"], int(cut.commit_lsn))))

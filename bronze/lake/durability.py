@@ -9,13 +9,12 @@ entries.
 
 **A killed process.** A process that is killed between a commit and the flush leaves an unflushed entry, and
 the next process would act on this entry. Every process that opens a table for writing therefore first flushes
-all entries since the newest checkpoint. Earlier entries were flushed before the checkpoint was made.
-`bronze.lake.torn_log` handles an unflushed entry that a power cut has damaged.
+all entries since the newest checkpoint. `bronze.lake.torn_log` handles an unflushed entry that a power cut
+has damaged.
 
 **Checkpoints and new tables.** A checkpoint replaces all earlier entries for every reader, so an empty
-checkpoint makes the table unreadable. `deltalake` would name the checkpoint before the bytes are on disk.
-This module therefore makes the checkpoint in a staging folder over hard links to the log, flushes the
-checkpoint, and then moves the checkpoint to its name. A new table is made in a staging folder too.
+checkpoint makes the table unreadable. Checkpoints and new tables are therefore made in a staging folder,
+flushed, and then renamed.
 """
 
 from __future__ import annotations
@@ -84,6 +83,7 @@ def flush_log(uri: str, version: int) -> None:
     if folder is None:
         return
     known = newest_checkpoint(folder / _LOG)
+    # Entries before the checkpoint were flushed before the checkpoint was made.
     for each in sorted(entries_of(folder / _LOG)) if known is None else range(known + 1, version + 1):
         flush_to_disk(entry_path(folder / _LOG, each))
     flush_to_disk(folder / _LOG)
@@ -132,6 +132,8 @@ def checkpoint(table: DeltaTable) -> None:
     _remove_old(folder)
     aside = folder / f"{_ASIDE}{uuid.uuid4()}"
     try:
+        # `deltalake` would name a checkpoint before the bytes are on disk. In a staging folder over hard
+        # links to the log, no reader sees the checkpoint before the flush.
         perform(Effect.CHECKPOINT, uri, lambda: _link_log(folder / _LOG, aside / _LOG, table.version()))
         perform(Effect.CHECKPOINT, uri, lambda: DeltaTable(str(aside)).create_checkpoint())
         made = [*(aside / _LOG).glob(f"{table.version():020}.checkpoint*.parquet"), aside / _LOG / _HINT]

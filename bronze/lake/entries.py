@@ -12,12 +12,7 @@ exactly this condition. Three failures could make a check before the write neces
 * *A free number that an earlier entry had.* Entries are removed oldest first, long after a checkpoint; a
   recreated table has fewer entries or none. In both cases the preceding entry is missing, so `put_next`
   checks for the preceding entry. `deltalake` lists the log for this purpose, with the same gap between check
-  and write. A writer that wrote the preceding entry a moment ago skips the check
-  (`bronze.lake.control_table`).
-
-The entry contains only added files and marks, for tables of the project's own protocol version. Writer
-version 2 has only two features, append-only tables and invariants, and neither restricts an added file of
-this project.
+  and write.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#delta-log-entries.
 """
@@ -70,10 +65,12 @@ def put_next(
     uri = table.table_uri
     added = [action for action in actions if isinstance(action, AddAction) and _is_plain(action)]
     protocol, version = table.protocol(), table.version() if after is None else after
+    # Writer version 2 has append-only tables and invariants; neither restricts an added file.
     if len(added) < len(actions) or protocol.min_reader_version > _READER:
         return False
     if protocol.min_writer_version > _WRITER:
         return False
+    # `bronze.lake.control_table` skips this check a moment after writing the preceding entry.
     if looks and not objects.exists(uri, _name(version)):
         return False
     return objects.create(uri, _name(version + 1), _entry(added, marks, said))

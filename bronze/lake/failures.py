@@ -4,8 +4,7 @@ While a pipeline runs, every such failure can heal: a temporarily absent bucket,
 disk. The pipeline retries (`lake_failures`). When a command first opens the lake, a missing bucket or
 rejected keys are a mistake of the user, and a retry would hide the mistake (`lake_opened`).
 
-Only the message text distinguishes these cases: `deltalake` raises `OSError` for all. The texts are those of
-the stores' own answers. Clients and scripts everywhere match these texts, so the texts are stable.
+Only the message text distinguishes these cases: `deltalake` raises `OSError` for all.
 
 https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html;
 https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes;
@@ -36,6 +35,7 @@ _ARROW: Final = re.compile(r"\s*↳\s*")
 _ANSWER: Final = re.compile(r"(?:<\?xml[^>]*>\s*)?<Error>.*?</Error>", re.DOTALL)
 _FIELD: Final = "<{0}>(.*?)</{0}>"
 
+# Texts of the stores' own answers: clients and scripts everywhere match these texts, so the texts are stable.
 _NO_BUCKET: Final = re.compile(
     r"NoSuchBucket|ContainerNotFound|FilesystemNotFound|ContainerBeingDeleted|specified bucket does not exist"
 )

@@ -19,11 +19,6 @@ of unneeded columns (`Commit.drops_columns`).
 **Older commits.** If a commit of the pipeline replaces every row, all earlier commits are irrelevant. A
 replacing snapshot, and a rebuild, therefore heal the table.
 
-**Source of the commits.** `deltalake` finds no entry if the folder's path contains a character that URLs
-reserve, for instance ``#``. `deltalake` also rejects a log with unknown statistics: a shallow clone has size
-``-1``. In both cases this module reads a local log file by file: entries are `_delta_log/<version>.json`,
-each with a `commitInfo` line. Commits of a catalog's table are visible only in Spark's history.
-
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#commit-provenance-information.
 """
 
@@ -181,6 +176,8 @@ def history(table: DeltaTable, limit: int) -> list[dict[str, Any]]:
     folder = local_folder(table.table_uri)
     if folder is None:
         return table.history(limit)
+    # `deltalake` finds no entry below a path with a character that URLs reserve, such as ``#``, and rejects
+    # unknown statistics: a shallow clone has size ``-1``. Both logs are read file by file.
     try:
         return table.history(limit) or list(_from_files(table, folder, limit))
     except DeltaError:

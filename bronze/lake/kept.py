@@ -2,14 +2,12 @@
 
 Opening a table reads the log since the newest checkpoint: in an object store some 20 requests for two entries
 after a checkpoint. Polling a cached handle costs one request if the table is unchanged: for the entry after
-the handle's version. If this entry exists, the same request also returns the entry's marks. From time to time
-the handle lists the log anyway, because the next entry may have been written and, much later, removed.
+the handle's version. If this entry exists, the same request also returns the entry's marks.
 
 A cached handle of a removed table reports no error and stays at its version. On a local path the identity of
-the log folder therefore reveals a removed or recreated table. In a store a failed poll leads to a new handle,
-and a running stage loses its lease together with the lake (`bronze.lake.leases`). If a single table in a
-store is removed and recreated with as many versions, the handle does not notice. Removing tables under a
-running pipeline is not supported.
+the log folder reveals the change. In a store a failed poll leads to a new handle, and a running stage loses
+its lease together with the lake (`bronze.lake.leases`). If a single table in a store is removed and recreated
+with as many versions, the handle does not notice. Removing tables under a running pipeline is not supported.
 """
 
 from __future__ import annotations
@@ -69,9 +67,11 @@ class KeptTable:
         uri = delta.location(self._lake, self._layer, self._name)
         log = _log_folder(uri)
         now, table = time.time(), self._table  # wall clock: counts a machine's sleep
+        # A handle of a removed table raises no error: compare the identity of the local log folder.
         if table is not None and log == self._log:
             if log is None and abs(now - self._looked) < within:
                 return table
+            # List the log now and then: the next entry may have been written and, much later, removed.
             if abs(now - self._listed) < LISTED_AFTER and not _may_have_moved(table, uri):
                 self._looked = now
                 return table

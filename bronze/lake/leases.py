@@ -11,23 +11,18 @@ compares the clocks of two machines.
 check from S3; Delta in Spark does not. Spark's log store for S3 (delta-storage 4.4.0) has a lock within one
 JVM, so two drivers overwrite each other's commits without an error (delta-io/delta#3596, #4813). The
 project's own log store requests the check (`pipelines.spark.hadoop`), but a session that another program
-started may have a different log store. Two drivers that only fail in turns would be useless too. On ABFS and
-GCS, and in a catalog, Delta's own commits are safe, and the lease only selects the writing process.
+started may have a different log store. Two alternately failing drivers would be useless too. On ABFS and GCS,
+and in a catalog, Delta's own commits are safe, and the lease only selects the writing process.
 
 **Invariant.** The holder's right ends `Pace.seconds` after the start of the last successful write. No watcher
 of this write takes over earlier: a watcher counts from the end of the watcher's own read, and waits
 `Pace.grace` longer. The holder calls `check` before each commit. `check` needs no request, and fails from
-`Pace.margin` before the right ends. A write with a lost answer renews nothing. The store rejects the next
-write, and a read then shows whether this process wrote the object.
+`Pace.margin` before the right ends.
 
 **Limit.** `check` runs before a statement, and the statement commits at its end. A statement longer than
 margin and grace together may commit after a second process has taken over. The project's log store then
 orders the two commits, and Delta finds the conflict. With a different log store, silver and gold detect the
 missing commit (``lake-commit-lost``).
-
-**Catalogs.** A Spark statement writes the row. The statement waits while a large MERGE occupies all cores, so
-leases last longer in a catalog (`bronze.config.timing`). A holder with a late renewal fails before the next
-commit. After a successful renewal the holder continues, unless another process has taken over.
 """
 
 from __future__ import annotations
@@ -111,6 +106,7 @@ class Lease:
                 return
             try:
                 began, put = self._put_over(self.put)
+                # After a lost answer the store rejects the next write: read whether the object is our own.
                 if put is None and (ours := self._ours()) is not None:
                     began, put = self._put_over(ours)
             except (OSError, BaseError) as error:
@@ -299,6 +295,9 @@ def leased(
         TransientError: ``lake-unreachable``: the store is unreachable or refuses.
     """
     with _turn(root, name) if wait else nullcontext():
+        # In a catalog a Spark statement renews the lease and may wait while a large MERGE occupies all cores,
+        # so leases last longer there (`bronze.config.timing`). A holder with a late renewal fails before its
+        # next commit, and continues after a successful renewal.
         lease = _taken(root, name, command=command, wait=wait, pace=Pace(place_of(root).lease), say=say)
         _held[root, name] = lease
         keeper = threading.Thread(target=lease.keep, name=f"smelt-lease-{name}", daemon=True)

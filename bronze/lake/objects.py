@@ -9,7 +9,7 @@ and Google Cloud Storage have had conditional writes from the beginning. `replac
 objects with a single writer.
 
 A missing bucket is an error, never an absent object: otherwise a process would wait forever for a lease, or
-consider a lease lost. Only `exists` cannot distinguish the two.
+consider a lease lost.
 """
 
 from __future__ import annotations
@@ -185,6 +185,7 @@ def exists(root: str, name: str) -> bool:
         store, path = _object(root, name)
         try:
             obstore.head(store, path)
+        # The answer to HEAD has no body, so a missing bucket looks like an absent object here.
         except FileNotFoundError:
             return False
     return True

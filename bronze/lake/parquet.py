@@ -11,16 +11,9 @@ of a small file is one request.
 rejects every later call. No commit can therefore name a file that lacks rows, or a file that Arrow left
 without a footer. No commit can omit the rows of a file that could not be opened.
 
-**Format.** The values of a row are stored plain and compressed. Repeating columns (operation, table, column
-names) get a dictionary, at almost no cost. The writer closes a file at about `FILE_BYTES` of Arrow data, so
-one large transaction becomes several files that Spark reads in parallel. Statistics let readers skip a file
-by commit LSN and table.
-
-**Requests.** Arrow's stream to a store starts a multipart upload, sends a part and completes the upload:
-three requests for any size. Most commits of the stream are some KiB. `Upload` therefore buffers a file in
-memory up to a size and writes the file by one request on closing. Only a larger file is sent in parts.
-Nothing of a buffered file is in the store before the close. The file's name is unique, so the request needs
-no condition and may be repeated after a lost answer.
+**Format.** The values of a row are stored plain and compressed. The writer closes a file at about
+`FILE_BYTES` of Arrow data, so one large transaction becomes several files that Spark reads in parallel.
+Statistics let readers skip a file by commit LSN and table.
 """
 
 from __future__ import annotations
@@ -52,6 +45,11 @@ if TYPE_CHECKING:
 
 class Upload:
     """A file under construction in a store, with the interface that Arrow's writers expect.
+
+    Arrow's own stream needs three requests for any size: start a multipart upload, send a part, complete.
+    Most commits of the stream are some KiB. `Upload` buffers a file up to a size and writes the file by one
+    request on closing. Only a larger file is sent in parts; of a buffered file the store contains nothing
+    before the close.
 
     Args:
         uri: location of the table, as from `Lake.uri`.
@@ -89,6 +87,7 @@ class Upload:
         if not self.closed:
             self.closed = True
             with self._failures():
+                # The name is unique: unconditional, and safe to repeat after a lost answer.
                 self._file.close()
 
     def give_up(self) -> None:
@@ -314,6 +313,7 @@ class PartWriter:
             self._schema,
             compression=_COMPRESSION,
             compression_level=_COMPRESSION_LEVEL,
+            # Repeating values (operation, table, column names) make a dictionary cheap.
             use_dictionary=self._repeating,
             write_batch_size=_WRITE_BATCH,
             write_statistics=list(self._measured),

@@ -5,8 +5,7 @@ Spark session. Each lake has its own place (`bronze.lake.location.Lake`), and ev
 the lake's place (`Location`). Two lakes of a process therefore never mix options or sessions, even if both
 lakes lie at the same location.
 
-Only the keys are known to the whole process. An error message can come from any library and names no lake.
-`without_keys` therefore masks the keys of every place that the process has ever created.
+`without_keys` masks the keys of every place that the process has ever created.
 
 Option names are the lower-case names of the Rust crate `object_store` (``aws_access_key_id``); `deltalake`
 reads the options unchanged. Settings without an option come from the environment (``AWS_ACCESS_KEY_ID``),
@@ -55,6 +54,7 @@ _NUMBERS: Final = re.compile(r"\[\s*(?:\d{1,3},\s*){7,}\d{1,3}\s*\]")
 _SHORTEST: Final = 6
 """Minimum length of a masked key; masking shorter keys would mask words of ordinary text."""
 
+# Known to the whole process: an error message can come from any library and names no lake.
 _KEYS: Final[set[str]] = set()
 _LOCK: Final = threading.Lock()
 

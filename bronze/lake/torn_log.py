@@ -8,8 +8,7 @@ then names only some of the files, or the files without the marks.
 
 **Detection.** Delta writes no entry without a line, and every line is JSON. In a table that only this
 pipeline writes, an entry is therefore torn if the entry is empty or has a line that is not JSON. Commits of
-`deltalake` also state in their first line how many actions follow. Spark's commits state no number: a Spark
-entry that ends exactly at a line end is not detected, which happens in about 1 of 500 torn entries.
+`deltalake` also state in their first line how many actions follow.
 
 **Repair.** Every process that opens a table of bronze or control, or any table for writing, checks the newest
 entry (`set_torn_aside`). The process renames a torn entry. Delta ignores the new name, as if the commit had
@@ -20,8 +19,7 @@ failed.
 * Bronze and control have writers in several processes and long-lived handles. A handle that has read the torn
   entry would skip the later entry with the same number. Every process therefore checks and renames under a
   lock of the log folder, before any handle reads the entry. No process can write an entry of the same number
-  before the torn entry is renamed, and renaming requires the lock. On a file system without locks, the
-  renamed file must still be the checked file.
+  before the torn entry is renamed, and renaming requires the lock.
 
 **Consequence.** No reader of the lost entry is misled:
 
@@ -31,9 +29,6 @@ failed.
 * Silver and gold do not flush Spark's commits, and a cut may name the lost version. The lost entry also held
   the table's marks. The table is therefore behind its cut, and silver folds its window again from bronze.
   From then on no cut names the lost version (`silver.run.worklist`).
-
-Files that describe the lost version are renamed with the entry: otherwise Spark would use the checksum of the
-lost commit for the next commit.
 
 **Limits.** A torn entry that later entries follow stays. Processes that had read the table without the torn
 entry wrote the later entries; the error names the file. Torn checkpoints are no concern of this module:
@@ -106,7 +101,9 @@ def set_torn_aside(uri: str, *, thorough: bool = True, writes: bool = True) -> b
                 where=str(path),
                 remedy="start the pipeline: the process that writes the table sets the entry aside",
             )
+        # Spark would use the checksum of the lost commit for the next commit, so all files of the version go.
         for name in _files_of(log, version):
+            # Without locks another process may have replaced the entry: rename only the checked file.
             if name == path and _identity(path) != judged:
                 return False
             name.replace(name.with_name(f"{name.name}{_ASIDE}"))
@@ -213,6 +210,7 @@ def _is_torn(path: Path, *, whole: bool) -> bool:
         actions = [json.loads(line) for line in lines if line.strip()]
     except ValueError:
         return True
+    # Spark states no number. A Spark entry that ends exactly at a line end passes: about 1 of 500 torn ones.
     return not actions or len(actions) - 1 < _stated(actions[0])
 
 

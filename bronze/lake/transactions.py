@@ -13,9 +13,6 @@ The cached marks equal the answers of `deltalake`:
   checkpoint newer than the handle, a missing or unreadable entry, expiring ids
   (``delta.setTransactionRetentionDuration``). Sidecars of a checkpoint contain only files.
 
-An entry that this process has just written or read (`bronze.lake.entries`) is not read again. The entry
-follows the handle's version, and its marks are known (`expect_marks`, `expect_entry`).
-
 The cache belongs to a handle and is dropped with the handle. A recreated table gets a new handle, so its
 marks are read again. Only one thread at a time uses a handle.
 
@@ -115,6 +112,7 @@ def _expect(table: DeltaTable, marks: dict[str, int]) -> None:
 def _read(table: DeltaTable, known: _Known | None, version: int) -> _Known:
     uri = table.table_uri
     after = known if known is not None and known.found is not None and known.version < version else None
+    # The process itself wrote or read this entry (`expect_marks`, `expect_entry`): no second read.
     if after is not None and after.ours is not None and version == after.version + 1:
         return _Known(version, {**(after.found or {}), **after.ours})
 

@@ -6,9 +6,7 @@ of the log entry of the rows, so marks and rows are committed together here too.
 ``{"deltasmelt": {"marks": {"deltasmelt.stream": 42}}}``.
 
 **Limited history.** A history is cut from time to time. All marks are therefore written periodically into a
-property of the table (`MARKS_PROPERTY`), as a checkpoint of marks. Setting a property is a commit too. Its
-entry contains the marks and the version of the marks (`AS_OF`), because another writer may have committed in
-between. Backward reading ends at this version.
+property of the table (`MARKS_PROPERTY`), as a checkpoint of marks.
 
 **Restricted servers.** A server may forbid the setting that gives a MERGE its ``userMetadata``, as serverless
 compute does. A MERGE then states its mark in its condition (`condition`), which the history shows too.
@@ -80,6 +78,8 @@ def read(entry: Mapping[str, Any], *, app: str | None = None) -> Said:
     parameters, version = entry.get("operationParameters") or {}, entry.get("version", -1)
     if entry.get("operation") == "SET TBLPROPERTIES":
         properties = _object(parameters.get("properties"))
+        # Setting the property is a commit too. A writer may have committed since the marks were read, so the
+        # entry states the version of the marks (`AS_OF`), at which backward reading ends.
         if MARKS_PROPERTY in properties:
             marks = _numbers(_object(properties[MARKS_PROPERTY]))
             return Said(marks, complete=True, version=version)

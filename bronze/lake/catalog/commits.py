@@ -17,9 +17,6 @@ therefore try equal numbers:
 A writer with an own id then fails. A writer with the common id may have lost to a commit with marks of
 different ids; this writer checks, counts and tries again.
 
-**Changed properties.** Delta rejects an append if any property was set meanwhile. The writer then checks the
-history again and retries the same commit.
-
 **Lost answers.** A failed call may have succeeded. The caller reads the table before any further step, as
 with `deltalake`.
 """
@@ -168,6 +165,7 @@ def _write(
         }
         try:
             _commit(uri, frame, options, replacing=replacing)
+        # Delta rejects an append if any property was set meanwhile. Check the history again, then retry.
         except TableChangedError:
             if not left:
                 raise

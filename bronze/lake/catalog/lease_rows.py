@@ -5,14 +5,9 @@ caller has read. Delta's own conflict check lets only one of two concurrent stat
 statement runs again, finds a different tag, and changes nothing.
 
 **First write.** A MERGE inserts a new row. The MERGE reads the table, so of two concurrent MERGEs the later
-one conflicts as well; a plain append would not conflict. A server that checks conflicts per row, as
-Databricks does with deletion vectors, would see two statements without a common row. The table therefore has
-no deletion vectors, and is serializable. After inserting the first row the writer reads again, and deletes
-its row if a second row exists. After two concurrent inserts, the later reader always sees both rows.
-
-**Size.** `control.leases` is such a table, and a lease (`bronze.lake.leases`) is one row. Each renewal is a
-commit, so log and files are kept for an hour. Delta counts the log's hours from midnight, and maintenance
-removes the files.
+one conflicts as well; a plain append would not conflict. After inserting the first row the writer reads
+again, and deletes its row if a second row exists. After two concurrent inserts, the later reader always sees
+both rows.
 """
 
 from __future__ import annotations
@@ -43,9 +38,11 @@ _DESCRIPTION: Final = (
 )
 _PROPERTIES: Final = {
     MADE_PROPERTY: "true",
+    # Each renewal is a commit. Delta counts log hours from midnight; maintenance removes the files.
     "delta.logRetentionDuration": "interval 1 hours",
     "delta.deletedFileRetentionDuration": "interval 1 hours",
     "delta.checkpointInterval": "50",
+    # With deletion vectors Databricks checks conflicts per row: two inserts would not conflict.
     "delta.enableDeletionVectors": "false",
     "delta.isolationLevel": "Serializable",
 }

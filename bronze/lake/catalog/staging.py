@@ -2,9 +2,8 @@
 
 Each process has one folder in the machine's temporary folder, and holds a lock on a file in the process's
 folder until the process ends. The kernel releases the lock at any kind of end. The next process in need of a
-folder removes exactly the folders with a free lock. Process ids would not do: the kernel reuses ids, and
-containers share numbers. A cleaner of temporary files may remove a folder at any moment, so `aside` recreates
-a missing folder.
+folder removes exactly the folders with a free lock. A cleaner of temporary files may remove a folder at any
+moment, so `aside` recreates a missing folder.
 """
 
 from __future__ import annotations
@@ -58,6 +57,7 @@ def remove_left(parent: Path) -> None:
     """Remove the folders of ended processes."""
     for folder in parent.glob(f"{_PREFIX}*"):
         with suppress(OSError):  # another account's folder, or another process removes the folder
+            # A free lock proves the end of the process; ids are reused, and containers share ids.
             lock = os.open(folder / _LOCKED, os.O_RDWR)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

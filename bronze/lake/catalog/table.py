@@ -10,7 +10,7 @@ Usually the commits contain every fact that callers need until the next poll.
 **Marks.** Marks are read backwards from the newest commit, down to known entries or to a commit with all
 marks (`bronze.lake.catalog.commit_marks`). If the history ends earlier, the table's property holds the older
 marks. If log entries were removed that the property does not cover, the marks are lost, and an error reports
-the loss. Without the error, the table would appear to have no marks and would be filled again.
+the loss.
 """
 
 from __future__ import annotations
@@ -262,6 +262,7 @@ class CatalogTable:
         properties = self.metadata().configuration
         newest = self._described(1)[0]["version"] == self._version  # read after the properties
         found = commit_marks.gone_on_from_property(told, properties, self._version, newest=newest)
+        # Without this error the table would appear to have no marks, and would be filled again.
         if found is None:
             oldest = told[-1].version if told else self._version + 1
             raise DefiniteError(
