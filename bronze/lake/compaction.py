@@ -14,8 +14,8 @@ class keeps about as many files as before.
   tool should compact these tables while their writer runs.
 
 **Cleaning.** `tidy` removes log entries before the newest checkpoint, because the checkpoint repeats their
-content, and joined files, because only older versions name them. After `KEPT` no process needs either: a
-process that reads bronze finishes reading one version, and no cut names an older version.
+content, and joined files, because only older versions name them. After `KEPT` no process needs the entries or
+files: a reader of bronze has finished with the version that names them, and no cut names an old version.
 
 * `tidy` never removes rows, whether or not any process has read the rows: the replacing file contains the
   rows of each joined file.

@@ -2,7 +2,8 @@
 
 `deltalake` lists the log, writes the entry, lists again and reads the entry twice: five requests, although a
 commit needs one. `put_next` writes the entry only if the entry's number is free; Delta defines a commit by
-exactly this condition. Three failures could make a check before the write necessary. None of the three does:
+exactly this condition. Three cases show why this condition suffices, and which single check precedes the
+write:
 
 * *Another commit since the handle's version.* The number is then taken. In this and any further doubtful case
   `put_next` writes nothing, and `deltalake` commits: `deltalake` compares the marks' ids with the commits in

@@ -1,7 +1,7 @@
 """Content of a lease object, the times that follow from it, and the interface of conditional writes.
 
 Each lease (`bronze.lake.leases`) is stored in an object of a store or in a row of a catalog's table. Several
-processes may write it, each conditionally.
+processes may write the object or row, each conditionally.
 
 https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html.
 """

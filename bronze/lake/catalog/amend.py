@@ -1,4 +1,4 @@
-"""Rows of a catalog's table changed or removed in place, with a MERGE that names each row by all values.
+"""Rows of a catalog's table changed or removed in place, with a MERGE that names each row by all its values.
 
 Other processes append rows, and change rows, at any moment. The MERGE must therefore affect only rows that
 the caller has read. The MERGE matches all values of a row. A newly appended row has different values, and a

@@ -1,8 +1,9 @@
 """Conditional writes of small texts in a catalog's table; the counterpart of a store's objects.
 
-A row has a name, a body, and a tag that identifies exactly this body. A write changes the row whose tag the
-caller has read. Delta's own conflict check lets only one of two concurrent statements commit. The second
-statement runs again, finds a different tag, and changes nothing.
+A lease (`bronze.lake.leases`) is a row of `control.leases`. A row has a name, a body, and a tag that
+identifies exactly this body. A write changes the row whose tag the caller has read. Delta's own conflict
+check lets only one of two concurrent statements commit. The second statement runs again, finds a different
+tag, and changes nothing.
 
 **First write.** A MERGE inserts a new row. The MERGE reads the table, so of two concurrent MERGEs the later
 one conflicts as well; a plain append would not conflict. After inserting the first row the writer reads
