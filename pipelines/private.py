@@ -1,15 +1,15 @@
-"""Folders safe from other accounts, for programs and files trusted later.
+"""Make folders safe from foreign accounts, for programs and files that a later run trusts.
 
-Another account can guess the name of a folder below `/tmp`, and the first account to make the folder decides
-about its contents. So `own_folder` accepts only a real folder (no link), owned by this account and writable
-by this account alone. Otherwise nothing in the folder is read.
+A foreign account can guess the name of a folder below `/tmp`. The first account to make the folder decides
+about the contents. So `own_folder` accepts only a real folder (no link), owned and writable by this account
+alone. Otherwise nothing in the folder is read.
 
 In a folder chosen by the user, the contents need protection, not the name: a lake contains the source's rows,
 a log may quote rows. `unread_folder` makes such a folder for this account alone. An existing folder keeps its
 mode: its maker has decided about readers.
 
 `why_unwritable` and `require_report` check write access in advance, before any work can be lost.
-`conf_folder` finds the files of ``conf/``: inside the wheel, or beside the packages of a source tree.
+`conf_folder` finds the files of ``conf/``: inside the wheel, or next to the packages of a source tree.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def conf_folder() -> Path:
 
 
 def own_folder(folder: Path, *, mode: int = 0o700) -> bool:
-    """Make a missing folder with its parents; return whether the folder belongs to this account alone.
+    """Make a missing folder with its parents; return whether only this account owns and writes the folder.
 
     Args:
         folder: the path, whose last part gets `mode`.
@@ -68,21 +68,21 @@ def own_folder(folder: Path, *, mode: int = 0o700) -> bool:
             folder.mkdir(mode=mode)
             folder.chmod(mode)  # whatever the umask
         except FileExistsError:
-            pass  # by whom, and who writes it, is looked at now
+            pass  # the check below finds the owner and the writers
         status = folder.lstat()
-    except OSError:  # a home that is not there, a file in the way, a disk that cannot be written
+    except OSError:  # a missing home, a file in the way, a read-only disk
         return False
     others_write = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not others_write
 
 
 def unread_folder(folder: Path) -> None:
-    """Make a missing folder with its parents; no other account can read a folder made here.
+    """Make a missing folder with its parents; no foreign account can read a new folder.
 
     Raises:
         OSError: the folder cannot be made, or the path is no folder.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except FileExistsError:  # a file: said as of any path that leads through one
+    except FileExistsError:  # a file: raise the error of a path through a file
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None

@@ -1,4 +1,4 @@
-"""The work of `smelt verify` without its printing: silver beside PostgreSQL, gold beside a full rebuild."""
+"""Compare for `smelt verify`, without printing: silver with PostgreSQL, gold with a full rebuild."""
 
 from __future__ import annotations
 

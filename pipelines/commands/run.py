@@ -214,7 +214,7 @@ def _watched(
 
 
 def _quality(pipeline: Pipeline, every: float, output: Output) -> QualityBeside:
-    """Return the data quality runs beside the run; refuse impossible runs at once."""
+    """Return the data quality runs in parallel with the run; refuse impossible runs at once."""
     from deltasmelt.pipelines.quality.engine import require_installed  # noqa: PLC0415 - only where it is asked for
     from deltasmelt.pipelines.quality.schedule import QualityBeside  # noqa: PLC0415
 

@@ -3,7 +3,7 @@
 `smelt verify --repair` also resnapshots unequal tables, and carries them to silver and gold.
 
 A resnapshot replaces a table's rows in one cut, also rows without a counterpart, while the stream continues.
-The command requests the resnapshot as `smelt snapshot` does. Beside a running pipeline, the pipeline's stages
+The command requests the resnapshot as `smelt snapshot` does. If a pipeline runs, the pipeline's stages
 carry the rows on; otherwise this process runs the stages.
 
 For a table with deleted rows or versions, a resnapshot ends the rows missing at the source and adds the

@@ -1,8 +1,8 @@
 """The embedded server's binaries, and a copy readable by the server's account.
 
-Root starts the server as another account, which cannot look into a private home. So root copies the binaries
-once, with the libraries beside the wheel's package, which the binaries find by a relative path. Root alone
-can write the copy's folder, because root's tests and the server run programs from the folder.
+Root starts the server as another account, which cannot read a private home. So root copies the binaries once,
+with the libraries next to the wheel's package, because the binaries find the libraries by a relative path.
+Root alone can write the copy's folder, because root's tests and the server run programs from the folder.
 
 Every use compares names and sizes with the package (some milliseconds). A copy thinned out by a cleaner, an
 unfinished copy, or a copy of an older package is made again. A process makes the copy under a lock and

@@ -9,7 +9,7 @@ gold count.
 common pipelines: a TRUNCATE, a changed key, an added column, a long value not sent by PostgreSQL. The demo
 kills the reader between these changes, before bronze has the last change.
 
-The workload spares these customers, so nobody else changes the followed rows.
+The workload spares these customers, so only the story changes the followed rows.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ The command checks four subjects, and a failure of one subject hides no finding 
 * the files: documents, suites, settings that name tables;
 * the lake: whether this account can write, which pipeline owns the lake, where the lake's stream ends;
 * the source (`bronze.checks.inspect`);
-* the agreement between them: documents and the source's columns, type overrides and the source's types,
-  decimals and the source's numbers, the slot and the position of the stream. Offline, the command checks
-  documents against the shapes that the lake has recorded.
+* the agreement of files, lake and source: documents and the source's columns, type overrides and the source's
+  types, decimals and the source's numbers, the slot and the position of the stream. Offline, the command
+  checks documents against the shapes in the lake.
 """
 
 from __future__ import annotations
@@ -219,7 +219,7 @@ def _broken(
 ) -> list[Finding]:
     """Check whether the stream can continue at the lake's end, as the reader checks at each start.
 
-    The check compares LSNs alone where no stream can start, or where a reader holds the slot: that reader
+    The check compares LSNs alone where no stream can start, or where a reader holds the slot: the reader
     compared the log at its own start. The check leaves a comparison of a long stretch of log to the reader.
     """
     source, name, address = pipeline.source, pipeline.source.slot, address_of(pipeline.source)
@@ -311,7 +311,7 @@ def _text_orders(tree: Tree, orders: Mapping[tuple[TableName, str], str]) -> Ite
 
 
 def _masked(pipeline: Pipeline, catalog: dict[TableName, SilverTable]) -> None:
-    """Check that `quality.masked` names columns of the source, or columns that silver still has.
+    """Check whether `quality.masked` names columns of the source, or columns in silver.
 
     Raises:
         ConfigurationError: an entry names no such column.

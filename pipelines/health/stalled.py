@@ -4,13 +4,12 @@ A run that must catch up carries a position and no list of tables. An error stop
 changes of the table: the cuts then leave the table out, and the other tables reach the end. So the end of a
 run compares the newest cut of each layer that ran:
 
-* silver's cut must name every table that bronze has at that position and that the source still has. A missing
+* silver's cut must name every table that bronze has at the position and that the source still has. A missing
   table with an open error, from any process, is stopped; a missing table without an error waits for a
   snapshot. A table that no poll ever found at the source (created and dropped without a reader) does not
   count;
 * gold's cut must name every defined document;
-* open errors also count if a layer that ran records and closes such errors: no other layer could have closed
-  them.
+* an open error also counts if the error's own layer ran: only this layer records and closes the error.
 
 An error of maintenance (`upkeep-failed`) stops nothing and does not count.
 """

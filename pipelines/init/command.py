@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 _DOCUMENTS: Final = "documents"
 SCHEMA_FILE: Final = "document.schema.json"
-"""Schema file beside the document files; with the schema, editors complete and check the documents."""
+"""Schema file next to the document files; with the schema, editors complete and check the documents."""
 _LISTED: Final = 20
 
 
@@ -101,7 +101,7 @@ def _connection(
 
 
 def _patterns(folder: Path, documents: Mapping[Path, Draft]) -> list[str]:
-    """Return patterns for the documents: the whole folder, or each document by name beside foreign files.
+    """Return patterns for the documents: the whole folder, or each name in a folder with foreign files.
 
     Without a document the result is empty, because a pattern without a match ends `smelt run`.
     """

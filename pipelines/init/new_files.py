@@ -1,6 +1,6 @@
 """New files: write all files or none, and overwrite no existing file.
 
-Each text first goes to a temporary file beside its path. Then each name is created, which fails for an
+Each text first goes to a temporary file in its folder. Then each name is created, which fails for an
 existing name, and a rename brings the text to the name. A failure removes the created names. The last file
 names the other files, so a process with the last file sees all files.
 """

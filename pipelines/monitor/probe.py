@@ -7,7 +7,7 @@ The probe serves a container's ``HEALTHCHECK`` and a pod's ``exec`` probes, whic
 code. Kubernetes' own HTTP client could not send the token, which no manifest should hold. The probe loads a
 tenth of the modules of `smelt`, because the probe runs every few seconds for months. Every outcome except an
 answer of 200 is one line and exit code 1. A hung command does not answer within ``--seconds``. A command too
-busy for one more client is alive: nobody should end a busy command.
+busy for one more client is alive, and a supervisor must not end a busy command.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ class View:
 
 
 def without_login(status: Status) -> Status:
-    """Return the status without the login role, which `smelt status` shows beside the address."""
+    """Return the status without the login role, which `smelt status` shows with the address."""
     place, _, role = status.source.rpartition(" as ")
     if not place or not role:
         return status

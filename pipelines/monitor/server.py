@@ -1,4 +1,4 @@
-"""The HTTP server beside a running command: a few pages, each a view of the newest sample.
+"""The HTTP server of a running command: a few pages, each a view of the newest sample.
 
 The server listens before anything else starts, so a port in use costs no snapshot, and serves in daemon
 threads. A request reads memory alone, never server or lake, so no client can slow the pipeline. The server
@@ -75,7 +75,7 @@ class _Server(ThreadingHTTPServer):
         """Connections without a request so far, oldest first."""
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a client in a thread of its own, or refuse the client at the limit."""
+        """Serve a client in a separate thread, or refuse the client at the limit."""
         with self._lock:
             full = len(self._taken) >= self.places
             refused: Any = next(iter(self._silent), request) if full else None

@@ -231,7 +231,7 @@ class Watched:
         return Answer(report.read_bytes(), _HTML)
 
     def _report(self) -> Path | None:
-        """Return the newest report: beside the pipeline file, or at the default place of `smelt quality`."""
+        """Return the newest report: next to the pipeline file, or at the default place of `smelt quality`."""
         folders = (self._pipeline.folder, log_folder(self._pipeline.pipeline))
         files = [folder / "quality.html" for folder in folders]
         reports = [(file.stat().st_mtime, file) for file in files if file.is_file()]

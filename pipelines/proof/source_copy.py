@@ -1,12 +1,12 @@
-"""The source's rows at an LSN: a snapshot like the reader's, in a lake of its own.
+"""Copy the source's rows at an LSN: a snapshot like the reader's, in a separate lake.
 
 The copy is the reader's snapshot (`bronze.snapshot`): an exported snapshot with a known LSN, read by several
 connections, in chunks, under the same pinned settings. The slot is temporary and dropped before the first row
 is read, and the transactions only read. So nothing stays at the server, whatever ends this process.
 
-The copy's place is a lake of its own, removed afterwards. A local lake has room for its tables, so the copy
-is beside the tables for one comparison. Otherwise the copy is in the temporary folder of the machine, or, for
-tasks on other machines, in the object store.
+The copy is a separate lake, removed afterwards. A local lake has room for its tables, so the copy is next to
+the tables for one comparison. Otherwise the copy is in the temporary folder of the machine, or, for tasks on
+other machines, in the object store.
 
 **After a killed process.** A living process touches its copy every minute. So a copy untouched for an hour
 has no process: the next comparison removes the copy, and so does `smelt maintain` (`remove_left`). Both times
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.settings import Pipeline
 
 _FOLDER: Final = "_verify"
-"""Folder beside the layers; no layer has this name."""
+"""Folder next to the layers' folders; no layer has this name."""
 _OWN: Final = "copy-"
 _OWN_ELSEWHERE: Final = "smelt-verify-"
 """Prefixes of folders: within a local lake, and among the machine's temporary folders."""

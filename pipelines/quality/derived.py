@@ -18,7 +18,7 @@ decimals may not hold every numeric is expected to have no such value, and a val
 Soft-deleted rows are no rows of the source and are not checked.
 
 `differently_built` finds gold's tables at the cut built by another definition. A definition may be newer than
-the cut: somebody edited its file, and gold has not built the new definition yet. Its fields, root and `where`
+the cut: a user edited its file, and gold has not built the new definition yet. Its fields, root and `where`
 then do not describe the existing documents. The table records the digest of its definition
 (`gold.builder.document`), and the check compares the two digests.
 """

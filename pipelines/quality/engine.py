@@ -62,7 +62,7 @@ _NOT_ARGUMENTS: Final = frozenset(
     {"id", "meta", "notes", "result_format", "description", "catch_exceptions", "rendered_content",
      "severity", "windows", "batch_id"}
 )  # fmt: skip
-"""Fields of every expectation that a suite file never sets, or sets beside the arguments."""
+"""Fields of every expectation that a suite file never sets, or sets outside of the arguments."""
 
 
 class Engine:

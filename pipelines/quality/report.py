@@ -2,11 +2,11 @@
 
 `report.html.j2` is the template. Styles and pictures are in the file, and a Content-Security-Policy forbids
 the browser to fetch anything. The template escapes all texts from data and suites, so a value cannot become
-markup. The report is written to a temporary file and renamed, so nobody opens half a report.
+markup. The report is written to a temporary file and renamed, so no reader opens half a report.
 
 A trend is a small picture: one line through the runs, inline SVG without a script. The height spans the
 values from the least to the greatest; a constant trend is a line at half the height. A run without a known
-value breaks the line. Failed or unchecked runs are dots, and so is the last run. The label beside the picture
+value breaks the line. Failed or unchecked runs are dots, and so is the last run. The picture's label
 has the same facts in words.
 """
 

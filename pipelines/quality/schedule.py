@@ -1,13 +1,13 @@
-"""Data quality beside a running pipeline: `quality.every`.
+"""Check data quality in parallel with a running pipeline: `quality.every`.
 
-After each cycle, `after_cycle` checks at no cost whether a run is due. A due run starts in a thread of its
-own, on a session beside the pipeline's, unless another run is under way. So a cycle waits for no run, and
+After each cycle, `after_cycle` checks at no cost whether a run is due. A due run starts in a separate thread,
+on a child of the pipeline's session, unless a former run is still working. So a cycle waits for no run, and
 sees none of its settings and views. The run caches no table, because the pipeline's work needs the memory.
 Findings and failures are logged and printed in a line; nothing in the run affects the pipeline. Its jobs have
 a share of the cores (`silver.spark.access.Jvm`). In a session without fair scheduling, a job of a
 cycle waits for the one job of the run before.
 
-The newest run in `quality.results` decides when the next is due, also after a restart and beside runs by
+The newest run in `quality.results` decides when the next is due, also after a restart and with runs by
 hand. The end of a pipeline does not wait for a run: its results are one commit, so half of a run is none. A
 run at the pipeline's end gives up: otherwise the run would report the end of the session as a finding.
 """
