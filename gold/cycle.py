@@ -72,7 +72,6 @@ class _Turn:
     Attributes:
         cut: the silver cut to build.
         last: gold's newest cut, or None.
-        catalog: silver's tables by name.
         rebuild: names of documents to build in full.
     """
 
@@ -90,8 +89,6 @@ class Gold:
             leaves all documents unchanged.
         lake: the lake of all tables.
         documents: the definitions of the documents to build.
-        catalog_provider: returns silver's present catalog.
-        control: the lake's control tables.
         machine: heap and cores of tasks; by default from the session's settings.
 
     Attributes:

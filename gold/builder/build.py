@@ -109,7 +109,6 @@ class Workplace:
     Attributes:
         spark: the document's own Spark session.
         lake: the lake of all tables.
-        table: the document's gold table.
         silver: the logs of silver's tables.
         kept: rows that a build computes once for several readers, until the build ends.
         sizing: decides how many documents fit into memory.

@@ -139,11 +139,9 @@ class BuildStart:
         lake: the lake of all tables.
         document: the definition from the document file.
         silver: the logs of silver's tables, for this document alone: documents are built in parallel.
-        control: the lake's control tables.
 
     Attributes:
         document: the definition from the document file.
-        table: the document's gold table.
         silver: the logs of silver's tables.
     """
 

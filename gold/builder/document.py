@@ -59,7 +59,6 @@ class DocumentBuild:
 
     Attributes:
         document: the definition from the document file.
-        table: the document's gold table.
         standing: the start of the document's builds.
         largest: bytes of the largest document after the last build; None if unknown.
     """

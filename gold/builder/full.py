@@ -213,7 +213,7 @@ def _kept_lsn(
 
     Args:
         address: the table's name in SQL.
-        compiled: the document's compiled query.
+        compiled: query, columns and key of the document.
         state: the state of the table before the build.
         lsn: the LSN of the cut to build, as SQL.
         same: whether the table was built by the same definition.

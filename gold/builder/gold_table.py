@@ -50,7 +50,6 @@ class TableState:
     """The state that a gold table's log records.
 
     Attributes:
-        version: the table's newest version.
         position: LSN of the cut that the table holds.
         definition: digest of the definition; None while a build by a new definition runs.
         columns: quoted names of the columns, and of the fields of the column `KEY`.
@@ -66,7 +65,6 @@ class GoldTable:
     """One document's table.
 
     Attributes:
-        name: the document's name.
         writer: runs the statements that write the table.
         address: the table's name in SQL.
         uri: the table's location in the lake.
@@ -115,7 +113,7 @@ class GoldTable:
         """Return the first commit of a foreign writer that changed documents; None without one.
 
         Args:
-            version: the table's newest version.
+            version: newest version, where the search ends.
             since: a correct version, as a cut names it.
         """
         if since >= version:

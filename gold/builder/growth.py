@@ -43,7 +43,7 @@ def growth_query(
     """Return a query for one row: the number of images, `Growth`'s values, then sums of `counts`.
 
     Args:
-        tree: the document.
+        tree: the document, resolved against a catalog.
         table: the table with changed rows.
         images: relation of the images, with `columns` and `SIDE`.
         columns: the columns that the images have.

@@ -73,11 +73,11 @@ class _Assembly:
 
     Attributes:
         compiled: the document, restricted to the roots in the view ``affected``.
-        reading: settings for silver's tables.
-        plan: what fits into memory.
+        reading: Spark settings for reading silver's tables.
+        plan: how many documents memory holds at once.
         single_task: one task assembles all documents.
-        no_inserts: no document is new.
-        listed: literals of the roots' keys, where they are few and the tables large.
+        no_inserts: whether no document is new.
+        listed: literals of the roots' keys, if the roots are few and the tables large.
     """
 
     compiled: Compiled

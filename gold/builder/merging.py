@@ -34,7 +34,6 @@ class Merge:
     """The input of one MERGE.
 
     Attributes:
-        compiled: the document's compiled query.
         source: query for the rows to merge.
         cut: the silver cut of the source's rows.
         position: the mark that the table has.
@@ -117,7 +116,7 @@ def _on_target(spark: SparkSession, table: GoldTable, what: Merge, roots: int) -
         spark: the session that has the view ``affected``.
         table: the target of the MERGE.
         what: the input of the MERGE.
-        roots: number of affected roots.
+        roots: number of rows in ``affected``.
     """
     files, key = table.files(), what.compiled.key
     small = is_small([size_of(files)])

@@ -101,7 +101,7 @@ class Sizing:
             tree: the document, resolved against a catalog.
             relation: gives the SQL relation of each silver table.
             tables: rows and bytes of each silver table.
-            roots: the documents to build.
+            roots: the documents to build, as a view.
             number: how many documents to build.
             grown: growth of documents, by table.
             known: bytes of the largest document before; None if unknown.

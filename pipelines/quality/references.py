@@ -5,8 +5,8 @@ jobs. Here one query checks all keys by left anti joins, and returns a line for 
 queried again, for some orphans. As in PostgreSQL (MATCH SIMPLE), a row with a NULL among the columns refers
 to nothing and passes.
 
-An uncomputable key (a text compared with a number, after an override of types) fails the query for all keys.
-Then each key is queried alone, so only the uncomputable key is reported as not checked.
+An uncomputable key (a text compared with a number, after an override of types) fails the shared query of
+several keys. Then each key is queried alone, so only the uncomputable key is reported as not checked.
 """
 
 from __future__ import annotations

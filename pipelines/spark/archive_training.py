@@ -87,7 +87,7 @@ def train(spark: SparkSession, lake: Path) -> None:
     """Create a few small Delta tables, merge into them, read them in every way, and maintain them.
 
     Args:
-        spark: a local Spark session.
+        spark: a session of a local JVM.
         lake: an empty folder for the tables.
     """
     orders, lines = (f"delta.{quote(str(lake / name))}" for name in ("orders", "lines"))

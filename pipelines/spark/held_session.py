@@ -79,11 +79,7 @@ def serve_catalog(pipeline: Pipeline) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Borrowed:
-    """An existing session: of a notebook, of Databricks, or of `serve_catalog`.
-
-    Attributes:
-        spark: the existing Spark session.
-    """
+    """An existing session: of a notebook, of Databricks, or of `serve_catalog`."""
 
     spark: SparkSession
 

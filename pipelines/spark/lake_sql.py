@@ -109,7 +109,7 @@ def cut_at(control: ControlTables, *, with_gold: bool, at: Lsn | datetime | None
     """Return the consistent cut to show.
 
     Args:
-        control: the lake's control tables.
+        control: control tables that record the cuts.
         with_gold: whether statements also read gold.
         at: an LSN or a commit time; None for the newest cut.
         lake: the lake's name in messages.

@@ -239,7 +239,7 @@ def stop_session(spark: SparkSession, *, patience: float = SPARK_STOP_SECONDS) -
     At a server, release the session and its child sessions.
 
     Args:
-        spark: the session to stop.
+        spark: the session that `spark_session` returned.
         patience: seconds after which the JVM is killed.
 
     Returns:

@@ -197,7 +197,7 @@ def after_comment(text: str, at: int) -> int | None:
     """Return the end of a bracketed comment, which may nest; None for an unclosed comment.
 
     Args:
-        text: the SQL statement.
+        text: a statement with the comment.
         at: position after the comment's opening bracket.
     """
     depth = 1
