@@ -48,7 +48,7 @@ class SmeltError(Exception):
         super().__init__(message)
         self.message = message
         self.code = code
-        self.where = where
+        self.where = None if where is None else str(where)  # plain text: a location carries keys
         self.remedy = remedy
 
     def __str__(self) -> str:

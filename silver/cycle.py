@@ -29,10 +29,12 @@ across cycles (`silver.run.long_work`).
 from __future__ import annotations
 
 import os
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import TableError, TransientError
@@ -47,7 +49,7 @@ from deltasmelt.bronze.store.relations import RelationsWatch
 from deltasmelt.silver.errors import definite, failure
 from deltasmelt.silver.plan.history_steps import halves, plan_versions
 from deltasmelt.silver.plan.steps import plan
-from deltasmelt.silver.run.bronze_window import Source
+from deltasmelt.silver.run.bronze_window import Source, files_after
 from deltasmelt.silver.run.failed_tables import FailedTables
 from deltasmelt.silver.run.long_work import LongWork
 from deltasmelt.silver.run.position import Position
@@ -58,7 +60,7 @@ from deltasmelt.silver.schema.catalog import histories, silver_catalog
 from deltasmelt.silver.schema.decimals import UNREPRESENTABLE_ROWS, lossy_decimals, lossy_inside
 from deltasmelt.silver.spark.access import Sessions, access_of, warm_up
 from deltasmelt.silver.spark.lazy_session import lazily
-from deltasmelt.silver.spark.tuning import leave_a_core
+from deltasmelt.silver.spark.tuning import TASK_BYTES, leave_a_core
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -128,6 +130,7 @@ class Silver:
         self._runner = StepRunner(lake, settings, self._log, descriptions)
         self._troubles = FailedTables(spark, lake, control)
         self.long_work = LongWork(self._troubles)
+        self._local_long_work = threading.Lock()
         self._position = Position(control, self._log)
         self._worklist = Worklist(
             lake,
@@ -335,7 +338,9 @@ class Silver:
         long: list[tuple[Work, Future[Run]]] = []
         for work in busy:
             if leaves and self.long_work.suits(work):
-                long.append((work, self.long_work.submit(self._run_long, work)))
+                later = files_after(attempt.bronze, work.start, work.end, [work.table.relation.relation_id])
+                rows = later.rows_in(TASK_BYTES)
+                long.append((work, self.long_work.submit(partial(self._run_long, work, rows))))
             else:
                 short.append((work, self._pool.submit(self._run, work)))
         begun_works = [*short, *long]
@@ -358,14 +363,16 @@ class Silver:
             raise transient[0]
         return runs
 
-    def _run_long(self, work: Work) -> Run:
-        """Run all steps of a table with a large window."""
+    def _run_long(self, work: Work, rows: int) -> Run:
+        """Run all steps of a table with a large window; `rows` is the largest number in a written file."""
         session = self._sessions.own()
         access = access_of(session)
         access.in_background("long")
-        if access.runs_locally:
-            leave_a_core(session)
-        return self._run(work)
+        if not access.runs_locally:
+            return self._run(work)
+        leave_a_core(session, rows)
+        with self._local_long_work:  # each takes all cores except one
+            return self._run(work)
 
     def _run(self, work: Work) -> Run:
         """Run all steps of a table."""

@@ -184,7 +184,7 @@ class Lake:
     @property
     def label(self) -> str:
         """Name of the lake for people: the path, or the catalog's name."""
-        return str(self.catalog) if self.path is None else self.path
+        return str(self.catalog if self.path is None else self.path)
 
     @property
     def root(self) -> Location:

@@ -39,12 +39,14 @@ def of_grpc(error: BaseException) -> tuple[str, str] | None:
 def is_broken(error: BaseException) -> bool:
     """Check whether an error means that the JVM has ended or is unreachable.
 
-    A connection that breaks during a call raises a bare `Py4JError` without a cause. A broken pipe is a
-    different error, caused by the reader of the program's output.
+    A connection that breaks during a call raises a bare `Py4JError` without a cause; a JVM that refuses a
+    call raises a bare `Py4JError` with its trace. A broken pipe is a different error, caused by the reader of
+    the program's output.
     """
     py4j: Any = sys.modules.get("py4j.protocol")
     broken = () if py4j is None else (py4j.Py4JNetworkError, ConnectionRefusedError, ConnectionResetError)
-    return isinstance(error, broken) or (py4j is not None and type(error) is py4j.Py4JError)
+    bare = py4j is not None and type(error) is py4j.Py4JError
+    return isinstance(error, broken) or (bare and "Trace:\n" not in str(error))
 
 
 def is_lost(error: BaseException) -> bool:

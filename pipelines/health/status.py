@@ -194,7 +194,7 @@ def _status(
         pipeline=pipeline.pipeline,
         source=address_of(pipeline.source),
         source_error=None if source_failure is None else words(source_failure),
-        lake=place.path or f"catalog {place.catalog}",
+        lake=str(place.path or f"catalog {place.catalog}"),
         lake_error=lake_error,
         ladder=_ladder(server, lake, with_gold=bool(pipeline.gold.documents)),
         slot=None if server is None else server.slot,

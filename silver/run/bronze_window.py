@@ -67,6 +67,10 @@ class Later:
     size: int
     snapshots: Mapping[int, int] = field(default_factory=dict)
 
+    def rows_in(self, size: int) -> int:
+        """Return the average number of rows in so many bytes of the files; at least 1."""
+        return max(1, self.rows * size // max(self.size, 1))
+
     @property
     def is_small(self) -> bool:
         """Whether the rows are few enough for the cache."""

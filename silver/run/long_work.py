@@ -15,14 +15,17 @@ Correctness at each point:
   (`LongWork.tables`), and maintains no table meanwhile.
 * **A kill or a failed call** has the effect of a kill between two tables of a cycle: the table's mark states
   the finished windows.
-* **A call that never answers** delays only the work's table. A stop ends the session, and so the work.
+* **A call that never answers** delays only the work's table, and a third large table after a second such
+  call. Where Spark runs on this machine, large windows are folded one after the other, and a dead JVM ends
+  the command. A stop ends the session, and so the work.
 * **The second failure** of a table in a row pauses the table, in whichever cycle: the work remembers whether
   it was the second attempt.
 
 In one JVM, Spark serves jobs first in, first out, unless ``spark.scheduler.mode`` is FAIR. With FAIR, the
 jobs of long work form a separate pool, and so do gold's jobs. Each pool gets a share of the cores that become
 free (`silver.spark.access.Jvm.in_background`). A core stays busy until the task ends, and tasks of long work
-are long: so long work leaves a core to other jobs (`silver.spark.tuning.leave_a_core`).
+are long: so where Spark runs on this
+machine, long work leaves a core to other jobs (`silver.spark.tuning.leave_a_core`).
 """
 
 from __future__ import annotations
@@ -50,6 +53,9 @@ LONG_STREAM: Final = 10_000_000
 
 The cut before named the table, so readers miss the table at once.
 """
+
+_THREADS: Final = 2
+"""Number of statements of long work at once: a statement that never answers delays no second large table."""
 
 GRACE_SECONDS: Final = 5.0
 """Seconds for which a cycle without other work waits for long work."""
@@ -86,8 +92,7 @@ class LongWork:
 
     def __init__(self, troubles: FailedTables) -> None:
         self._troubles = troubles
-        # One thread, because each work may take all cores except one.
-        self._pool = ThreadPoolExecutor(1, thread_name_prefix="silver-long")
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="silver-long")
         self._away: dict[TableName, Away] = {}
         self._returned: set[TableName] = set()
         self._runs: list[Run] = []
@@ -123,9 +128,9 @@ class LongWork:
             return activity.changes >= LONG
         return activity.changes >= LONG_STREAM and work.table.table not in self._returned
 
-    def submit(self, run: Callable[[Work], Run], work: Work) -> Future[Run]:
-        """Begin long work on the thread for long work."""
-        return self._pool.submit(run, work)
+    def submit(self, run: Callable[[], Run]) -> Future[Run]:
+        """Begin long work on a thread for long work."""
+        return self._pool.submit(run)
 
     def leave(
         self, begun: Sequence[tuple[Work, Future[Run]]], end: Lsn, *, again: bool, waited: bool
@@ -186,5 +191,5 @@ class LongWork:
         self._returned.difference_update(tables)
 
     def close(self) -> None:
-        """Wait for the running work, and end the thread."""
+        """Wait for the running work, and end the threads."""
         self._pool.shutdown(wait=True, cancel_futures=True)

@@ -93,11 +93,14 @@ The MERGE, and all later MERGEs, need a third fewer jobs: the table stays one fi
 """
 
 
+TASK_BYTES: Final = 128 * 2**20
+"""Bytes of files that a task reads, by Spark's default."""
+
 _LESS_THAN_ALL: Final = {
     "spark.sql.files.maxPartitionBytes": "1t",
     "spark.sql.files.minPartitionNum": "{splits}",  # Spark packs files into this many tasks, or one more
     "spark.sql.shuffle.partitions": "{tasks}",
-    "spark.sql.files.maxRecordsPerFile": "2000000",  # as many as a task of 128 MiB of bronze's files reads
+    "spark.sql.files.maxRecordsPerFile": "{rows}",
 }
 """Settings for `leave_a_core`."""
 
@@ -256,7 +259,7 @@ def mark_settings(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, 
     return dict(zip(MARK_SETTINGS, (app, str(int(lsn))), strict=True))
 
 
-def leave_a_core(session: SparkSession) -> None:
+def leave_a_core(session: SparkSession, rows: int) -> None:
     """Limit a session's tasks to all cores but one, so that sibling sessions get a core.
 
     Spark never interrupts a task to free a core. In any pool a job waits until a task has ended, and each job
@@ -264,8 +267,14 @@ def leave_a_core(session: SparkSession) -> None:
     fewer tasks than cores. On a cluster the task number does not change: Spark runs a lost task again.
 
     `session` runs no other work, and its tasks run on this machine.
+
+    Args:
+        session: the session of the large window.
+        rows: largest number of rows in a written file. Each task writes many times `TASK_BYTES`, and a MERGE
+            reads whole files.
     """
-    cores = cores_of(setting(session, "spark.master", ""), machine=os.cpu_count() or 1)
+    # Java counts the cores that a container may use; Python counts those of the machine.
+    cores = cores_of(setting(session, "spark.master", ""), machine=session.sparkContext.defaultParallelism)
     if cores > 1:
         for name, value in _LESS_THAN_ALL.items():
-            change(session, name, value.format(tasks=cores - 1, splits=max(1, cores - 2)))
+            change(session, name, value.format(tasks=cores - 1, splits=max(1, cores - 2), rows=rows))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pickle
 from copy import copy
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
 from pyarrow.fs import FileSelector
 
+from deltasmelt.bronze.checks.finding import Finding
+from deltasmelt.bronze.errors import TransientError
 from deltasmelt.bronze.lake import delta, objects, parquet
 from deltasmelt.bronze.lake.control import Cut
 from deltasmelt.bronze.lake.control_tables import ControlTables
@@ -157,6 +160,10 @@ def test_two_lakes_at_one_location_each_use_their_own_options_and_both_keys_are_
     with pytest.raises(OSError, match="127\\.0\\.0\\.1:9"):
         objects.exists(second.uri("control", "cuts"), "_delta_log/00000000000000000000.json")
     assert without_keys(" ".join(keys)) == "*** ***"
+    error = TransientError("away", code="lake-unreachable", where=first.uri("silver", "orders"))
+    told = pickle.dumps([error.where, first.label, asdict(Finding.of(error))])
+    assert keys[0].encode() not in told, "what leaves the package as a value carries no key"
+    assert copy(first.root).place is first.place
 
 
 @pytest.mark.process

@@ -19,6 +19,7 @@ from deltasmelt.gold.cycle import Gold
 from deltasmelt.pipelines.runtime.locks import locks_folder
 from deltasmelt.pipelines.runtime.stages import Stages
 from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.silver import cycle as silver_cycle
 from deltasmelt.silver.cycle import Silver
 from deltasmelt.silver.run import bronze_window, long_work, worklist
 from tests.bronze.running import wait_for
@@ -62,19 +63,19 @@ class Gate:
         self.fails: list[Exception] = []
         self.begun = 0
 
-    def pass_through(self, run: Any, silver: Silver, work: Work) -> Run:
+    def pass_through(self, run: Any, silver: Silver, work: Work, rows: int) -> Run:
         self.begun += 1
         assert self.open.wait(120)
         if self.fails:
             raise self.fails.pop()
-        result: Run = run(silver, work)
+        result: Run = run(silver, work, rows)
         return result
 
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     gate_made, run = Gate(), Silver._run_long
-    monkeypatch.setattr(Silver, "_run_long", lambda silver, work: gate_made.pass_through(run, silver, work))
+    monkeypatch.setattr(Silver, "_run_long", lambda *of: gate_made.pass_through(run, *of))
     monkeypatch.setattr(long_work, "LONG", MANY)
     monkeypatch.setattr(long_work, "LONG_STREAM", MANY)
     monkeypatch.setattr(worklist, "LONG", MANY)
@@ -150,7 +151,9 @@ def update(number: int, note: str) -> dict[str, Any]:
     return change(LARGE, "update", new=[str(number), note])
 
 
-def test_cycles_pass_while_a_large_table_is_copied(spark: SparkSession, lake_path: str, gate: Gate) -> None:
+def test_cycles_pass_while_a_large_table_is_copied(
+    spark: SparkSession, lake_path: str, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folding = Folding(spark, lake_path)
     folding.copy("copied")
     for passed in range(1, 3):
@@ -187,11 +190,15 @@ def test_cycles_pass_while_a_large_table_is_copied(spark: SparkSession, lake_pat
 
     # Who must catch up waits, also for what an earlier cycle left.
     gate.open.clear()
+    monkeypatch.setattr(silver_cycle, "TASK_BYTES", 1)  # a file has as many rows as so many bytes of bronze
     folding.copy("again")
     assert set(folding.cycle().tables) == {"calm"}
     threading.Timer(1.0, gate.open.set).start()
     cut = folding.cycle(leaves=False)
     assert set(folding.notes("large", cut).values()) == {"again"}
+    history = DeltaTable(folding.lake.uri("silver", "large")).history()
+    copied = next(commit["operationMetrics"] for commit in history if commit["operation"] == "WRITE")
+    assert int(copied["numFiles"]) >= MANY, "a file ends with so many rows as a task's bytes hold"
     assert folding.control.open_errors() == []
     folding.stages.end()
 

@@ -71,8 +71,9 @@ def test_one_that_somebody_else_started_is_told_by_its_silence(
     assert (
         death(Py4JError("An error occurred while calling o59.sql"), HEAP, tmp_path / "none.log") is not None
     )
-    assert death(BrokenPipeError(32, "Broken pipe"), HEAP, tmp_path / "none.log") is None
-    assert death(ValueError("x"), HEAP, tmp_path / "none.log") is None
+    refused = Py4JError("An error occurred while calling o59.x. Trace:\npy4j.security.Py4JSecurityException\n")
+    for of_another_kind in (refused, BrokenPipeError(32, "Broken pipe"), ValueError("x")):
+        assert death(of_another_kind, HEAP, tmp_path / "none.log") is None
 
 
 STOPS_A_HUNG_ONE = """
