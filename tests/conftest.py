@@ -5,8 +5,8 @@ from collections.abc import Generator
 from typing import Any, Final
 
 import pytest
-from hypothesis import HealthCheck, settings
 
+from tests import random_examples  # noqa: F401 - sets Hypothesis up
 from tests.fix_postgres import database, database18, lake_path, own_server, server18, server_dsn
 from tests.fix_spark import active, spark
 from tests.fix_store import place, store, store_of_all
@@ -21,10 +21,6 @@ __all__ = [
 
 # Their assertions say what they compared, as those of test files do.
 pytest.register_assert_rewrite("tests.bronze.first_start", "tests.bronze.standard_history")
-
-# A busy machine takes longer for one example than for another.
-settings.register_profile("shared machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("shared machine")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A run in the background of a script ignores Ctrl-C, and so would the commands that the tests interrupt.

@@ -146,7 +146,17 @@ def _lowest() -> int:
         marker.write_text(project, encoding="utf-8")
     if _run(python, "-m", "tests.matrix", "--imports"):
         return 1
-    words = ("-q", "-p", "no:cacheprovider", "--noconftest", "-o", "addopts=", *DECODER)
+    words = (
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "--noconftest",
+        "-p",
+        "tests.random_examples",
+        "-o",
+        "addopts=",
+        *DECODER,
+    )
     return _run(python, "-m", "pytest", *words)
 
 

@@ -71,7 +71,7 @@ def test_one_that_somebody_else_started_is_told_by_its_silence(
     assert (
         death(Py4JError("An error occurred while calling o59.sql"), HEAP, tmp_path / "none.log") is not None
     )
-    refused = Py4JError("An error occurred while calling o59.x. Trace:\npy4j.security.Py4JSecurityException\n")
+    refused = Py4JError("An error occurred while calling o5. Trace:\npy4j.security.Py4JSecurityException\n")
     for of_another_kind in (refused, BrokenPipeError(32, "Broken pipe"), ValueError("x")):
         assert death(of_another_kind, HEAP, tmp_path / "none.log") is None
 
