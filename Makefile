@@ -31,11 +31,12 @@ lowest: $(VENV)/.ready  ## The decoder, and every import, on the lowest versions
 matrix: $(VENV)/.ready  ## make check and a flow of Spark in other environments, for the table of docs/support.md; an hour or two
 	@nice $(BIN)/python -m tests.matrix $(ARGS)
 
-lint: $(VENV)/.ready  ## ruff, mypy strict, import-linter
+lint: $(VENV)/.ready  ## ruff, mypy strict, import-linter, plain words
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/python -m tests.words --limit 55 5 25 bronze silver gold pipelines deltasmelt conf tests
 
 format: $(VENV)/.ready  ## Format the code
 	@$(BIN)/ruff check --fix .
