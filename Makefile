@@ -103,7 +103,7 @@ archive: java $(VENV)/.ready
 
 # Each process that a test starts would compile what it imports where PYTHONDONTWRITEBYTECODE is set.
 compiled: $(VENV)/.ready
-	@$(BIN)/python -m compileall -q deltasmelt tests
+	@$(BIN)/python -m compileall -q deltasmelt bronze silver gold pipelines tests
 
 .PHONY: python .uv-present archive compiled
 python:

@@ -241,8 +241,9 @@ class HeldSession:
 
     def _activate(self, session: SparkSession | None) -> None:
         """Make a session the active session again."""
-        if session is not None and active_session() is not session:
-            session.createDataFrame([], "nothing INT")  # at a server the active session never changed
+        if session is None or active_session() is session or not access_of(session).shares_views:
+            return  # at a server the active session never changed
+        session.createDataFrame([], "nothing INT")
 
     def close(self) -> None:
         """Stop an own session; restore a borrowed session. The next call of `get` gets a new session."""
