@@ -402,7 +402,7 @@ for _registered in app.registered_commands:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The console script, and the entry point of a job's task.
+    """Run the command: the console script, and the entry point of a job's task.
 
     Returns normally on success: a job runner that calls this function takes any SystemExit for a failure.
     """

@@ -75,7 +75,7 @@ class Transactions:
     """
 
     def __init__(self, frames: Frames, before: OpenTransaction | None, last_lsn: int) -> None:
-        """Number the transactions of a slice; `last_lsn` is the last commit LSN before the slice."""
+        """Assign numbers to a slice's transactions; `last_lsn` is the last commit LSN before the slice."""
         self._frames = frames
         start, types = frames.at[:-1], frames.types
         alone = types == MESSAGE

@@ -141,7 +141,7 @@ class _Lake:
             self.relations: list[Relation] = [] if table is None else read_relations(address)
 
     def foreign(self, ours: Mapping[str, str]) -> list[Finding]:
-        """Findings about a lake with the changes of another pipeline, cluster or database."""
+        """Return findings about a lake with the changes of another pipeline, cluster or database."""
         return [Finding.of(error) for error in foreign(self.uri, self.properties, ours)]
 
 

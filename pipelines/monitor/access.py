@@ -104,7 +104,7 @@ class Access:
         return f"{self._cookie_name()}={self._mark()}; HttpOnly; SameSite=Strict; Path=/"
 
     def _mark(self) -> str:
-        """A digest in the token's place; nobody can compute the token from the digest."""
+        """Return a digest in the token's place; nobody can compute the token from the digest."""
         return hmac.new((self.token or "").encode(), b"deltasmelt status page", "sha256").hexdigest()
 
     def _cookie_name(self) -> str:

@@ -140,7 +140,7 @@ class Proof:
         return equal and not self.unproven
 
     def wrong_tables(self) -> list[TableName]:
-        """The source's tables repairable by a resnapshot: more is wrong than ended versions."""
+        """Return the source's tables repairable by a resnapshot: more is wrong than ended versions."""
         repairable = (comparison for comparison in self.compared if comparison.counts.keys() - {"versions"})
         return sorted({self.sources[comparison.name] for comparison in repairable})
 

@@ -92,7 +92,7 @@ class Expectation:
         return tuple(str(self.kwargs[name]) for name in ("column_A", "column_B") if name in self.kwargs)
 
     def kwargs_json(self) -> str:
-        """The arguments as JSON."""
+        """Return the arguments as JSON."""
         return json.dumps(self.kwargs, default=str, ensure_ascii=False)
 
 
@@ -228,7 +228,7 @@ class QualityResult:
         return (*self.file_errors, *(f"{row.expectation.where}: {row.error}" for row in self.unchecked))
 
     def summary(self) -> str:
-        """The verdict in one line."""
+        """Return the verdict in one line."""
         if not self.rows and not self.errors:
             return "no expectation was checked, for there is none"
         if self.success and not self.failed:

@@ -252,7 +252,7 @@ class Supervisor:
         }
 
     def restarts(self) -> int | None:
-        """Number of the reader's restarts; None without a reader; for any thread."""
+        """Return the number of the reader's restarts; None without a reader; for any thread."""
         return None if self.reader is None else self.reader.restarts
 
     def finish(self) -> None:

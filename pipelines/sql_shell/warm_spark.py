@@ -152,7 +152,7 @@ class WarmSpark:
         return self._up.wait(seconds)
 
     def session(self) -> SparkSession:
-        """The session.
+        """Return the session.
 
         Raises:
             Lost: the session did not start.

@@ -100,7 +100,7 @@ QUIET: Final = "dim"
 
 @cache
 def messages() -> Console:
-    """The console of standard error. There is one, so that a message and a moving line never mix."""
+    """Return the only console of standard error, so that a message and a moving line never mix."""
     from rich.console import Console  # noqa: PLC0415 - most commands never print in colours
 
     return Console(stderr=True, soft_wrap=True, highlight=False)
