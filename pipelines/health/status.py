@@ -64,7 +64,7 @@ def slot_warnings(status: Status) -> list[str]:
 
 
 def slot_danger(status: Status) -> SlotRisk:
-    """Return the danger to the slot; None for a lost slot and for an unknown state."""
+    """Return the danger to the slot; `RiskLevel.NONE` for a lost slot and for an unknown state."""
     if status.slot is None or status.slot.wal_status == "lost":
         return SlotRisk(RiskLevel.NONE)
     copies_left = None if status.snapshot is None else status.snapshot.seconds_left

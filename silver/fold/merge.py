@@ -1,11 +1,14 @@
 """Build the statements that write silver tables: one Delta commit per window each. Pure text, no Spark.
 
-* `load`: the state starts empty in this window (snapshot or TRUNCATE). The fold's rows *are* the table:
+The mode of a step decides the statement (`silver.plan.steps`): `rows` builds both kinds of INSERT, `merge`
+the MERGE.
+
+* Mode `load`: the state starts empty in this window (snapshot or TRUNCATE). The fold's rows *are* the table:
   INSERT OVERWRITE. The statement has no join and no ``WHEN NOT MATCHED BY SOURCE``: this clause would read
   the whole target and switch file pruning off (delta-io/delta#7362).
-* `append`: INSERT without a join, for a window with only inserts of a key that the source enforces. `append`
-  also loads a table without rows, because INSERT keeps the columns by which the table is clustered.
-* `merge`: every other window. Literal key ranges of the window prune the target, because MERGE skips files by
+* Mode `append`: INSERT without a join, for a window with only inserts of a key that the source enforces.
+  A step of mode `load` also adds the rows of an empty table by INSERT, which keeps the clustering columns.
+* Mode `merge`: every other window. Literal key ranges of the window prune the target, because MERGE skips files by
   predicates on the target alone.
 """
 

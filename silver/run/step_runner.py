@@ -263,7 +263,7 @@ class StepRunner:
         """
         if self._lake.place.needs_session:
             self._log.expect(step.table.name)
-        # A load adds rows to a table that counts as empty: the log must confirm the empty table (`_run`).
+        # A load into an empty table adds rows (`_run`), so the log must confirm that the table is empty.
         self._log.confirm(step.table.name, look=step.mode == "load")
         rows, size = self._log.size(step.table.name)
         small = rows_touched([step], changes, rows) <= SMALL

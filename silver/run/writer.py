@@ -65,7 +65,7 @@ class Writer:
         plan: Mapping[str, str] | None = None,
         needed: Mapping[str, str] | None = None,
     ) -> list[Row]:
-        """Run statements on a table; return the last statement's rows. The rest can follow after each commit.
+        """Run statements on a table, each with its own commit; return the last statement's rows.
 
         The settings `plan` only make the statements fast; without the settings `needed` no statement runs.
         """
@@ -87,8 +87,8 @@ class Writer:
     ) -> None:
         """Add rows to a table under a mark, or replace all rows of the table.
 
-        The mark is set for the INSERT alone, because an ALTER under the mark would count as the window. A
-        table with the same mark gets none: Delta would skip the rows that correct the table.
+        The mark is set for the INSERT alone, because an ALTER under the mark would count as the window. An
+        INSERT at the table's present mark has no mark: Delta would skip the rows that correct the table.
         """
         if self.lake.place.needs_session:
             self.write(session, name, rows.query(), mark, replaces=replaces)
