@@ -4,7 +4,8 @@
 long. The thread sends feedback on a timer, whatever the consumer does. With a full queue the thread stops
 reading (the server then waits, nothing is buffered here) but still sends feedback.
 
-**Only `confirm` moves the slot**, and only the writer calls `confirm`, after its Delta commit is durable.
+**Only a durable LSN moves the slot**: the mark of bronze at the begin of a session (`durable`), then what
+`confirm` gets. The writer calls `confirm` after its Delta commit is durable.
 Messages in the queue of a killed process were never confirmed, and the server sends them again.
 
 **A connection may die without an end**: a firewall forgot the connection, a machine vanished, a proxy hangs.

@@ -10,7 +10,8 @@ apart. When these grow large, the session first commits everything complete, the
 transaction's rows to files early. The commit at the transaction's end names these files. So memory does not
 depend on the size of a transaction.
 
-**The slot is confirmed** by `_commit` alone, after the sink's commit is durable. Writes and commits are
+**The slot is confirmed** by `_commit`, after the sink's commit is durable. Besides, a session begins with the
+confirmation of bronze's durable mark (`bronze.reader.session_start`). Writes and commits are
 submitted before the outcome of earlier writes and commits is known. After a failure no later task runs
 (`InOrder`), and the sink refuses the rest of the session as well. The next session begins where bronze ends.
 

@@ -56,7 +56,7 @@ class Merge:
 
 
 def merge(spark: SparkSession, table: GoldTable, what: Merge, run: Run) -> None:
-    """Run one MERGE into a document's table; `run` gets the counts."""
+    """Build and run the MERGE into a document's table; `run` gets the counts."""
     told = telling(spark, table.uri, Mark(GOLD_APP, what.cut.commit_lsn, what.position))
     on = [*told.conditions(f"t.{LSN}"), _on(spark, table, what, run.changes)]
     statement = "\n".join(

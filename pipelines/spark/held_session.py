@@ -4,8 +4,9 @@
 session. Statements of the work have the meaning of a session of this project: the settings that decide the
 meaning are set, and restored afterwards. The session's owner decides how statements run, and a guarded
 setting stays unchanged. A JVM's session is lent itself. At a Spark Connect server the work runs in a clone,
-and the owner's settings never change. At the end of the block, the server ends the clone and each child
-session of the clone. So no statement still writes once the lake's lock is released, and no view remains.
+and the work changes no setting of the owner. At the end of the block, the server ends the clone and each
+child session of the clone. So no statement still writes once the lake's lock is released, and no view
+remains.
 
 **Held** (`HeldSession`): the session of a lake that a program has open. An existing session is borrowed, and
 never stopped. Otherwise the first use starts a session. A DataFrame runs later, under the settings of its
@@ -97,7 +98,8 @@ class Borrowed:
     def work(self, given: Mapping[str, str]) -> Iterator[SparkSession]:
         """Yield a session that interprets statements as a session of this project does.
 
-        At the end of the block, the owner's session is as before.
+        At the end of the block, the owner's session is as before; after an interrupt nothing is restored,
+        because the JVM is in the middle of a call.
 
         Args:
             given: the pipeline file's `spark` section.

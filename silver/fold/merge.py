@@ -8,8 +8,8 @@ the MERGE.
   the whole target and switch file pruning off (delta-io/delta#7362).
 * Mode `append`: INSERT without a join, for a window with only inserts of a key that the source enforces.
   A step of mode `load` also adds the rows of an empty table by INSERT, which keeps the clustering columns.
-* Mode `merge`: every other window. Literal key ranges of the window prune the target, because MERGE skips files by
-  predicates on the target alone.
+* Mode `merge`: every other window. Literal key ranges of the window prune the target, because MERGE skips
+  files by predicates on the target alone.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@
 * The same cycle retries three kinds of failure once, from the table's current mark. The kinds are an unknown
   error, an error that a user may repair in the lake (``table-failed``, ``catalog-name-taken``), and a log
   that lacks a commit (``table-put-back``, ``lake-commit-lost``). A second failure is recorded, and the table
-  pauses, each time longer. A newer snapshot of the table ends the pause.
+  pauses: half a minute, and twice as long after each further failure, up to ten minutes. A newer snapshot
+  of the table ends the pause.
 * A lake that does not answer is no table's failure. Nor is a statement that failed because of the storage or
   the network (`silver.spark.errors`). Both raise a `TransientError`, and the cycle is retried after a pause.
   If one table meets such a failure in several cycles in a row while the lake answers, the failure counts as

@@ -101,7 +101,7 @@ _Key = TypeVar("_Key", bound="Hashable")
 
 
 class Patience(Generic[_Key]):
-    """How many cycles in a row an outage of one table or document may delay all units."""
+    """Counts cycles in a row in which one table's or document's outage delays all units (`_CYCLES`)."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake

@@ -85,10 +85,10 @@ _LEGACY: Final = "spark.sql.legacy."
 
 
 def pin(session: SparkSession, known: Mapping[str, str] | None = None) -> None:
-    """Give a session of this project the settings that decide the meaning of statements.
+    """Give a session the settings that decide the meaning of statements.
 
     Args:
-        session: a session of this project.
+        session: a session of this project, or a borrowed session, whose settings the caller restores.
         known: the session's present settings; a setting with the right value is not set again.
     """
     for name in legacy(session, known):
