@@ -121,7 +121,7 @@ class Pipeline(Section):
 
     _path: Path = PrivateAttr(default=Path("pipeline.yml"))
     _text: str = PrivateAttr(default="")
-    _lake: Lake | None = PrivateAttr(default=None)
+    _lake: tuple[LakeSettings, Lake] | None = PrivateAttr(default=None)
 
     @field_validator("spark")
     @classmethod
@@ -147,10 +147,13 @@ class Pipeline(Section):
         return self._path.parent
 
     def lake_address(self) -> Lake:
-        """Return the lake, the same object at each call: its place holds the options, or the session."""
-        if self._lake is None:
-            self._lake = self._made_lake()
-        return self._lake
+        """Return the lake, the same object at each call: its place holds the options, or the session.
+
+        A copy of the pipeline with another section `lake` has another lake.
+        """
+        if self._lake is None or self._lake[0] is not self.lake:
+            self._lake = self.lake, self._made_lake()
+        return self._lake[1]
 
     def _made_lake(self) -> Lake:
         path, lease = self.lake.path, self.lake.lease

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-import deltasmelt.bronze.pgoutput.relation_versions
 from deltasmelt.bronze.catalog.select import _source_table
 from deltasmelt.bronze.config.timing import Timing
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.pgoutput.relation_versions import relation_version
 from tests.bronze.replaying import assert_bronze_equals_source, execute, fetch, read_all, source_of
 from tests.bronze.running import Running, confirmed, wait_for
 
@@ -39,7 +39,7 @@ class Unforeseen:
         if self.broken and any(column.name == self.name for column in announced.columns):
             self.met += 1
             raise KeyError("a shape of tomorrow")
-        return deltasmelt.bronze.pgoutput.relation_versions.relation_version(announced, from_lsn, **versions)
+        return relation_version(announced, from_lsn, **versions)
 
 
 @pytest.fixture
