@@ -338,9 +338,7 @@ class Silver:
         long: list[tuple[Work, Future[Run]]] = []
         for work in busy:
             if leaves and self.long_work.suits(work):
-                later = files_after(attempt.bronze, work.start, work.end, [work.table.relation.relation_id])
-                rows = later.rows_in(TASK_BYTES)
-                long.append((work, self.long_work.submit(partial(self._run_long, work, rows))))
+                long.append((work, self.long_work.submit(partial(self._run_long, work, attempt.bronze))))
             else:
                 short.append((work, self._pool.submit(self._run, work)))
         begun_works = [*short, *long]
@@ -363,14 +361,15 @@ class Silver:
             raise transient[0]
         return runs
 
-    def _run_long(self, work: Work, rows: int) -> Run:
-        """Run all steps of a table with a large window; `rows` is the largest number in a written file."""
+    def _run_long(self, work: Work, bronze: DeltaTable) -> Run:
+        """Run all steps of a table with a large window of `bronze`."""
         session = self._sessions.own()
         access = access_of(session)
         access.in_background("long")
         if not access.runs_locally:
             return self._run(work)
-        leave_a_core(session, rows)
+        later = files_after(bronze, work.start, work.end, [work.table.relation.relation_id])
+        leave_a_core(session, later.rows_in(TASK_BYTES))
         with self._local_long_work:  # each takes all cores except one
             return self._run(work)
 

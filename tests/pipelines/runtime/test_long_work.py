@@ -63,12 +63,12 @@ class Gate:
         self.fails: list[Exception] = []
         self.begun = 0
 
-    def pass_through(self, run: Any, silver: Silver, work: Work, rows: int) -> Run:
+    def pass_through(self, run: Any, silver: Silver, work: Work, bronze: DeltaTable) -> Run:
         self.begun += 1
         assert self.open.wait(120)
         if self.fails:
             raise self.fails.pop()
-        result: Run = run(silver, work, rows)
+        result: Run = run(silver, work, bronze)
         return result
 
 
