@@ -78,11 +78,19 @@ def docstrings(path: Path) -> Iterator[tuple[int, str]]:
                     yield item.lineno, text
 
 
-def measure(text: str) -> Measure:
-    """Measure one docstring."""
-    flat = " ".join(_SECTION.split(text, maxsplit=1)[0].split())
-    headless = sum(bool(HEADLESS.match(sentence)) for sentence in _SENTENCE.split(flat))
-    return Measure(len(flat.split()), len(PRONOUN.findall(flat)), headless, len(CHAT.findall(flat)))
+def sentences_of(text: str) -> list[str]:
+    """Return the sentences of a docstring without its sections."""
+    return _SENTENCE.split(" ".join(_SECTION.split(text, maxsplit=1)[0].split()))
+
+
+def measure(sentence: str) -> Measure:
+    """Measure one sentence."""
+    return Measure(
+        len(sentence.split()),
+        len(PRONOUN.findall(sentence)),
+        bool(HEADLESS.match(sentence)),
+        len(CHAT.findall(sentence)),
+    )
 
 
 def main() -> int:
@@ -98,13 +106,12 @@ def main() -> int:
         total = Measure()
         for file in [path] if path.is_file() else sorted(path.rglob("*.py")):
             for line, text in docstrings(file):
-                total = total.plus(measure(text))
-                for sentence in _SENTENCE.split(" ".join(_SECTION.split(text, maxsplit=1)[0].split())):
-                    words, pronouns, headless, chat = measure(sentence)
-                    if words > _SHORT:
-                        sentences.append(
-                            ((pronouns + 2 * headless + 2 * chat) / words, f"{file}:{line}: {sentence}")
-                        )
+                for sentence in sentences_of(text):
+                    counts = measure(sentence)
+                    total = total.plus(counts)
+                    if counts.words > _SHORT:
+                        bad = counts.pronouns + 2 * counts.headless + 2 * counts.chat
+                        sentences.append((bad / counts.words, f"{file}:{line}: {sentence}"))
         rates = total.rates()
         above = above or any(rate > limit for rate, limit in zip(rates, arguments.limit, strict=True))
         sys.stdout.write(f"{path!s:24}{total.words:8} words{rates[0]:7.0f}{rates[1]:7.1f}{rates[2]:7.1f}\n")
