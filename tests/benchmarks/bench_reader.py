@@ -22,6 +22,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -154,7 +155,7 @@ def run_reader(server: EmbeddedServer, end: int) -> ReaderRun:
         process = subprocess.run(
             [sys.executable, "-m", "tests.benchmarks.reader_run", json.dumps(settings)],
             check=True,
-            capture_output=True,
+            stdout=subprocess.PIPE,
             text=True,
         )
     counters = json.loads(process.stdout.splitlines()[-1])
@@ -165,10 +166,11 @@ def run_reader(server: EmbeddedServer, end: int) -> ReaderRun:
 
 
 def copy_slot(server: EmbeddedServer) -> str:
-    """Copy the template slot, with its start position."""
+    """Copy the template slot, with its start position, under a new name: a slot belongs to its first lake."""
+    slot = f"run_{uuid.uuid4().hex[:12]}"
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
-        connection.execute("SELECT pg_copy_logical_replication_slot('template', 'run')")
-    return "run"
+        connection.execute("SELECT pg_copy_logical_replication_slot('template', %s)", [slot])
+    return slot
 
 
 def drop_slot(server: EmbeddedServer, slot: str) -> None:
