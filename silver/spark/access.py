@@ -131,16 +131,21 @@ class Jvm:
         """
         conf = self.spark.conf
         names = {**PINNED, **legacy(self.spark), **given}
-        before = {name: conf.get(name, None) for name in names if conf.isModifiable(name)}
+        before = {name: conf.get(name, None) for name in names}
+
+        def restore() -> None:
+            # A setting that Delta registers only when its classes load counts as unmodifiable until then.
+            put_back(self.spark, {name: old for name, old in before.items() if conf.get(name, None) != old})
+
         try:
             pin(self.spark)
-            yield self.spark, {name: value for name, value in given.items() if name in before}
+            yield self.spark, {name: value for name, value in given.items() if conf.isModifiable(name)}
         except interrupts:
             raise
         except BaseException:
-            put_back(self.spark, before)
+            restore()
             raise
-        put_back(self.spark, before)
+        restore()
 
     # -- views
 

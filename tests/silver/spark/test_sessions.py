@@ -8,6 +8,7 @@ import pytest
 
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.silver.spark.access import access_of
+from deltasmelt.silver.spark.semantics import PINNED
 from deltasmelt.silver.spark.tuning import mark_settings, settings
 from tests.fix_spark import rows_of
 
@@ -27,3 +28,18 @@ def test_the_mark_of_the_owners_own_commits_is_not_ours(spark: SparkSession, tmp
     for number in (1, 2):
         session.sql(f"INSERT INTO {target} VALUES ({number})")
     assert rows_of(session, f"SELECT id FROM {target} ORDER BY id") == [(1,), (2,)]
+
+
+@pytest.mark.spark
+def test_settings_unknown_to_spark_are_restored(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Delta registers its settings when its classes load, which may be after the session was borrowed."""
+    name = "spark.deltasmelt.unregistered"
+    monkeypatch.setitem(PINNED, name, "ours")
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        with access_of(spark).lent({}, ()) as (session, _):
+            assert (session.conf.get(name), session.conf.get("spark.sql.ansi.enabled")) == ("ours", "true")
+        assert spark.conf.get(name, None) is None
+        assert spark.conf.get("spark.sql.ansi.enabled") == "false"
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", "true")
