@@ -21,6 +21,7 @@ Loading the reader takes about a second of CPU, and so do a command's steps befo
 pipeline file, the documents, the server's WAL position. So a command starts the process as its first act
 (`reader_at_hand`), and sends the orders later: one JSON line on the process's standard input. The process
 waits for the orders with everything loaded. If standard input ends without orders, the process ends.
+Measured: `smelt bronze --until-caught-up` without changes took 3.3 s, and takes 2.3 s.
 """
 
 from __future__ import annotations

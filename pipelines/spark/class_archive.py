@@ -5,6 +5,8 @@ the classes in their memory layout, and the next JVM maps the saved file (JEP 35
 archive exists per Java, Spark and set of jars. The archive is in the cache, next to the jars, and has some
 200 MB.
 
+Measured: 30.5 → 20.8 CPU s of a first session (0.68).
+
 Use
     Only local sessions over deltasmelt's own class path use an archive: see `archive_of`. All further
     sessions run as if no archive existed.

@@ -2,8 +2,10 @@
 
 For each table of a statement, Delta replays the log, caches the state and filters files by statistics. The
 work takes some jobs and plans, however few rows the table has. For a document over nine tables of some
-hundred rows, these jobs are two thirds of the work (`docs/performance.md`). `deltalake` reads the log in some
-milliseconds, and reads no row.
+hundred rows, these jobs are two thirds of the work. `deltalake` reads the log in some milliseconds, and reads
+no row.
+
+Measured: a preview of one document over nine tables takes 0.53 of the CPU, `smelt verify` 0.49.
 
 A version *is* the files in its log, all rows included, so both ways return the same rows:
 
