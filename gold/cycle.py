@@ -34,9 +34,8 @@ from deltasmelt.gold.builder.memory import Room
 from deltasmelt.gold.tree.check import resolved
 from deltasmelt.silver.run.table_log import SilverLog
 from deltasmelt.silver.spark.access import access_of, beside
-from deltasmelt.silver.spark.errors import Patience, answers
+from deltasmelt.silver.spark.errors import Patience, answers, is_everyones
 from deltasmelt.silver.spark.lazy_session import lazily
-from deltasmelt.silver.spark.tuning import GUARDED
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -291,7 +290,7 @@ class Gold:
         try:
             run = self._tried(build, lambda: self._build(build, self._tree(build.document, turn), turn))
         except SmeltError as error:
-            if isinstance(error, TransientError) or error.code == GUARDED:
+            if is_everyones(error, self._spark):
                 raise
             self._put_down(name, error, turn)
             return None

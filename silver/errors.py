@@ -14,6 +14,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import SmeltError, TableError, resnapshot_remedy
+from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.silver.sql import literal
 
 if TYPE_CHECKING:
@@ -32,9 +33,6 @@ _NAME_REFUSED: Final = re.compile(
 )
 """Messages of Spark's session catalog, the Hive metastore and Unity Catalog that reject a name."""
 _DETAIL_LENGTH: Final = 300
-_CONDITION: Final = re.compile(r"\[([A-Z0-9.]+_[A-Z0-9_.]+)\] (.*?)(?: SQLSTATE:|\n\s*at |\Z)", re.DOTALL)
-_THROWN: Final = re.compile(r"^(?:Caused by: |: )((?:[a-z]\w*\.)+\w+.*)$", re.MULTILINE)
-"""Exceptions of the JVM as printed by Py4J, the innermost last; a message may have such lines, too."""
 _RESNAPSHOT: Final = resnapshot_remedy("{table}")
 
 _MEANINGS: Final = {
@@ -133,25 +131,8 @@ def failure(table: TableName, error: Exception) -> TableError:
         return TableError(table, error.message, code=error.code, remedy=error.remedy)
     return definite(table, error) or TableError(
         table,
-        f"the table could not be updated: {cause(error)}",
+        f"the table could not be updated: {cause_of(error)}",
         code="table-failed",
         remedy="it is retried automatically, after growing pauses; if something else changed its silver "
         f"table, undo that; or {_RESNAPSHOT.format(table=table)}",
     )
-
-
-def cause(error: Exception) -> str:
-    """Return the message of Spark, or else of the JVM, for the innermost failure.
-
-    For other errors return the class and the first line of the message.
-    """
-    text_of_error = str(error)
-    conditions, thrown = _CONDITION.findall(text_of_error), _THROWN.findall(text_of_error)
-    if conditions:
-        condition, message = conditions[-1]
-        text = f"[{condition}] {' '.join(message.split())}"
-    elif thrown and text_of_error.startswith("An error occurred while calling"):
-        text = thrown[-1]
-    else:
-        text = f"{type(error).__name__}: {text_of_error.strip().partition(chr(10))[0]}"
-    return text if len(text) <= _DETAIL_LENGTH else f"{text[:_DETAIL_LENGTH]}…"

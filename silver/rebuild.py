@@ -30,11 +30,11 @@ from deltasmelt.bronze.errors import DefiniteError, TableError, TransientError, 
 from deltasmelt.bronze.lake.client import DeltaError
 from deltasmelt.bronze.lake.delta import checkpoint_interval, location, make_room, open_existing
 from deltasmelt.bronze.lake.scratch import remove_workspaces, workspace
+from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.gaps import is_left_out, is_whole
 from deltasmelt.bronze.store.marks import snapshot_of
-from deltasmelt.silver.errors import cause
 from deltasmelt.silver.fold.upsert import Insert
 from deltasmelt.silver.plan.activity import Work, activity_of, activity_query
 from deltasmelt.silver.plan.derivable import obstacle
@@ -159,7 +159,7 @@ def _before_others(
     try:
         stored_before = log.read_at(table.name, commit.version - 1)
     except DeltaError as error:
-        _warn_kept(table, f"the version before {commit} is gone: {cause(error)}")
+        _warn_kept(table, f"the version before {commit} is gone: {cause_of(error)}")
         return None
     if stored_before is None or stored_before.mark is None or stored_before.mark < snapshot:
         _warn_kept(table, f"a snapshot is newer than the version before {commit}")
@@ -203,7 +203,7 @@ def _keep(
         except TableError:
             raise
         except Exception as error:  # noqa: BLE001 - the version's files may be removed
-            _warn_kept(table, f"version {stored_before.version} cannot be read: {cause(error)}")
+            _warn_kept(table, f"version {stored_before.version} cannot be read: {cause_of(error)}")
     return _copied(session, lake, scratch, table, newest, versions=versions, snapshot=snapshot)
 
 

@@ -11,7 +11,7 @@ import re
 import sys
 from typing import Any, Final
 
-from deltasmelt.bronze.errors import causes
+from deltasmelt.bronze.errors import SmeltError, causes
 
 SESSION_ENDED: Final = ("INVALID_HANDLE.SESSION_", "NO_ACTIVE_SESSION")
 """Prefixes of the error conditions of an ended session: first the server's, then the client's."""
@@ -19,6 +19,10 @@ _CONNECT: Final = "pyspark.errors.exceptions.connect"
 """Module of the exceptions of Spark Connect."""
 _GRPC: Final = "grpc."
 """Module of exceptions that the client does not convert: the error of a request to clone a session."""
+_LENGTH: Final = 300
+_CONDITION: Final = re.compile(r"\[([A-Z0-9.]+_[A-Z0-9_.]+)\] (.*?)(?: SQLSTATE:|\n\s*at |\Z)", re.DOTALL)
+_THROWN: Final = re.compile(r"^(?:Caused by: |: )((?:[a-z]\w*\.)+\w+.*)$", re.MULTILINE)
+"""Exceptions of the JVM as printed by Py4J, the innermost last; a message may have such lines, too."""
 _OF_GRPC: Final = re.compile(r'RPC that terminated with:\s+status = (\S+)\s+details = "([^"\n]*)')
 
 
@@ -34,6 +38,28 @@ def of_grpc(error: BaseException) -> tuple[str, str] | None:
     """Return status and details of a request that failed before reaching Spark; None if Spark answered."""
     found = _OF_GRPC.search(str(error)) if type(error).__module__.startswith((_CONNECT, _GRPC)) else None
     return None if found is None else (found[1].removeprefix("StatusCode."), found[2])
+
+
+def cause_of(error: BaseException) -> str:
+    """Return the message of Spark, or else of the JVM, for the innermost failure, in one line.
+
+    For other errors return the class and the first line of the message; for this project's own errors the
+    message alone.
+    """
+    if isinstance(error, SmeltError):
+        return error.message
+    message = str(error)
+    conditions, thrown = _CONDITION.findall(message), _THROWN.findall(message)
+    if (of_request := of_grpc(error)) is not None:
+        text = ": ".join(of_request)
+    elif conditions:
+        condition, explanation = conditions[-1]
+        text = f"[{condition}] {' '.join(explanation.split())}"
+    elif thrown and message.startswith("An error occurred while calling"):
+        text = thrown[-1]
+    else:
+        text = f"{type(error).__name__}: {message.strip().partition(chr(10))[0]}"
+    return text if len(text) <= _LENGTH else f"{text[:_LENGTH]}…"
 
 
 def is_broken(error: BaseException) -> bool:

@@ -15,7 +15,7 @@ import re
 from typing import Final
 
 from deltasmelt.bronze.errors import DefiniteError
-from deltasmelt.bronze.lake.spark_errors import spark_errors
+from deltasmelt.bronze.lake.spark_errors import cause_of, spark_errors
 
 SPARK_ERRORS: Final = spark_errors()
 """Exceptions that a failed statement raises."""
@@ -24,8 +24,6 @@ _CONDITION: Final = re.compile(
     r"\[(?P<condition>[A-Z][A-Z0-9_.]+)\] (?P<said>.*?) SQLSTATE: (?P<state>\w{5})", re.DOTALL
 )
 _LENGTH: Final = 300
-_CAUSE: Final = re.compile(r"^Caused by: (.+)$", re.MULTILINE)
-"""Finds causes in a Java stack trace; the innermost cause is the last match."""
 
 
 def document_error(name: str, error: Exception) -> DefiniteError | None:
@@ -44,21 +42,11 @@ def document_error(name: str, error: Exception) -> DefiniteError | None:
 
 def unknown_error(name: str, error: Exception) -> DefiniteError:
     """Return the document's error after two failed builds for a reason that no rule knows."""
-    said = " ".join(str(error).strip().partition("\n")[0].split())
-    cause = _CAUSE.findall(str(error))
-    if cause and cause[-1] not in said:
-        said = f"{said} … {cause[-1]}"
     return DefiniteError(
-        f"{type(error).__name__}: {said[:_LENGTH]}",
+        cause_of(error),
         code="document-failed",
         where=name,
         remedy="see the message: either an expression fails on some value, or files of a table "
         "cannot be read (smelt rebuild FILE silver TABLE); it was tried twice, and is "
         "retried with the next change",
     )
-
-
-def condition(error: Exception) -> str:
-    """Return a failure in a few words: its condition, else its first line."""
-    found = _CONDITION.search(str(error))
-    return found["condition"] if found else str(error).strip().partition("\n")[0][:_LENGTH]

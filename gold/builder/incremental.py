@@ -10,7 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.gold.builder.failures import SPARK_ERRORS, condition
+from deltasmelt.bronze.lake.spark_errors import cause_of
+from deltasmelt.gold.builder.failures import SPARK_ERRORS
 from deltasmelt.gold.builder.gold_table import is_small, size_of
 from deltasmelt.gold.builder.growth import Growth, growth_query
 from deltasmelt.gold.builder.lost_values import counted, note
@@ -218,7 +219,7 @@ class IncrementalBuild:
                 return 0  # Delta may refuse the feed of a version that, for example, only set a property
             raise ChangeFeedUnreadableError(
                 f"changes of silver.{silver_name} between versions {first} and {last} cannot be read: "
-                f"{condition(error)}"
+                f"{cause_of(error)}"
             ) from error
 
     def _counted(self, name: TableName, view: str, columns: Collection[str], lossy: Sequence[str]) -> int:

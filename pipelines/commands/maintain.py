@@ -9,14 +9,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from deltasmelt.bronze.errors import SmeltError
 from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.pipelines.commands.context import documents_to_join, require_lake, spark_for
 from deltasmelt.pipelines.proof.source_copy import remove_left
 from deltasmelt.pipelines.runtime.progress_text import maintenance_text
 from deltasmelt.pipelines.runtime.stages import maintenance
 from deltasmelt.pipelines.terminal.failures import TABLES_STOPPED, Failure, without_secrets
-from deltasmelt.silver.errors import cause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,9 +47,7 @@ def run_maintain(pipeline: Pipeline, output: Output) -> None:
             else:
                 output.line(maintenance_text(result))
         for name, error in work.failed.items():
-            output.say(
-                without_secrets(f"{name}: {error.message if isinstance(error, SmeltError) else cause(error)}")
-            )
+            output.say(without_secrets(f"{name}: {cause_of(error)}"))
     if work.failed:
         names = ", ".join(sorted(work.failed))
         raise Failure(f"maintenance failed: {names}", exit_code=TABLES_STOPPED)

@@ -40,10 +40,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from deltasmelt.bronze.backoff import Pauses
-from deltasmelt.bronze.errors import SmeltError, TransientError
+from deltasmelt.bronze.errors import TransientError
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.lake.place import place_of
+from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.pipelines.runtime.clustering import ORDERED_FILES, cluster_as_wanted, written_again
 from deltasmelt.pipelines.runtime.locks import writing
@@ -65,7 +66,6 @@ from deltasmelt.pipelines.runtime.table_files import (
     others_of,
 )
 from deltasmelt.pipelines.terminal.failures import without_secrets
-from deltasmelt.silver.errors import cause
 from deltasmelt.silver.run.writer import Writer
 from deltasmelt.silver.spark.access import access_of
 from deltasmelt.silver.spark.errors import answers
@@ -97,7 +97,7 @@ def record(control: ControlTables, name: str, error: Exception) -> None:
         name: name of the table with its layer.
         error: the error of the maintenance.
     """
-    reason = error.message if isinstance(error, SmeltError) else cause(error)
+    reason = cause_of(error)
     message = without_secrets(f"maintenance failed: {reason}")
     control.restate_error(
         OpenError(

@@ -21,8 +21,7 @@ import sys
 from typing import TYPE_CHECKING, Any, Final
 
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, causes
-from deltasmelt.bronze.lake.spark_errors import of_grpc
-from deltasmelt.pipelines.terminal.jvm_errors import spark_message
+from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.silver.spark.access import access_of
 from deltasmelt.silver.spark.connect import Connect
 from deltasmelt.silver.spark.tuning import on_databricks
@@ -30,7 +29,6 @@ from deltasmelt.silver.spark.tuning import on_databricks
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
 _LOGGER: Final = logging.getLogger("deltasmelt.session")
@@ -193,7 +191,7 @@ def _check_answers(session: SparkSession, address: str) -> None:
     except PySparkException as error:
         session.stop()
         raise DefiniteError(
-            f"the Spark Connect server does not answer: {said_by(error)}",
+            f"the Spark Connect server does not answer: {cause_of(error)}",
             code="spark-remote",
             where=host_of(address),
             remedy=f"start it, or correct {VARIABLE}; without that, Spark runs on this machine",
@@ -207,12 +205,6 @@ def host_of(address: str) -> str:
     return found["host"] if found is not None else "Spark Connect"
 
 
-def said_by(error: PySparkException) -> str:
-    """Return the message of an error of a server, or of the connection, in one line."""
-    of_request = of_grpc(error)
-    return spark_message(error).partition("\n")[0] if of_request is None else ": ".join(of_request)
-
-
 def lost_server(error: BaseException) -> str | None:
     """Return the message, from an error or its causes, about an unreachable server or an ended session."""
     exceptions: Any = sys.modules.get("pyspark.errors.exceptions.connect")
@@ -222,5 +214,5 @@ def lost_server(error: BaseException) -> str | None:
         if not isinstance(one, exceptions.SparkConnectGrpcException):
             continue
         if (one.getCondition() or "").startswith(_LOST) or one.getGrpcStatusCode().name in _GONE:
-            return said_by(one)
+            return cause_of(one)
     return None

@@ -36,13 +36,13 @@ from typing import TYPE_CHECKING, Final
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
 from deltasmelt.bronze.lake.catalog.session import is_local
 from deltasmelt.bronze.lake.place import place_of
+from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.pipelines.spark import class_archive, local_folder
 from deltasmelt.pipelines.spark.hadoop import LOG_STORE, hadoop_settings
 from deltasmelt.pipelines.spark.jars import LOG_STORE_JAR, delta_jars, store_jars
 from deltasmelt.pipelines.spark.java import check_java
 from deltasmelt.pipelines.spark.launch import JVM_OPTIONS, jvm_options, launch, log_settings, option, refused
 from deltasmelt.pipelines.spark.remote import REMOTE, is_elsewhere, remote_session
-from deltasmelt.pipelines.terminal.jvm_errors import spark_message
 from deltasmelt.pipelines.terminal.output import waiting
 from deltasmelt.silver.spark.access import access_of, context_class
 from deltasmelt.silver.spark.semantics import PINNED
@@ -172,7 +172,7 @@ def _set_where_allowed(session: SparkSession, settings: Mapping[str, str]) -> No
             try:
                 change(session, name, value)
             except PySparkException as error:
-                _LOGGER.info("%s was not set: %s", name, spark_message(error).partition("\n")[0])
+                _LOGGER.info("%s was not set: %s", name, cause_of(error))
     set_given(session, {name: value for name, value in given.items() if known.get(name) != value})
 
 
@@ -189,7 +189,7 @@ def set_given(session: SparkSession, given: Mapping[str, str]) -> None:
             if not change(session, name, value):
                 _LOGGER.info("the server has its own value of %s", name)
         except PySparkException as error:
-            raise refused(name, spark_message(error).partition("\n")[0]) from None
+            raise refused(name, cause_of(error)) from None
 
 
 def active_session() -> SparkSession | None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from deltasmelt.bronze.errors import SmeltError, TableError, TransientError
+from deltasmelt.bronze.errors import SmeltError, TableError
 from deltasmelt.silver.errors import definite, failure
 from deltasmelt.silver.run.failed_tables import FailedTables
 from deltasmelt.silver.run.stored import Stored
 from deltasmelt.silver.run.table_log import SilverLog
 from deltasmelt.silver.schema.catalog import HISTORY_SUFFIX
-from deltasmelt.silver.spark.errors import is_general
+from deltasmelt.silver.spark.errors import is_everyones, is_general
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -146,11 +146,8 @@ class Aside(FailedTables):
         """Run a table's part: an error of the table ends the part; a general error is raised."""
         try:
             yield
-        except TransientError:
-            raise
-        except SmeltError as error:
-            self.record(failure(table, error), end)
         except Exception as error:
-            if definite(table, error) is None and is_general(error, self._session):
+            known = isinstance(error, SmeltError) or definite(table, error) is not None
+            if is_everyones(error, self._session) or (not known and is_general(error, self._session)):
                 raise
             self.record(failure(table, error), end)

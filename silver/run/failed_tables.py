@@ -25,20 +25,20 @@ from deltasmelt.bronze.errors import SmeltError, TransientError
 from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.lake.delta import location, open_existing
 from deltasmelt.bronze.lake.leases import COMMIT_LOST, PUT_BACK
-from deltasmelt.bronze.lake.spark_errors import is_out_of_reach
+from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.gaps import is_left_out
 from deltasmelt.bronze.store.marks import snapshot_of
-from deltasmelt.silver.errors import CODES, cause, definite, failure
+from deltasmelt.silver.errors import CODES, definite, failure
 from deltasmelt.silver.spark.errors import (
     EXECUTOR_LOST,
     Patience,
     answers,
+    is_everyones,
     outage,
     unreachable,
 )
 from deltasmelt.silver.spark.lazy_session import LazySession, lazily
-from deltasmelt.silver.spark.tuning import GUARDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -128,24 +128,16 @@ class FailedTables:
         """
         try:
             yield
-        except TransientError:
-            raise
-        except SmeltError as error:
-            if error is self._spark.failure or error.code == GUARDED:
-                raise
-            if error.code in _UNDONE:
-                _LOGGER.warning("%s could not be updated to %s: %s", table, end, error)
-                troubled[table] = error
-            else:
-                self.stop(failure(table, error), end, snapshot)
         except Exception as error:  # any error: the error must stop this table alone
-            if error is self._spark.failure or is_out_of_reach(error):
+            if is_everyones(error, self._spark):
                 raise
-            found = definite(table, error)
-            if found is not None:
-                self.stop(found, end, snapshot)
+            is_ours = isinstance(error, SmeltError)
+            own = failure(table, error) if is_ours else definite(table, error)
+            if own is not None and own.code not in _UNDONE:
+                self.stop(own, end, snapshot)
             else:
-                _LOGGER.warning("%s could not be updated to %s", table, end, exc_info=error)
+                trace = None if is_ours else error
+                _LOGGER.warning("%s not updated to %s: %s", table, end, cause_of(error), exc_info=trace)
                 troubled[table] = error
 
     def pause(self, troubled: Mapping[TableName, Exception], end: Lsn) -> None:
@@ -238,4 +230,4 @@ class FailedTables:
         try:
             open_existing(location(self._lake, "bronze", CHANGES))
         except Exception as error:  # noqa: BLE001 - any error: the lake cannot be read
-            raise unreachable(cause(error), self._lake) from first
+            raise unreachable(cause_of(error), self._lake) from first

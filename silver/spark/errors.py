@@ -25,11 +25,12 @@ import errno
 import re
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from deltasmelt.bronze.errors import TransientError, causes
+from deltasmelt.bronze.errors import SmeltError, TransientError, causes
 from deltasmelt.bronze.lake.client import DeltaError, TableNotFoundError
 from deltasmelt.bronze.lake.failures import lacks_bucket, words_of
-from deltasmelt.bronze.lake.spark_errors import is_lost, of_grpc
+from deltasmelt.bronze.lake.spark_errors import is_lost, is_out_of_reach, of_grpc
 from deltasmelt.silver.spark.lazy_session import lazily
+from deltasmelt.silver.spark.tuning import GUARDED
 
 if TYPE_CHECKING:
     from collections.abc import Hashable
@@ -143,6 +144,17 @@ def unreachable(words: str, lake: Lake | None) -> TransientError:
         where=None if lake is None else lake.label,
         remedy="check the store, the network to it, its credentials and free space",
     )
+
+
+def is_everyones(error: BaseException, spark: SparkSession | LazySession) -> bool:
+    """Check, without a statement, whether an error concerns every unit, so that the caller raises the error.
+
+    Such errors are a temporary failure, a failed start of Spark, a lost session, and a setting that the
+    server forbids but no commit can do without.
+    """
+    if isinstance(error, SmeltError) and (isinstance(error, TransientError) or error.code == GUARDED):
+        return True
+    return error is lazily(spark).failure or is_out_of_reach(error)
 
 
 def is_general(error: Exception, spark: SparkSession | LazySession) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deltasmelt.gold.builder.failures import condition, document_error
+from deltasmelt.gold.builder.failures import document_error
 
 DEEP = """An error occurred while calling o1.sql.
 : org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows. SQLSTATE: 58030
@@ -31,8 +31,3 @@ def test_a_query_that_is_not_well_formed_is_the_documents_own() -> None:
 def test_a_full_disk_is_not() -> None:
     assert document_error("customer", RuntimeError(DEEP.partition("Caused by")[0])) is None
     assert document_error("customer", RuntimeError("Connection refused")) is None
-
-
-def test_a_failure_in_a_few_words() -> None:
-    assert condition(RuntimeError(DEEP)) == "TASK_WRITE_FAILED"
-    assert condition(RuntimeError("Connection refused\n at x")) == "Connection refused"

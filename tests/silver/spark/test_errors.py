@@ -16,9 +16,10 @@ from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.delta import location, open_existing
 from deltasmelt.bronze.lake.leases import commit_lost, put_back
 from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.contract import CHANGES
-from deltasmelt.silver.errors import CODES, cause, definite, failure, marker
+from deltasmelt.silver.errors import CODES, definite, failure, marker
 from deltasmelt.silver.plan.activity import Activity
 from deltasmelt.silver.run.failed_tables import FailedTables
 from deltasmelt.silver.run.stored import Stored
@@ -44,14 +45,14 @@ constraint small (id < 100) violated. SQLSTATE: 23001
 
 def test_the_innermost_cause_is_told() -> None:
     message = "[DELTA_VIOLATE_CONSTRAINT] CHECK constraint small (id < 100) violated."
-    assert cause(RuntimeError(DEEP)) == message
-    assert cause(OSError("disk full\nat x")) == "OSError: disk full"
-    assert len(cause(ValueError("x" * 1000))) < 400
+    assert cause_of(RuntimeError(DEEP)) == message
+    assert cause_of(OSError("disk full\nat x")) == "OSError: disk full"
+    assert len(cause_of(ValueError("x" * 1000))) < 400
     denied = "java.nio.file.AccessDeniedException: s3a://lake/t: 403"
     thrown = f": java.io.IOException: x\n\tat A\nCaused by: {denied}\n\tat B"
-    assert cause(RuntimeError(f"An error occurred while calling o1.sql.\n{thrown}")) == denied
+    assert cause_of(RuntimeError(f"An error occurred while calling o1.sql.\n{thrown}")) == denied
     thrown += "\nCaused by: the key abc of 403, as a message of theirs goes on\n: and on"
-    assert cause(RuntimeError(f"An error occurred while calling o1.sql.\n{thrown}")) == denied
+    assert cause_of(RuntimeError(f"An error occurred while calling o1.sql.\n{thrown}")) == denied
     error = failure(TABLE, RuntimeError(DEEP))
     assert (error.table, error.code) == (TABLE, "table-failed")
     assert message in error.message
