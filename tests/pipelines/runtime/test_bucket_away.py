@@ -12,7 +12,7 @@ import pytest
 
 from deltasmelt.bronze.lake.delta import open_table
 from deltasmelt.pipelines.settings import load_pipeline
-from tests.object_store import Faults, lake_text, object_store
+from tests.object_store import Faults, lake_text
 from tests.pipelines.monitor.test_alerts import receiver
 from tests.pipelines.processes import Command, until
 
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deltasmelt.bronze.lake.location import Lake
+    from tests.object_store import ObjectStore
 
-ROOT = "s3://lake/away"
+ROOT = "s3://lake/bucket_away"
 
 
 def run(dsn: str, sql: str) -> None:
@@ -46,9 +47,9 @@ def numbers(metrics: str) -> set[str]:
 
 
 @pytest.mark.process
-def test_a_bucket_that_is_away_for_a_while_is_waited_for(database: str, tmp_path: Path) -> None:
+def test_a_bucket_that_is_away_is_waited_for(database: str, store: ObjectStore, tmp_path: Path) -> None:
     run(database, "CREATE TABLE items (id int PRIMARY KEY); INSERT INTO items VALUES (0)")
-    with object_store() as store, receiver(200) as (hook, accepted):
+    with receiver(200) as (hook, accepted):
         file = tmp_path / "pipeline.yml"
         file.write_text(
             f"pipeline: away\nsource: {{dsn: '{database}', slot: bucket_away, publication: p}}\n"
