@@ -175,7 +175,7 @@ WRONG = pytest.mark.parametrize("wrong", ["server", "database", "lake", "no lake
 
 
 @WRONG
-def test_every_command_refuses_another_server_database_or_lake_before_it_writes(
+def test_every_command_refuses_what_is_not_ours(
     wrong: tuple[Path, str], world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
@@ -215,7 +215,7 @@ def calls() -> Iterator[tuple[str, list[str]]]:
 
 
 @WRONG
-def test_every_method_of_an_open_lake_does_so_too(
+def test_every_method_refuses_what_is_not_ours(
     wrong: tuple[Path, str], world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")

@@ -154,7 +154,7 @@ def assert_nothing_missing_nothing_twice(source: SourceSettings, lake_path: str)
     ("point", "times"),
     [*POINTS, *(pytest.param(*point, marks=pytest.mark.torture) for point in MORE_POINTS)],
 )
-def test_a_reader_killed_at_any_step_goes_on_exactly_where_bronze_ends(
+def test_a_killed_reader_goes_on_where_bronze_ends(
     database: str, lake_path: str, point: str, times: int
 ) -> None:
     source = source_of(database)
@@ -171,9 +171,7 @@ def test_a_reader_killed_at_any_step_goes_on_exactly_where_bronze_ends(
 
 @pytest.mark.torture
 @pytest.mark.parametrize("seed", range(3))
-def test_a_reader_killed_thirty_times_at_random_loses_and_doubles_nothing(
-    database: str, lake_path: str, seed: int
-) -> None:
+def test_thirty_random_kills_lose_and_double_nothing(database: str, lake_path: str, seed: int) -> None:
     source = source_of(database)
     execute(source, *SCHEMA)
     moments = random.Random(seed)

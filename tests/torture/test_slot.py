@@ -93,7 +93,7 @@ def assert_whole(source: SourceSettings, lake_path: str) -> None:
     two_tables.assert_whole(source, lake_path)
 
 
-def test_a_table_that_was_dropped_meanwhile_is_not_waited_for(source: SourceSettings, lake_path: str) -> None:
+def test_a_table_dropped_meanwhile_is_not_awaited(source: SourceSettings, lake_path: str) -> None:
     execute(
         source, *SCHEMA, "CREATE TABLE gone (id int PRIMARY KEY)", "CREATE TABLE away (id int PRIMARY KEY)"
     )
@@ -114,7 +114,7 @@ def test_a_table_that_was_dropped_meanwhile_is_not_waited_for(source: SourceSett
 
 
 @pytest.mark.parametrize("how", BREAKS)
-def test_a_slot_that_is_not_ours_any_more_stops_the_reader_and_one_command_takes_every_table_again(
+def test_a_foreign_slot_stops_until_all_is_resnapshotted(
     source: SourceSettings, lake_path: str, how: str
 ) -> None:
     breaking, code = BREAKS[how]
@@ -135,9 +135,7 @@ def test_a_slot_that_is_not_ours_any_more_stops_the_reader_and_one_command_takes
     assert start_over(source, Lake(lake_path), "shop") is None, "nothing is wrong now"
 
 
-def test_a_slot_that_the_server_gave_up_is_named_with_the_setting_to_raise(
-    own_server: EmbeddedServer, lake_path: str
-) -> None:
+def test_a_slot_given_up_names_the_setting(own_server: EmbeddedServer, lake_path: str) -> None:
     source = source_of(own_server.dsn(), slot="smelt_given_up")
     execute(
         source,
@@ -172,7 +170,7 @@ def test_a_slot_that_the_server_gave_up_is_named_with_the_setting_to_raise(
 @pytest.mark.parametrize(
     "point", ["slot-made", *(pytest.param(point, marks=LONG) for point in ("slot-dropped", "started-over"))]
 )
-def test_the_remedy_killed_at_any_step_leaves_the_old_error_or_a_complete_request(
+def test_a_killed_remedy_leaves_error_or_request(
     source: SourceSettings, lake_path: str, how: str, point: str
 ) -> None:
     breaking, _ = BREAKS[how]
@@ -213,7 +211,7 @@ def grow_past(source: SourceSettings, lsn: Lsn) -> None:
     "grown",
     [pytest.param(False, id="log behind bronze", marks=LONG), pytest.param(True, id="log grown past bronze")],
 )
-def test_a_promoted_standby_that_lagged_behind_is_refused_and_the_remedy_takes_every_table_again(
+def test_a_promoted_lagging_standby_is_refused_until_resnapshotted(
     twin: Twin, lake_path: str, *, grown: bool
 ) -> None:
     source = source_of(twin.server.dsn(), slot="smelt_twin")
@@ -261,7 +259,7 @@ def test_a_promoted_standby_that_had_everything_is_followed(twin: Twin, lake_pat
 
 
 @LONG
-def test_a_server_restored_to_an_older_state_is_refused(twin: Twin, lake_path: str) -> None:
+def test_a_server_restored_to_the_past_is_refused(twin: Twin, lake_path: str) -> None:
     source = source_of(twin.server.dsn(), slot="smelt_twin")
     try:
         execute(source, *SCHEMA)

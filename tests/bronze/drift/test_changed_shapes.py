@@ -104,9 +104,7 @@ def test_a_reader_runs_meanwhile(source: SourceSettings, lake_path: str) -> None
         assert_values_are_in_their_columns(source, lake_path)
 
 
-def test_a_shape_is_where_silver_takes_it_over_seconds_after_it_changed(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_a_changed_shape_is_recorded_within_seconds(source: SourceSettings, lake_path: str) -> None:
     execute(source, "CREATE TABLE t (id int PRIMARY KEY, a text)", "INSERT INTO t VALUES (1, 'one')")
     read_all(source, lake_path)
 
@@ -127,7 +125,7 @@ def test_a_shape_is_where_silver_takes_it_over_seconds_after_it_changed(
         assert running.error is None
 
 
-def test_a_shape_behind_a_lock_is_left_to_the_next_look(source: SourceSettings, lake_path: str) -> None:
+def test_a_locked_shape_waits_for_another_look(source: SourceSettings, lake_path: str) -> None:
     source = source.with_timing(Timing(member_lock=0.1, members_lock=0.15))
     names = ["t", "u", "v"]
     for name in names:
@@ -142,7 +140,7 @@ def test_a_shape_behind_a_lock_is_left_to_the_next_look(source: SourceSettings, 
     assert_values_are_in_their_columns(source, lake_path)
 
 
-def test_a_look_that_is_ahead_of_the_stream_hides_no_column(source: SourceSettings, lake_path: str) -> None:
+def test_a_look_ahead_hides_no_column(source: SourceSettings, lake_path: str) -> None:
     execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2), (3)")
     read_all(source, lake_path)
     execute(
@@ -161,9 +159,7 @@ def test_a_look_that_is_ahead_of_the_stream_hides_no_column(source: SourceSettin
     assert_values_are_in_their_columns(source, lake_path)
 
 
-def test_a_schema_that_is_renamed_before_its_table_is_copied_does_not_end_the_reader(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_a_schema_renamed_before_a_copy_is_followed(source: SourceSettings, lake_path: str) -> None:
     execute(source, "CREATE SCHEMA former", "CREATE TABLE former.t (id int PRIMARY KEY)")
     execute(source, "INSERT INTO former.t VALUES (1)")
     renamed: list[str] = []
@@ -178,9 +174,7 @@ def test_a_schema_that_is_renamed_before_its_table_is_copied_does_not_end_the_re
     assert_values_are_in_their_columns(source, lake_path)
 
 
-def test_rows_in_doubt_are_in_bronze_with_the_gap_that_they_are(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_rows_in_doubt_come_with_a_gap(source: SourceSettings, lake_path: str) -> None:
     execute(source, "CREATE TABLE t (id int PRIMARY KEY)")
     read_all(source, lake_path)
     # Nobody knows any more which column was called v when the row was written.

@@ -30,15 +30,15 @@ if TYPE_CHECKING:
     import pytest
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
-MANY_FILES = 40
-"""Number of files from which a test compacts a table; the product's number is five times as large."""
+MANY_FILES = 15
+"""Number of files from which a test compacts a table; the product's number is 13 times as large."""
 
 
 def cut(lsn: int, **tables: int) -> Cut:
     return Cut("silver", Lsn(lsn), NOON + timedelta(seconds=lsn), tables)
 
 
-def test_an_empty_lake_has_no_cut_no_error_no_run_no_position(lake_path: str) -> None:
+def test_an_empty_lake_has_nothing_recorded(lake_path: str) -> None:
     lake = Lake(lake_path)
     control = ControlTables(lake)
     assert control.latest_cut("silver") is None
@@ -50,7 +50,7 @@ def test_an_empty_lake_has_no_cut_no_error_no_run_no_position(lake_path: str) ->
     assert read_relations(lake) == []
 
 
-def test_the_latest_cut_is_the_one_of_the_highest_lsn_of_its_layer(lake_path: str) -> None:
+def test_the_latest_cut_has_its_layers_highest_lsn(lake_path: str) -> None:
     control = ControlTables(Lake(lake_path))
     control.record_cut(cut(20, a=3, b=1))
     control.record_cut(cut(10, a=2))
@@ -63,7 +63,7 @@ def test_the_latest_cut_is_the_one_of_the_highest_lsn_of_its_layer(lake_path: st
     assert [recorded_cut.commit_lsn for recorded_cut in control.cuts("silver")] == [10, 20]
 
 
-def test_a_cut_is_found_at_or_before_an_lsn_or_a_time(lake_path: str) -> None:
+def test_a_cut_is_found_by_lsn_or_time(lake_path: str) -> None:
     control = ControlTables(Lake(lake_path))
     for lsn in (10, 20, 30):
         control.record_cut(cut(lsn, a=lsn))
@@ -74,7 +74,7 @@ def test_a_cut_is_found_at_or_before_an_lsn_or_a_time(lake_path: str) -> None:
     assert by_time.commit_lsn == 20
 
 
-def test_a_cut_recorded_again_for_one_lsn_replaces_the_older_record_whole(lake_path: str) -> None:
+def test_a_second_record_of_a_cut_replaces_it(lake_path: str) -> None:
     control = ControlTables(Lake(lake_path))
     control.record_cut(cut(10, a=1, gone=1))
     control.record_cut(cut(10, a=2))
@@ -92,7 +92,7 @@ def test_a_cut_without_tables_still_says_its_position(lake_path: str) -> None:
     assert (latest.commit_lsn, latest.tables) == (10, {})
 
 
-def test_an_error_is_recorded_once_while_open_and_again_after_it_healed(lake_path: str) -> None:
+def test_an_error_is_recorded_once_while_open(lake_path: str) -> None:
     control = ControlTables(Lake(lake_path))
     error = OpenError("table", "public.it's", "table-without-key", "no key", "add one", Lsn(7))
     control.open_error(error)
@@ -112,7 +112,7 @@ def test_an_error_is_recorded_once_while_open_and_again_after_it_healed(lake_pat
     assert sorted(at is None for at in closed) == [False, True, True]
 
 
-def test_what_is_restated_with_the_words_that_it_has_is_not_written_again(lake_path: str) -> None:
+def test_an_error_in_unchanged_words_is_not_rewritten(lake_path: str) -> None:
     """True even if the recorded text differs from the new text because the new text repeats a key's bytes."""
     control = ControlTables(Lake(lake_path))
     message = f"no key in {list(range(80, 95))}"
@@ -127,7 +127,7 @@ def test_what_is_restated_with_the_words_that_it_has_is_not_written_again(lake_p
     assert [error.message for error in control.open_errors()] == ["other words"] * 2
 
 
-def test_closing_one_code_leaves_the_other_errors_of_the_table_open(lake_path: str) -> None:
+def test_closing_one_code_leaves_other_errors_open(lake_path: str) -> None:
     control = ControlTables(Lake(lake_path))
     for code in ("one", "two"):
         control.open_error(OpenError("table", "public.t", code, "message"))
@@ -136,7 +136,7 @@ def test_closing_one_code_leaves_the_other_errors_of_the_table_open(lake_path: s
     assert [error.code for error in control.open_errors()] == ["two"]
 
 
-def test_runs_are_returned_newest_first_with_everything_they_said(lake_path: str) -> None:
+def test_runs_are_returned_newest_first(lake_path: str) -> None:
     control = ControlTables(Lake(lake_path))
     older = Run("silver", "orders", "incremental", Lsn(1), Lsn(2), changes=3, started_at=NOON)
     newer = Run(
@@ -152,7 +152,7 @@ def test_runs_are_returned_newest_first_with_everything_they_said(lake_path: str
     assert control.runs(limit=1) == [newer]
 
 
-def test_a_reader_sees_what_another_process_wrote_and_reads_nothing_when_nothing_came(lake_path: str) -> None:
+def test_a_reader_sees_another_processs_cuts(lake_path: str) -> None:
     reading, writing = ControlTables(Lake(lake_path)), ControlTables(Lake(lake_path))
     assert reading.latest_cut("silver") is None
     writing.record_cut(cut(10, a=1))
@@ -182,22 +182,22 @@ def _write(path: str, first: int) -> None:
     control.close_errors("table", f"t{first}")
 
 
-def test_processes_that_start_on_an_empty_lake_at_once_lose_no_row(lake_path: str) -> None:
+def test_simultaneous_starts_on_an_empty_lake_lose_nothing(lake_path: str) -> None:
     context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_write, args=(lake_path, first)) for first in (0, 100, 200, 300)]
+    processes = [context.Process(target=_write, args=(lake_path, first)) for first in (0, 100)]
     for process in processes:
         process.start()
     for process in processes:
         process.join()
-    assert [process.exitcode for process in processes] == [0, 0, 0, 0]
+    assert [process.exitcode for process in processes] == [0, 0]
     control = ControlTables(Lake(lake_path))
     assert [recorded_cut.commit_lsn for recorded_cut in control.cuts("silver")] == [
-        first + number for first in (0, 100, 200, 300) for number in range(5)
+        first + number for first in (0, 100) for number in range(5)
     ]
     assert control.open_errors() == []
 
 
-def test_a_cut_expires_when_the_next_one_had_replaced_it_before_the_moment(lake_path: str) -> None:
+def test_a_cut_expires_by_its_successors_time(lake_path: str) -> None:
     control = ControlTables(Lake(lake_path))
     assert control.expire_cuts(NOON, gold=True) == 0, "there is no cut"
     for lsn in (10, 20, 30):
@@ -212,7 +212,7 @@ def test_a_cut_expires_when_the_next_one_had_replaced_it_before_the_moment(lake_
     assert [recorded_cut.commit_lsn for recorded_cut in control.cuts("silver")] == [30], "the newest stays"
 
 
-def test_gold_keeps_the_cut_of_silver_that_it_stands_at(lake_path: str) -> None:
+def test_gold_keeps_its_cut_of_silver(lake_path: str) -> None:
     control = ControlTables(Lake(lake_path))
     for lsn in (10, 20, 30):
         control.record_cut(replace(cut(lsn, a=lsn), recorded_at=NOON + timedelta(seconds=lsn)))
@@ -226,7 +226,7 @@ def test_gold_keeps_the_cut_of_silver_that_it_stands_at(lake_path: str) -> None:
     assert control.latest_cut("gold") is not None
 
 
-def test_of_several_records_of_an_lsn_the_last_counts_whatever_the_clocks_of_machines_say(
+def test_the_last_record_of_an_lsn_counts(
     lake_path: str,
 ) -> None:
     """Silver is derived again after its clock went back, or on a second machine."""
@@ -255,7 +255,7 @@ def test_of_several_records_of_an_lsn_the_last_counts_whatever_the_clocks_of_mac
     assert second_control.cuts("silver")[-1].tables == {"a": 4}, "the newest stays, however old it looks"
 
 
-def test_the_last_cut_that_named_a_table_is_found_among_those_that_do_not(lake_path: str) -> None:
+def test_the_last_cut_naming_a_table_is_found(lake_path: str) -> None:
     control = ControlTables(Lake(lake_path))
     assert control.last_named("silver", "a") is None
     for lsn, tables in (
@@ -276,7 +276,7 @@ def test_the_last_cut_that_named_a_table_is_found_among_those_that_do_not(lake_p
     assert control.last_named("silver", "a") is None, "what it held is in no cut any more"
 
 
-def test_a_table_that_was_put_back_is_named_by_no_cut_beyond_what_it_is(lake_path: str) -> None:
+def test_no_cut_names_lost_versions_of_a_table(lake_path: str) -> None:
     """A rolled back table repeats its versions with different rows; marks distinguish the versions.
 
     Each cut keeps the remaining tables.
@@ -297,7 +297,7 @@ def test_a_table_that_was_put_back_is_named_by_no_cut_beyond_what_it_is(lake_pat
     assert [cut.tables for cut in control.cuts("silver")] == [{"a": 1}, {}, {}]
 
 
-def test_cuts_that_an_earlier_release_recorded_are_read_and_added_to(lake_path: str) -> None:
+def test_cuts_of_an_earlier_release_are_read(lake_path: str) -> None:
     later = {"mark_lsn", "built_from", "table_id"}
     former = pa.schema([field for field in CUTS_SCHEMA if field.name not in later])
     row = {"commit_lsn": 10, "layer": "silver", "table_name": "a", "delta_version": 1, "recorded_at": NOON}
@@ -311,7 +311,7 @@ def test_cuts_that_an_earlier_release_recorded_are_read_and_added_to(lake_path: 
     assert pa.schema(delta.open_existing(f"{lake_path}/control/cuts").schema()).names == CUTS_SCHEMA.names
 
 
-def test_columns_that_an_earlier_release_did_not_write_are_added_without_a_look_at_rows(
+def test_missing_columns_are_added_without_reading_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Converting hundreds of thousands of rows to Python objects costs each process seconds."""
@@ -322,13 +322,13 @@ def test_columns_that_an_earlier_release_did_not_write_are_added_without_a_look_
     assert (conformed["commit_lsn"][0].as_py(), conformed["mark_lsn"][0].as_py()) == (10, None)
 
 
-def test_columns_and_fields_inside_of_them_that_an_earlier_release_did_not_write_are_null() -> None:
+def test_missing_columns_and_inner_fields_are_null() -> None:
     former = pa.table({"b": [{"x": 1}]})
     schema = pa.schema({"a": pa.string(), "b": pa.struct({"x": pa.int64(), "y": pa.int64()})})
     assert conform(former, schema).to_pylist() == [{"a": None, "b": {"x": 1, "y": None}}]
 
 
-def test_what_another_process_wrote_is_flushed_before_the_first_write_after_it(lake_path: str) -> None:
+def test_foreign_writes_are_flushed_before_ours(lake_path: str) -> None:
     """A kill may have ended the first process between commit and flush; reading alone flushes nothing."""
     ControlTables(Lake(lake_path)).open_error(OpenError("table", "a", "some-code", "said", None))
     flushed: list[int] = []
@@ -348,7 +348,7 @@ def test_what_another_process_wrote_is_flushed_before_the_first_write_after_it(l
     assert flushed[3:] == [3], "once is enough"
 
 
-def test_the_oldest_version_of_a_table_is_that_of_any_record_also_of_one_replaced(lake_path: str) -> None:
+def test_the_oldest_version_counts_replaced_records(lake_path: str) -> None:
     control = ControlTables(Lake(lake_path))
     control.record_cut(replace(cut(10, a=4, b=7), recorded_at=NOON))
     control.record_cut(replace(cut(10, a=6, b=7), recorded_at=NOON + timedelta(seconds=1)))
@@ -371,7 +371,7 @@ def _record_and_join(lake: str, first: int, number: int) -> None:
         _record(lake, first, number)
 
 
-def test_cuts_expire_beside_a_process_that_records_and_joins_them(lake_path: str) -> None:
+def test_cuts_expire_beside_a_writing_process(lake_path: str) -> None:
     """Cuts expire just before the writer compacts their files: neither process removes or restores a row."""
     lake, count = Lake(lake_path), 2 * MANY_FILES + 20
     control, removed = ControlTables(lake), 0

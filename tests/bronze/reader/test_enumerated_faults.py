@@ -82,23 +82,21 @@ def meet(history: History | FirstStart, case: Case) -> None:
     pytest.fail(f"none of these met its fault: {tried}")
 
 
-def test_whatever_fault_an_effect_meets_bronze_is_the_log(database: str, tmp_path: Path) -> None:
+def test_sampled_faults_leave_bronze_as_the_log(database: str, tmp_path: Path) -> None:
     history = History(database, tmp_path)
     sample(history, SAMPLE)
     for door in (Effect.STATEMENT, Effect.COPY_OUT, Effect.EXPORT_SNAPSHOT, Effect.START_STREAM):
         meet(history, Case(door, (history.seen[door] + 1) // 2, "never", kill=False))
 
 
-def test_whatever_fault_a_first_start_meets_bronze_is_the_source(database: str, tmp_path: Path) -> None:
+def test_sampled_faults_of_a_first_start_lose_nothing(database: str, tmp_path: Path) -> None:
     sample(FirstStart(database, tmp_path), START_SAMPLE)
 
 
 @pytest.mark.torture
 @pytest.mark.timeout(5400)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_every_fault_of_every_effect_leaves_bronze_as_the_log(
-    database: str, tmp_path: Path, chunk: int
-) -> None:
+def test_every_fault_leaves_bronze_as_the_log(database: str, tmp_path: Path, chunk: int) -> None:
     history = History(database, tmp_path)
     run(history, cases(history.seen)[chunk::CHUNKS])
 
@@ -106,8 +104,6 @@ def test_every_fault_of_every_effect_leaves_bronze_as_the_log(
 @pytest.mark.torture
 @pytest.mark.timeout(5400)
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_every_fault_of_a_first_start_leaves_bronze_as_the_source(
-    database: str, tmp_path: Path, chunk: int
-) -> None:
+def test_every_fault_of_a_first_start_loses_nothing(database: str, tmp_path: Path, chunk: int) -> None:
     start = FirstStart(database, tmp_path)
     run(start, cases(start.seen)[chunk::CHUNKS])

@@ -84,20 +84,20 @@ def places(folder: Path, *, every: int) -> list[Fault]:
 
 
 @pytest.mark.usefixtures("small")
-def test_whatever_fails_once_before_or_after_it_came_about_bronze_is_the_log(tmp_path: Path) -> None:
+def test_a_failed_effect_leaves_bronze_as_the_log(tmp_path: Path) -> None:
     for fault in places(tmp_path, every=61):
         run_with(fault, str(tmp_path / f"{fault.door} {fault.number} {fault.when}"))
 
 
 @pytest.mark.torture
 @pytest.mark.usefixtures("small")
-def test_each_effect_that_fails_once_leaves_bronze_as_the_log(tmp_path: Path) -> None:
+def test_each_failed_effect_leaves_bronze_as_the_log(tmp_path: Path) -> None:
     for fault in places(tmp_path, every=1):
         run_with(fault, str(tmp_path / f"{fault.door} {fault.number} {fault.when}"))
 
 
 @pytest.mark.usefixtures("small")
-def test_what_a_commit_names_is_on_disk_before_it_and_the_commit_before_the_slot_is_confirmed(
+def test_files_commits_and_confirmations_are_durable_in_order(
     tmp_path: Path,
 ) -> None:
     folder = tmp_path / "disk"
@@ -143,9 +143,7 @@ def test_what_a_commit_names_is_on_disk_before_it_and_the_commit_before_the_slot
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("names_last", [False, True], ids=["names are lost", "files are empty"])
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.torture)])
-def test_after_a_power_cut_at_any_moment_the_lake_opens_and_nothing_that_was_confirmed_is_missing(
-    tmp_path: Path, *, names_last: bool, every: int
-) -> None:
+def test_a_power_cut_loses_nothing_confirmed(tmp_path: Path, *, names_last: bool, every: int) -> None:
     folder = tmp_path / "disk"
     folder.mkdir()
     server = Server(LOG)

@@ -49,9 +49,7 @@ def source(database: str) -> SourceSettings:
     return source_of(database)
 
 
-def test_rows_from_before_and_after_the_first_start_are_in_bronze_once(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_rows_around_the_first_start_are_there_once(source: SourceSettings, lake_path: str) -> None:
     execute(source, ITEMS, "INSERT INTO items VALUES (1, 'one', NULL), (2, 'two', '')")
     read_all(source, lake_path)
     execute(
@@ -70,9 +68,7 @@ def test_rows_from_before_and_after_the_first_start_are_in_bronze_once(
     assert_bronze_equals_source(source, lake_path, "public.items")
 
 
-def test_the_position_names_the_frontier_the_confirmed_end_and_the_commit_time(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_the_position_names_frontier_end_and_time(source: SourceSettings, lake_path: str) -> None:
     execute(source, ITEMS)
     read_all(source, lake_path)
     execute(source, "INSERT INTO items VALUES (1, 'one', NULL)")
@@ -86,9 +82,7 @@ def test_the_position_names_the_frontier_the_confirmed_end_and_the_commit_time(
     assert confirmed(source) == position.confirm
 
 
-def test_the_file_statistics_say_which_lsns_and_tables_a_file_holds(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_statistics_hold_lsns_and_tables_of_files(source: SourceSettings, lake_path: str) -> None:
     execute(source, ITEMS)
     read_all(source, lake_path)
     execute(source, *(f"INSERT INTO items VALUES ({number}, 'n', NULL)" for number in range(5)))
@@ -107,9 +101,7 @@ def test_the_file_statistics_say_which_lsns_and_tables_a_file_holds(
         assert action["min.table_name"] == action["max.table_name"] == "items"
 
 
-def test_every_shape_is_recorded_before_its_rows_and_only_when_it_changed(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_changed_shapes_are_recorded_before_their_rows(source: SourceSettings, lake_path: str) -> None:
     execute(source, ITEMS, "INSERT INTO items VALUES (1, 'one', NULL)")
     read_all(source, lake_path)
     execute(source, "INSERT INTO items VALUES (2, 'two', NULL)")
@@ -132,7 +124,7 @@ def test_every_shape_is_recorded_before_its_rows_and_only_when_it_changed(
     assert len(read_relations(Lake(lake_path))) == 3
 
 
-def test_a_transaction_larger_than_every_buffer_appears_at_once_in_one_version(
+def test_a_huge_transaction_appears_in_one_version(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deltasmelt.bronze.stream.session.WRITE_BYTES", 100_000)
@@ -161,9 +153,7 @@ def test_a_transaction_larger_than_every_buffer_appears_at_once_in_one_version(
     assert_bronze_equals_source(source, lake_path, "public.items")
 
 
-def test_commits_beside_the_making_of_slot_and_snapshot_are_each_there_once(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_commits_beside_a_first_start_are_there_once(source: SourceSettings, lake_path: str) -> None:
     execute(source, ITEMS)
     with Running(source, lake_path):
         for number in range(200):
@@ -173,9 +163,7 @@ def test_commits_beside_the_making_of_slot_and_snapshot_are_each_there_once(
     assert_bronze_equals_source(source, lake_path, "public.items")
 
 
-def test_changes_made_while_tables_are_copied_are_neither_lost_nor_doubled(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_changes_beside_copies_are_there_once(source: SourceSettings, lake_path: str) -> None:
     execute(
         source,
         ITEMS,
@@ -197,9 +185,7 @@ def test_changes_made_while_tables_are_copied_are_neither_lost_nor_doubled(
     assert_bronze_equals_source(source, lake_path, "public.items")
 
 
-def test_an_idle_published_table_beside_a_busy_one_does_not_hold_the_slot_back(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_an_idle_published_table_lets_the_slot_move(source: SourceSettings, lake_path: str) -> None:
     execute(source, ITEMS, "CREATE TABLE other (id int PRIMARY KEY)")
     idle = source.model_copy(update={"tables": ["public.items"]})
     with Running(idle, lake_path, bronze=BronzeSettings(heartbeat=0.2)):
@@ -209,7 +195,7 @@ def test_an_idle_published_table_beside_a_busy_one_does_not_hold_the_slot_back(
     assert {row["op"] for row in bronze_rows(lake_path)} == {"snapshot_end"}
 
 
-def test_until_is_reached_on_a_server_where_nothing_happens(source: SourceSettings, lake_path: str) -> None:
+def test_until_is_reached_on_an_idle_server(source: SourceSettings, lake_path: str) -> None:
     execute(source, ITEMS)
     for _ in range(3):
         started = time.monotonic()
@@ -231,7 +217,7 @@ def test_stopping_commits_and_confirms_what_was_received(source: SourceSettings,
     assert confirmed(source) == position.confirm >= end
 
 
-def test_a_table_that_appears_under_the_pattern_is_copied_while_the_stream_goes_on(
+def test_a_new_table_is_copied_beside_the_stream(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A later table of the name is copied, too, after a drop of the first and of its recorded state."""
@@ -262,9 +248,7 @@ def test_a_table_that_appears_under_the_pattern_is_copied_while_the_stream_goes_
     assert_bronze_equals_source(source, lake_path, "public.late", "public.items", "public.later")
 
 
-def test_without_snapshots_a_table_starts_empty_and_the_stream_follows(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_without_snapshots_a_table_starts_empty(source: SourceSettings, lake_path: str) -> None:
     execute(source, ITEMS, "INSERT INTO items VALUES (1, 'before', NULL)")
     never = SnapshotSettings(mode="never")
     read_all(source, lake_path, snapshot=never)
@@ -275,9 +259,7 @@ def test_without_snapshots_a_table_starts_empty_and_the_stream_follows(
     assert end["commit_lsn"] < insert["commit_lsn"]
 
 
-def test_a_table_without_a_key_is_left_out_and_recorded_and_heals_when_it_has_one(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_a_table_without_a_key_waits_and_heals(source: SourceSettings, lake_path: str) -> None:
     execute(source, ITEMS, "CREATE TABLE keyless (n int)", "INSERT INTO items VALUES (1, 'one', NULL)")
     read_all(source, lake_path)
     control = ControlTables(Lake(lake_path))
@@ -293,7 +275,7 @@ def test_a_table_without_a_key_is_left_out_and_recorded_and_heals_when_it_has_on
     assert_bronze_equals_source(source, lake_path, "public.keyless")
 
 
-def test_the_error_of_a_table_ends_with_the_table(source: SourceSettings, lake_path: str) -> None:
+def test_an_error_ends_with_its_table(source: SourceSettings, lake_path: str) -> None:
     execute(source, ITEMS, "CREATE TABLE keyless (n int)")
     read_all(source, lake_path)
     control = ControlTables(Lake(lake_path))
@@ -303,7 +285,7 @@ def test_the_error_of_a_table_ends_with_the_table(source: SourceSettings, lake_p
     assert control.open_errors() == []
 
 
-def test_a_lake_of_another_pipeline_is_refused_and_unchanged(source: SourceSettings, lake_path: str) -> None:
+def test_another_pipelines_lake_is_refused_and_unchanged(source: SourceSettings, lake_path: str) -> None:
     execute(source, ITEMS)
     read_all(source, lake_path)
     version = DeltaTable(f"{lake_path}/bronze/changes").version()
@@ -321,7 +303,7 @@ def test_a_lake_of_another_server_is_refused(source: SourceSettings, lake_path: 
     assert caught.value.code == "lake-of-another-server"
 
 
-def test_a_second_reader_of_the_slot_is_refused_and_the_first_goes_on(
+def test_a_second_reader_of_a_slot_is_refused(
     source: SourceSettings,
     lake_path: str,
     tmp_path_factory: pytest.TempPathFactory,
@@ -356,9 +338,7 @@ def test_two_slots_on_one_lake_cannot_interleave(source: SourceSettings, lake_pa
     assert_bronze_equals_source(source, lake_path, "public.items")
 
 
-def test_a_slot_that_was_dropped_is_a_definite_error_and_no_new_one_is_made(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_a_dropped_slot_is_not_made_again(source: SourceSettings, lake_path: str) -> None:
     execute(source, ITEMS)
     read_all(source, lake_path)
     execute(
@@ -372,9 +352,7 @@ def test_a_slot_that_was_dropped_is_a_definite_error_and_no_new_one_is_made(
 
 
 @pytest.mark.parametrize("how", ["recreated", "advanced"])
-def test_a_slot_that_moved_without_us_is_a_gap_that_names_the_missing_range(
-    source: SourceSettings, lake_path: str, how: str
-) -> None:
+def test_a_moved_slot_names_the_missing_range(source: SourceSettings, lake_path: str, how: str) -> None:
     execute(source, ITEMS)
     read_all(source, lake_path)
     end = read_position(Lake(lake_path))
@@ -418,7 +396,7 @@ def test_a_terminated_walsender_is_a_fault_that_heals(source: SourceSettings, la
 
 
 @pytest.mark.parametrize("mode", ["fast", "immediate"])
-def test_a_restarted_server_is_a_fault_that_heals_and_a_fast_stop_does_not_wait_for_us(
+def test_a_restarted_server_heals_without_waiting(
     own_server: EmbeddedServer, lake_path: str, mode: Any
 ) -> None:
     source = source_of(own_server.dsn(), slot="smelt_restart")
@@ -441,16 +419,14 @@ def test_a_restarted_server_is_a_fault_that_heals_and_a_fast_stop_does_not_wait_
     assert_bronze_equals_source(source, lake_path, "public.items")
 
 
-def test_a_server_that_never_answers_is_reported_and_not_waited_for_without_end(lake_path: str) -> None:
+def test_an_unreachable_server_is_reported_in_time(lake_path: str) -> None:
     source = source_of("postgresql://nobody@127.0.0.1:1/nowhere", timing=Timing(first_contact=0.5))
     with pytest.raises(TransientError) as caught:
         make_reader(source, lake_path).run()
     assert caught.value.code == "server-unreachable"
 
 
-def test_a_server_behind_bronze_is_refused_instead_of_waited_for(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_a_server_behind_bronze_is_refused(source: SourceSettings, lake_path: str) -> None:
     from deltasmelt.bronze.postgres.connection import identify  # noqa: PLC0415
     from deltasmelt.bronze.store.position import Position  # noqa: PLC0415
     from deltasmelt.bronze.store.sink import DeltaSink  # noqa: PLC0415
@@ -466,28 +442,22 @@ def test_a_server_behind_bronze_is_refused_instead_of_waited_for(
     assert caught.value.code == "server-behind"
 
 
-def test_feedback_goes_on_while_commits_are_slow_so_that_the_server_does_not_cut_the_line(
-    own_server: EmbeddedServer, lake_path: str
-) -> None:
+def test_feedback_goes_on_beside_slow_commits(own_server: EmbeddedServer, lake_path: str) -> None:
     source = source_of(own_server.dsn(), slot="smelt_slow")
     execute(source, ITEMS, "ALTER SYSTEM SET wal_sender_timeout = '1s'", "SELECT pg_reload_conf()")
 
     def slowly(point: str) -> None:
         if point == "parts-written":
-            time.sleep(3)
+            time.sleep(2)
 
     with Running(source, lake_path, reached=slowly) as running:
-        for number in range(3):
-            execute(source, f"INSERT INTO items VALUES ({number}, 'n', NULL)")
-            time.sleep(0.2)
-        wait_for(lambda: running.reader.progress.read()["changes"] == 3)
+        execute(source, "INSERT INTO items VALUES (1, 'n', NULL)")
+        wait_for(lambda: running.reader.progress.read()["changes"] == 1)
         assert running.reader.progress.read()["connections"] == 1
     assert_bronze_equals_source(source, lake_path, "public.items")
 
 
-def test_values_of_every_kind_are_the_same_text_from_snapshot_and_stream(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_snapshot_and_stream_give_the_same_texts(source: SourceSettings, lake_path: str) -> None:
     name = source.slot.removeprefix("smelt_")
     execute(
         source,

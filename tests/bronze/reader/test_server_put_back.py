@@ -231,9 +231,7 @@ def later(number: int) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("running", [False, pytest.param(True, marks=pytest.mark.torture)])
-def test_a_log_that_went_back_and_grew_again_is_refused_at_each_start_until_it_is_healed(
-    pipelines: Pipelines, *, running: bool
-) -> None:
+def test_a_log_put_back_is_refused_until_healed(pipelines: Pipelines, *, running: bool) -> None:
     for name in ("idle", "stopped"):
         pipeline = pipelines[name]
         execute(pipeline.source, "SELECT pg_logical_emit_message(false, 'outside', 'of transactions')")
@@ -334,9 +332,7 @@ def is_compared(server: EmbeddedServer, source: SourceSettings, lake: str, *last
     return behind
 
 
-def test_the_log_of_a_server_that_was_restarted_is_compared_and_is_bronze_s(
-    own_server: EmbeddedServer, lake_path: str
-) -> None:
+def test_the_log_of_a_restarted_server_is_compared(own_server: EmbeddedServer, lake_path: str) -> None:
     options = "TEMPLATE template0 ENCODING 'WIN1252' LC_COLLATE 'C' LC_CTYPE 'C'"
     source = source_of(make_database(own_server.dsn(), options))
     execute(source, *TABLES, "CREATE TABLE odd (id int PRIMARY KEY, note text)")
@@ -369,7 +365,7 @@ def leave(source: SourceSettings, older: psycopg.Connection[Any]) -> None:
     ("happens", "table", "then_excluded"),
     [(join, "joining", "unread"), (leave, "leaving", "unread"), (leave, "items", "leaving")],
 )
-def test_a_log_that_the_server_sends_in_two_ways_is_one_log(
+def test_a_log_sent_in_two_ways_is_one(
     database: str, lake_path: str, happens: Callable[..., None], table: str, then_excluded: str
 ) -> None:
     source = source_of(database, exclude=["public.unread"])

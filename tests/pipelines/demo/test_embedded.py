@@ -64,9 +64,7 @@ def listener() -> Iterator[int]:
 
 
 @pytest.mark.postgres
-def test_a_port_that_somebody_took_meanwhile_is_left_to_him(
-    listener: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_port_taken_meanwhile_is_left_alone(listener: int, monkeypatch: pytest.MonkeyPatch) -> None:
     free = embedded_postgres.free_port
     ports = iter([listener])
     monkeypatch.setattr(
@@ -88,7 +86,7 @@ def test_a_port_that_somebody_took_meanwhile_is_left_to_him(
 
 
 @pytest.mark.postgres
-def test_a_start_that_is_interrupted_leaves_neither_process_nor_folder(
+def test_an_interrupted_start_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def interrupted(seconds: float) -> NoReturn:
@@ -111,7 +109,7 @@ def test_a_start_that_is_interrupted_leaves_neither_process_nor_folder(
 
 
 @pytest.mark.postgres
-def test_the_demos_server_takes_our_account_alone_and_ends_with_its_terminal() -> None:
+def test_the_demo_server_admits_our_account_alone() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", DEMO], stdout=subprocess.PIPE, text=True, cwd=ROOT, stderr=subprocess.DEVNULL
     ) as demo:
@@ -165,7 +163,7 @@ def cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
-def test_a_copy_of_the_binaries_heals_and_one_that_another_account_made_is_not_used(
+def test_a_damaged_or_foreign_copy_is_replaced(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     packaged = tmp_path / "package" / "install"
