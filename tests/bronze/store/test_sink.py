@@ -187,23 +187,25 @@ def test_a_compaction_in_between_is_no_second_writer(lake_path: str) -> None:
     assert contents(lake_path) == [(10, 0), (11, 0), (12, 0)]
 
 
-def test_small_files_are_joined_on_the_way_and_no_row_is_lost_or_doubled(lake_path: str) -> None:
+def test_small_files_are_joined_without_losing_rows(lake_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_COMPACT_AFTER_COMMITS", "_MANY_FILES"):
+        monkeypatch.setattr(f"deltasmelt.bronze.store.sink.{name}", 8)
     sink = open_sink(lake_path)
-    for lsn in range(1, 201):
+    for lsn in range(1, 51):
         sink.write(rows(lsn, 3, "x" * lsn))
         sink.commit(at(lsn))
     table = DeltaTable(f"{lake_path}/bronze/changes")
-    assert len(table.file_uris()) < 75
-    assert contents(lake_path) == [(lsn, seq) for lsn in range(1, 201) for seq in range(3)]
+    assert len(table.file_uris()) < 19
+    assert contents(lake_path) == [(lsn, seq) for lsn in range(1, 51) for seq in range(3)]
     assert read_position(Lake(lake_path)) == sink.position
     texts = table.to_pyarrow_dataset().to_table()
-    assert {len(text[0]) for text in texts["new"].to_pylist()} == set(range(1, 201))
+    assert {len(text[0]) for text in texts["new"].to_pylist()} == set(range(1, 51))
     actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-    assert sum(action["num_records"] for action in actions) == 600
-    assert max(action["max.commit_lsn"] for action in actions) == 200
+    assert sum(action["num_records"] for action in actions) == 150
+    assert max(action["max.commit_lsn"] for action in actions) == 50
     # What an earlier version holds stays readable.
-    table.load_as_version(10)
-    assert table.to_pyarrow_dataset().to_table().num_rows == 30
+    table.load_as_version(5)
+    assert table.to_pyarrow_dataset().to_table().num_rows == 15
 
 
 def test_old_log_entries_and_joined_files_go_and_what_is_not_yet_named_stays(
