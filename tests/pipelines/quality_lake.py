@@ -178,6 +178,13 @@ class QualityLake:
                 cut = Cut(layer, Lsn(self.lsn), self.commit_ts, versions)
                 ControlTables(self.lake).record_cut(cut)
 
+    def alone(self, name: str) -> Pipeline:
+        """Record a cut of one silver table; return a pipeline without documents, whose runs read this cut."""
+        self.lsn += 1
+        self.cut(name)
+        gold = self.read.gold.model_copy(update={"documents": []})
+        return self.pipeline.model_copy(update={"gold": gold})
+
     def cut_all(self) -> None:
         """Record a new cut of both layers at the tables' current versions."""
         self.lsn += 1

@@ -32,7 +32,7 @@ expectations:
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
 
-def test_a_run_is_made_beside_the_cycles_and_the_next_only_when_it_is_due(
+def test_a_run_runs_beside_cycles_when_due(
     spark: SparkSession,
     lake: QualityLake,
     tmp_path: Path,
@@ -77,29 +77,28 @@ def test_a_run_is_made_beside_the_cycles_and_the_next_only_when_it_is_due(
     assert failing.wait(0)
     assert len(messages) == 2
 
+    pipeline = lake.alone("silver.countries")
     messages_after: list[str] = []
     with pytest.raises(RunEndedError):  # found at the end of the load, which takes seconds
-        run_quality(
-            spark, lake.pipeline, progress=messages_after.append, ended=lambda: len(messages_after) >= 2
-        )
+        run_quality(spark, pipeline, progress=messages_after.append, ended=lambda: len(messages_after) >= 2)
     assert messages_after[-1] == "loading Great Expectations"
     with pytest.raises(RunEndedError):
         run_quality(
             spark,
-            lake.pipeline,
+            pipeline,
             progress=messages_after.append,
-            ended=lambda: "checking silver.orders" in messages_after[-1],
+            ended=lambda: "checking silver.countries" in messages_after[-1],
         )
     assert len(history(lake.lake, 9).runs) == 1
 
 
-def test_a_history_that_cannot_be_read_is_no_reason_to_stop(
+def test_an_unreadable_history_stops_nothing(
     spark: SparkSession, lake: QualityLake, caplog: pytest.LogCaptureFixture
 ) -> None:
     place = delta.location(lake.lake, "quality", "results")
     write_deltalake(place, pa.table({"odd": [1]}))
     messages: list[str] = []
-    schedule = QualityBeside(lake.pipeline, 3600, messages.append)
+    schedule = QualityBeside(lake.alone("silver.countries"), 3600, messages.append)
     schedule.after_cycle(spark)
     assert schedule.wait(60)
     assert "quality.results could not be read" in caplog.text
