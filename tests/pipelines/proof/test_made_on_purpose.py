@@ -1,9 +1,9 @@
 """`smelt verify` finds intentional silent faults: in silver's rows, and in gold's compiler.
 
-The world holds a table or a document for each fault. A single comparison finds all faults at once, and an
-earlier comparison finds none. The test damages rows as each fault of the reader or of silver would. A fault
-of the compiler affects everything that gold builds, so gold equals a full rebuild. Only documents that
-PostgreSQL computes reveal the fault.
+Each fault of the reader or of silver damages separate rows, and each fault of the compiler a separate
+document. One comparison must find all faults, with exact counts, and nothing else. A fault of the compiler
+affects everything that gold builds, so gold equals a full rebuild. Only documents that PostgreSQL computes
+reveal the fault.
 
 The damaging commits are signed as the product's own, because the log reveals foreign commits.
 `tests/pipelines/whole/test_others_in_the_lake.py` tests foreign commits, and `tests/gold/damage.py` damaged
@@ -21,11 +21,11 @@ import pytest
 
 from deltasmelt.gold.compile import clauses
 from deltasmelt.gold.tree import derived
-from deltasmelt.pipelines.commands.context import load_documents_of, open_gold
+from deltasmelt.pipelines.commands.context import open_gold
 from deltasmelt.silver.sql import quote
 from tests.fix_postgres import drop_database, make_database
 from tests.pipelines.in_process import smelt_here
-from tests.pipelines.proof.test_against_source import Source
+from tests.pipelines.proof.test_against_source import Source, unequal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,20 +37,15 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.postgres]
 
 OWN: Final = "_commit_lsn, _commit_ts, _unrepresentable, _deleted"
-SIMPLE: Final = ("rewound", "restored", "keyed", "halved", "emptied")
-"""Tables of `id` and `v`, one per fault."""
-
 TABLES: Final = """
 CREATE TYPE mood AS ENUM ('sad', 'ok');
 CREATE TYPE pair AS (a int, b int);
 CREATE TYPE shy AS ENUM ('a');
 CREATE TABLE typed (id int PRIMARY KEY, m mood, p pair, a int, b int, n numeric(12,3), code text, c char(4),
-  r regtype);
-INSERT INTO typed SELECT i, 'sad', ROW(i, -i)::pair, i, -i, i + 0.125, NULL, 'ab', NULL
-  FROM generate_series(1, 20) i;
+  r regtype, d date, f numeric(8,2), t timestamptz);
+INSERT INTO typed SELECT i, 'sad', ROW(i, -i)::pair, i, -i, i + 0.125, NULL, 'ab', NULL,
+  'infinity', 'NaN', '-infinity' FROM generate_series(1, 20) i;
 UPDATE typed SET r = 'shy'::regtype WHERE id = 7;
-CREATE TABLE until (id int PRIMARY KEY, d date, f numeric(8,2), t timestamptz);
-INSERT INTO until SELECT i, 'infinity', 'NaN', '-infinity' FROM generate_series(1, 20) i;
 CREATE TABLE parted (id int, part int, v text, PRIMARY KEY (id, part)) PARTITION BY LIST (part);
 CREATE TABLE parted_1 PARTITION OF parted FOR VALUES IN (1);
 INSERT INTO parted SELECT i, 1, 'v' FROM generate_series(1, 20) i;
@@ -71,31 +66,32 @@ INSERT INTO item SELECT i, 'c' || i % 7, 'c' || i % 7, i, DATE '2024-01-01' + i
   FROM generate_series(1, 120) i;
 UPDATE owner SET code = 'c5 ' WHERE id = 5;
 UPDATE item SET valid = 'infinity' WHERE id = 10;
-""" + "\n".join(
-    f"CREATE TABLE {name} (id int PRIMARY KEY, v text); "
-    f"INSERT INTO {name} SELECT i, 'v' FROM generate_series(1, 20) i;"
-    for name in SIMPLE
-)
-
-LATER: Final = "\n".join(
-    [
-        *(
-            f"UPDATE {name} SET v = 'w' WHERE id < 5; DELETE FROM {name} WHERE id > 15;"
-            for name in ("restored", "keyed", "halved", "emptied")
-        ),
-        "UPDATE item SET amount = amount + 1 WHERE id < 5; DELETE FROM item WHERE id > 100;",
-    ]
-)
+CREATE TABLE halved (id int PRIMARY KEY, v text);
+INSERT INTO halved VALUES (1, 'v');
+CREATE TABLE emptied (id int PRIMARY KEY, v text);
+INSERT INTO emptied VALUES (1, 'v');
+"""
+LATER: Final = """
+UPDATE parted SET v = 'w' WHERE id < 5;
+DELETE FROM parted WHERE id > 15;
+UPDATE halved SET v = 'w';
+UPDATE emptied SET v = 'w';
+UPDATE item SET amount = amount + 1 WHERE id < 5;
+DELETE FROM item WHERE id > 100;
+"""
 
 _ITEMS: Final = {"on": {"owner": "code"}}
 DOCUMENTS: Final[dict[str, list[object]]] = {
-    "by_order": [
+    "faultless": [
         "id",
         {"label": {"sql": "upper(name)"}},
+        {"odd": {"count": "public.item", **_ITEMS, "where": "lower(owner) = 'c1'"}},
+    ],
+    "by_order": [
+        "id",
         {"items": {"many": "public.item", **_ITEMS, "order_by": ["amount desc"], "limit": 3,
                    "fields": ["id", "amount", {"owners": {"many": "public.owner", "on": {"code": "owner"},
                                                            "values": "name"}}]}},
-        {"odd": {"count": "public.item", **_ITEMS, "where": "lower(owner) = 'c1'"}},
     ],
     "by_maximum": ["id", {"largest": {"max": "public.item.amount", **_ITEMS}}],
     "by_count": ["id", {"amounts": {"count_distinct": "public.item.amount", **_ITEMS, "where": "id > 3"}}],
@@ -108,79 +104,33 @@ DOCUMENTS: Final[dict[str, list[object]]] = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def source(
-    spark: SparkSession, server_dsn: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Source]:
-    dsn = make_database(server_dsn)
-    folder = tmp_path_factory.mktemp("purpose")
-    for name, fields in DOCUMENTS.items():
-        text = json.dumps({"document": name, "root": "public.owner", "fields": fields})
-        (folder / f"{name}.doc.yml").write_text(text)
-    settings = "silver: {deletes: soft}\ngold: {documents: ['*.doc.yml']}\n"
-    yield Source(spark, folder, dsn, (TABLES, LATER), settings)
-    drop_database(server_dsn, dsn)
-
-
-def verify(source: Source, *more: str) -> tuple[int, dict[str, Any]]:
-    process = smelt_here("verify", source.file, *more, "--output", "json", folder=source.folder)
-    assert process.stdout, process.stderr
-    return process.returncode, json.loads(process.stdout)
-
-
-def test_without_a_fault_all_is_equal_and_what_is_not_compared_is_said(source: Source) -> None:
-    source.carry()
-    open_gold(source.spark, source.pipeline, source.control).cycle()
-    assert {loaded.name for loaded in load_documents_of(source.pipeline)} == set(DOCUMENTS)
-    process = smelt_here("verify", source.file, folder=source.folder)
-    assert process.returncode == 0, process.stdout + process.stderr
-    lines = process.stdout.splitlines()
-    for name in DOCUMENTS:
-        assert any(line.startswith(f"gold.{name}: equal to a full rebuild") for line in lines)
-        assert any(line.startswith(f"gold.{name}: equal to PostgreSQL's documents as of") for line in lines)
-    left_out = [line for line in lines if line.startswith("  not compared")]
-    for beginning, times in (
-        ("  not compared with PostgreSQL: odd: the filter \"lower(owner) = 'c1'\" of public.item: ", 1),
-        ("  not compared with PostgreSQL: 1 that differ read values that silver's types cannot hold: ", 1),
-        (
-            "  not compared: a query of this table also shows the rows of tables that inherit from the table",
-            1,
-        ),
-        ("  not compared: 5 deleted rows, which silver keeps: the source does not have them", 4),
-        ("  not compared: 20 deleted rows, ", 1),
-    ):
-        assert sum(line.startswith(beginning) for line in left_out) == times, (beginning, process.stdout)
-    assert len(left_out) == 8
-    assert lines[-1] == "not compared, as the lines above say: 40 rows, 1 document, 1 field"
-    assert source.left() == []
-
-
 def damage(source: Source) -> None:
-    """Damage each table as one fault would leave the table."""
-    # A server's files put back, rows of another history.
-    source.harm("UPDATE {rewound} SET v = 'of another history' WHERE id = 1")
-    source.harm("DELETE FROM {rewound} WHERE id = 2")
-    source.harm(f"INSERT INTO {{rewound}} SELECT 21, v, {OWN} FROM {{rewound}} WHERE id = 3")
-    # A partition truncated, rewritten or loaded without an event.
-    source.harm(f"INSERT INTO {{parted}} SELECT id, 2, v, {OWN} FROM {{parted}} WHERE id < 4")
-    source.harm("DELETE FROM {parted} WHERE id = 20")
+    """Damage rows as each fault would leave the rows."""
+    # A RESTORE: changes of nine rows are undone.
+    source.harm("RESTORE TABLE {parted} TO VERSION AS OF 1")
+    # A server's files put back, with a row of another history; a row missing after a partition's TRUNCATE.
+    source.harm("UPDATE {parted} SET v = 'of another history' WHERE id = 5")
+    source.harm("DELETE FROM {parted} WHERE id IN (6, 7)")
+    # A new row of another history; rows of a partition loaded without an event; a deleted row that took the
+    # key of a live row, and became that row.
+    source.harm(
+        f"INSERT INTO {{parted}} SELECT 21, part, v, {OWN} FROM {{parted}} WHERE id = 3"
+        f" UNION ALL SELECT id, 2, v, {OWN} FROM {{parted}} WHERE id < 4"
+        f" UNION ALL SELECT id, part, v, {OWN} FROM {{parted}} WHERE id = 8"
+    )
     # A label and attributes traded, columns that swapped names, a rounded number, a value in the place of
-    # NULL, blanks at the end of char(n); the name of a type that was renamed needs no hand.
+    # NULL, blanks at the end of char(n); row 7 names a type, which is renamed below. From row 8 on, values
+    # that silver's types cannot hold are NULL, or another value.
     source.harm(
         "UPDATE {typed} SET m = IF(id = 1, 'happy', m), p = IF(id = 2, named_struct('a', p.b, 'b', p.a), p),"
         " a = IF(id = 3, b, a), b = IF(id = 3, a, b), n = IF(id = 4, round(n, 2), n),"
-        " code = IF(id = 5, 'a', code), c = IF(id = 6, 'ab  ', c) WHERE id <= 6"
+        " code = IF(id = 5, 'a', code), c = IF(id = 6, 'ab  ', c),"
+        " _unrepresentable = CASE id WHEN 8 THEN NULL"
+        " WHEN 9 THEN map_filter(_unrepresentable, (k, v) -> k <> 'd')"
+        " WHEN 10 THEN map_filter(_unrepresentable, (k, v) -> k <> 'f') ELSE _unrepresentable END,"
+        " d = IF(id = 11, DATE'9999-12-31', d) WHERE id <= 11"
     )
     source.execute("ALTER TYPE shy RENAME TO bold")
-    source.harm(
-        "UPDATE {until} SET _unrepresentable = CASE id WHEN 1 THEN NULL"
-        " WHEN 2 THEN map_filter(_unrepresentable, (k, v) -> k <> 'd')"
-        " WHEN 3 THEN map_filter(_unrepresentable, (k, v) -> k <> 'f') ELSE _unrepresentable END,"
-        " d = IF(id = 4, DATE'9999-12-31', d) WHERE id <= 4"
-    )
-    source.harm("RESTORE TABLE {restored} TO VERSION AS OF 1")
-    # A deleted row that took the key of a live one, and became that row.
-    source.harm(f"INSERT INTO {{keyed}} SELECT id, v, {OWN} FROM {{keyed}} WHERE id = 1")
     # Shapes: a column that did not come, a number that is text.
     for name in ("lacking", "astext"):
         source.harm(f"ALTER TABLE {{{name}}} SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')")
@@ -224,50 +174,76 @@ def break_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def test_each_fault_is_found(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
-    damage(source)
-    break_the_compiler(monkeypatch)
-    code, parsed = verify(source)
-    assert code == 1
-    wrong = {table["name"]: table["counts"] for table in parsed["tables"] if not table["equal"]}
-    not_compared = {table["name"]: table["reason"] for table in parsed["not_compared"]}
-    assert wrong == {
-        "rewound": {"missing": 1, "surplus": 1, "differs": 1},
-        "parted": {"missing": 1, "surplus": 3},
-        "typed": {"differs": 7},
-        "until": {"differs": 4},
-        "restored": {"surplus": 5, "differs": 4},
-        "keyed": {"twice": 1},
-        "lacking": {"differs": 20},
-        "astext": {"differs": 20},
+@pytest.fixture(scope="module")
+def report(spark: SparkSession, server_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the report of `smelt verify` over all faults at once."""
+    dsn = make_database(server_dsn)
+    folder = tmp_path_factory.mktemp("purpose")
+    for name, fields in DOCUMENTS.items():
+        text = json.dumps({"document": name, "root": "public.owner", "fields": fields})
+        (folder / f"{name}.doc.yml").write_text(text)
+    settings = "silver: {deletes: soft}\ngold: {documents: ['*.doc.yml']}\n"
+    source = Source(spark, folder, dsn, (TABLES, LATER), settings)
+    source.carry()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        break_the_compiler(monkeypatch)
+        open_gold(spark, source.pipeline, source.control).cycle()
+        damage(source)
+        process = smelt_here("verify", source.file, folder=folder)
+    assert process.returncode == 1, process.stdout + process.stderr
+    assert source.left() == []
+    yield process.stdout
+    drop_database(server_dsn, dsn)
+
+
+def test_each_fault_of_rows_is_found(report: str) -> None:
+    assert {name: shown.counts for name, shown in unequal(report).items() if shown.counts} == {
+        "silver.parted": {"twice": 1, "missing": 2, "surplus": 9, "differs": 5},
+        "silver.typed": {"differs": 11},
+        "silver.lacking": {"differs": 20},
+        "silver.astext": {"differs": 20},
     }
-    reasons = {
-        "halved": "entry 2 of the table's log, the newest, is torn",
-        "emptied": "entry 2 of the table's log, the newest, is torn",
+    lines = report.splitlines()
+    for name in ("parent", "owner", "item"):
+        assert any(line.startswith(f"silver.{name}: equal to PostgreSQL as of") for line in lines), name
+
+
+def test_each_fault_of_the_compiler_is_found(report: str) -> None:
+    """A value that silver cannot hold withdraws its document: the item is one of owner 3."""
+    lines = report.splitlines()
+    for name in DOCUMENTS:
+        assert any(line.startswith(f"gold.{name}: equal to a full rebuild") for line in lines), name
+    assert any(line.startswith("gold.faultless: equal to PostgreSQL's documents as of") for line in lines)
+    documents = {name: shown for name, shown in unequal(report).items() if name.startswith("gold.")}
+    assert {name: {path for _, path in shown.places} for name, shown in documents.items()} == {
+        "gold.by_order": {"items"},
+        "gold.by_maximum": {"largest"},
+        "gold.by_count": {"amounts"},
+        "gold.by_text": {"items"},
+        "gold.with_lost": {"amounts"},
     }
-    assert not_compared.keys() == reasons.keys(), not_compared
-    assert {name for name, reason in reasons.items() if reason not in not_compared[name]} == set(), (
-        not_compared
+    lost = documents["gold.with_lost"]
+    assert "[3]" not in {key for key, _ in lost.places}
+    assert lost.headline.endswith("; a sample of 29")
+    assert "  a possible cause: values that silver's types cannot hold: public.item.valid (1)" in lines
+
+
+def test_what_is_not_compared_is_named(report: str) -> None:
+    lines = report.splitlines()
+    torn = [f"silver.{name}: not compared: " for name in ("halved", "emptied")]
+    for beginning in torn:
+        (line,) = [line for line in lines if line.startswith(beginning)]
+        assert "entry 2 of the table's log, the newest, is torn" in line
+    left_out = [line for line in lines if line.startswith("  not compared")]
+    for beginning in (
+        "  not compared with PostgreSQL: odd: the filter \"lower(owner) = 'c1'\" of public.item: ",
+        "  not compared with PostgreSQL: 1 that differ read values that silver's types cannot hold: ",
+        "  not compared: a query of this table also shows the rows of tables that inherit from the table",
+        "  not compared: 20 deleted rows, which silver keeps: the source does not have them",
+        "  not compared: column n__former: the source does not have it",
+    ):
+        assert sum(line.startswith(beginning) for line in left_out) == 1, (beginning, report)
+    assert len(left_out) == 5
+    assert (
+        lines[-1] == "not compared, as the lines above say: 2 tables, 1 column, 20 rows, 1 document, 1 field"
     )
-    assert parsed["left_out"]["tables"] == 2
-    at_source = {
-        document_result["document"]: document_result for document_result in parsed["documents_at_source"]
-    }
-    paths = {
-        document_result: {
-            wrong["difference"]["path"].partition("[")[0] for wrong in at_source[document_result]["wrong"]
-        }
-        for document_result in DOCUMENTS
-    }
-    assert paths == {
-        "by_order": {"items"},
-        "by_maximum": {"largest"},
-        "by_count": {"amounts"},
-        "by_text": {"items"},
-        "with_lost": {"amounts"},
-    }
-    # A value that silver cannot hold withdraws the document that reads the value: the item is one of c3.
-    lost = at_source["with_lost"]
-    assert "[3]" not in [wrong["key"] for wrong in lost["wrong"]]
-    assert (lost["compared"], lost["not_compared"]) == (29, "")
-    assert lost["values_not_held"] == "public.item.valid (1)"
