@@ -17,8 +17,8 @@ The cycle is correct wherever a kill, a failed call or a foreign process interru
   Tables at two LSNs form no consistent state, so the cycle records no cut in a catalog.
 * **A statement without effect** may leave no commit. The mark then does not change, and a second fold of the
   window has no effect either.
-* **Killed after a restated mark of a catalog's table** (`bronze.lake.delta.state_marks`): the restatement is
-  a commit without rows, and the next cut names the version of the commit.
+* **Killed after a restated mark of a catalog's table** (`bronze.lake.table.Table.state_marks`): the
+  restatement is a commit without rows, and the next cut names the version of the commit.
 
 `silver.run.worklist` decides which tables a cycle carries. A table's history is a second table with a
 separate mark; every cut names both or neither. A table's failure never stops further tables (`Silver._carry`,
@@ -66,12 +66,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from concurrent.futures import Future
 
-    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.lake.control_tables import ControlTables
     from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.bronze.store.position import Position as BronzePosition
     from deltasmelt.silver.plan.activity import Work
@@ -118,7 +118,7 @@ class Silver:
         self._log = SilverLog(lake, writes=True)
         self._changes = changes or KeptTable(lake, "bronze", CHANGES)
         self._looked_within = 0.0 if changes is None else _JUST_NOW
-        self._bronze: DeltaTable | None = None
+        self._bronze: Table | None = None
         self._lease: Lease | None = None
         self._relations = RelationsWatch(lake)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="silver")
@@ -256,7 +256,7 @@ class Silver:
         self.long_work.close()
         self._source.close()
 
-    def _open_bronze(self) -> DeltaTable | None:
+    def _open_bronze(self) -> Table | None:
         """Return `bronze.changes` at the newest version; read only new entries of the log.
 
         In a store, a recent read by the caller serves the cycle.
@@ -361,7 +361,7 @@ class Silver:
             raise transient[0]
         return runs
 
-    def _run_long(self, work: Work, bronze: DeltaTable) -> Run:
+    def _run_long(self, work: Work, bronze: Table) -> Run:
         """Run all steps of a table with a large window of `bronze`."""
         session = self._sessions.own()
         access = access_of(session)

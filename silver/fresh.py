@@ -33,7 +33,8 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import DefiniteError, TableError
 from deltasmelt.bronze.lake import objects
-from deltasmelt.bronze.lake.delta import location, open_existing, refresh
+from deltasmelt.bronze.lake.delta import open_existing
+from deltasmelt.bronze.lake.kept import KeptTable
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.gaps import is_whole
@@ -61,11 +62,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.lake.control_tables import ControlTables
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.bronze.lsn import Lsn
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.silver.plan.activity import Work
@@ -159,7 +160,7 @@ class FreshTables:
         self._sessions = Sessions(spark, shared=True)
         self._log = PinnedLog(lake, as_found=as_found)
         self._source = Source(lake)
-        self._bronze: DeltaTable | None = None
+        self._bronze = KeptTable(lake, "bronze", CHANGES)
         self._relations = RelationsWatch(lake)
         self._made: set[str] = set()
         self._scratch: list[Lake] = []
@@ -252,13 +253,9 @@ class FreshTables:
             access_of(self.session).unshare(view)
         self._made.clear()
 
-    def _newest_bronze(self) -> DeltaTable:
+    def _newest_bronze(self) -> Table:
         """Return `bronze.changes` at the newest version; read only new entries of the log."""
-        if self._bronze is None:
-            self._bronze = open_existing(location(self._lake, "bronze", CHANGES))
-        else:
-            refresh(self._bronze)
-        return self._bronze
+        return self._bronze.newest() or open_existing(self._lake.uri("bronze", CHANGES))
 
     def _wanted(self, names: Collection[str], relations: Iterable[Relation]) -> dict[str, TableName]:
         """Return the source's table for each name."""
@@ -280,7 +277,7 @@ class FreshTables:
             return "bronze lacks changes of it, until its next snapshot has come"
         return "its first snapshot has not come to its end"
 
-    def _view(self, table: SilverTable, work: Work | None, bronze: DeltaTable) -> str:
+    def _view(self, table: SilverTable, work: Work | None, bronze: Table) -> str:
         """Return a view of a table's rows after the table's work; without work, of the stored rows."""
         session, stored = self._sessions.own(), self._log.read(table.name)
         if work is None:
@@ -376,7 +373,7 @@ class FreshTables:
         return self._lake.below(f"{_SCRATCH}/{uuid.uuid4().hex}")
 
 
-def _frontier(bronze: DeltaTable) -> tuple[Lsn, datetime | None]:
+def _frontier(bronze: Table) -> tuple[Lsn, datetime | None]:
     """Return the LSN and the time of bronze's last commit."""
     position = position_of(bronze)
     if position is None:

@@ -1,8 +1,8 @@
 """A silver table is rebuilt from bronze alone, as a new version of the Delta table.
 
 The steps of a cycle fold the table's changes since the newest snapshot into a scratch table. The scratch
-table is in a folder next to the lake's layers, or in a separate schema (`bronze.lake.scratch`). One INSERT
-OVERWRITE then copies the scratch table's rows into the table. So:
+table is in a folder next to the lake's layers, or in a separate schema (`bronze.lake.catalog.scratch`). One
+INSERT OVERWRITE then copies the scratch table's rows into the table. So:
 
 * the rebuild reads no current row of the table, so every wrong current value is gone;
 * readers of older versions, and of cuts, see no change; the rebuild is one commit;
@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import DefiniteError, TableError, TransientError, resnapshot_remedy
 from deltasmelt.bronze.lake.client import DeltaError
-from deltasmelt.bronze.lake.delta import checkpoint_interval, location, make_room, open_existing
-from deltasmelt.bronze.lake.scratch import remove_workspaces, workspace
+from deltasmelt.bronze.lake.delta import make_room, open_existing, remove_workspaces, workspace
 from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.contract import CHANGES
@@ -97,7 +96,7 @@ def rebuild(
         TableError: bronze lacks a part of the table, or the rebuild would lose rows that bronze lacks.
         DefiniteError: ``already-running``: another process carried the table beyond the LSN meanwhile.
     """
-    bronze = open_existing(location(lake, "bronze", CHANGES))
+    bronze = open_existing(lake.uri("bronze", CHANGES))
     snapshot = snapshot_of(bronze, table.table)
     if is_left_out(bronze, table.table):
         raise TableError(
@@ -282,7 +281,7 @@ def _replace(
     _require_no_more(stored, uri, end)
     if stored is None:
         make_room(uri)
-        statements = ddl.create(target, table, checkpoints=checkpoint_interval(uri))
+        statements = ddl.create(target, table, checkpoints=lake.place.checkpoint_interval)
     else:  # mostly no statement, because a cycle has just run
         statements, fields = adopted(target, table, stored.fields, stored.relation)
         statements += alter.steps(target, table, fields, settings, emptied=False)

@@ -31,10 +31,10 @@ from deltasmelt.bronze.store.position import position_of
 
 if TYPE_CHECKING:
     import psycopg
-    from deltalake import DeltaTable
 
     from deltasmelt.bronze.config.sections import SourceSettings
     from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.bronze.postgres.connection import ServerIdentity
 
 FOREIGN_CODES: Final = frozenset(
@@ -80,9 +80,7 @@ def read_claims(connection: psycopg.Connection[Any], source: SourceSettings) -> 
     return ServerClaims(identify(connection), _slot_claims(connection, source))
 
 
-def refuse_claims(
-    claims: ServerClaims, source: SourceSettings, changes: DeltaTable | None, pipeline: str
-) -> None:
+def refuse_claims(claims: ServerClaims, source: SourceSettings, changes: Table | None, pipeline: str) -> None:
     """Raise like `require_own` for claims and a lake that the caller has read already.
 
     Raises:
@@ -134,7 +132,7 @@ def refuse_others(source: SourceSettings, lake: Lake, pipeline: str) -> None:
 
 
 def require_own_slot(
-    connection: psycopg.Connection[Any], source: SourceSettings, changes: DeltaTable | None
+    connection: psycopg.Connection[Any], source: SourceSettings, changes: Table | None
 ) -> None:
     """Refuse a logical slot that another lake reads; `slot_problem` judges other kinds of slots.
 
@@ -155,7 +153,7 @@ def _slot_claims(connection: psycopg.Connection[Any], source: SourceSettings) ->
     return SlotClaims(named, sent_transactions(connection, source.slot))
 
 
-def _refuse_slot(slot: SlotClaims | None, source: SourceSettings, changes: DeltaTable | None) -> None:
+def _refuse_slot(slot: SlotClaims | None, source: SourceSettings, changes: Table | None) -> None:
     if slot is None:
         return
     lake = None if changes is None else str(changes.metadata().id)

@@ -2,14 +2,15 @@
 
 In reading order:
 
-* `place` and `location` (where a lake lies, names of tables and folders), `stores` (URL schemes and options),
-  `scratch` (temporary tables);
+* `place` and `location` (where a lake lies, names of tables and folders), `stores` (URL schemes and options);
 * `client` and `stand_ins` (classes of `deltalake`, or substitutes where `deltalake` is absent);
-* `delta` (open, commit, retry), `kept` (cached handles), `transactions` (marks in the log), `foreign_commits`
-  (commits of other writers), `parquet` (data files), `compaction`;
+* `table` (every question to a table), `delta` (open and create), `kept` (cached handles), `parquet` (data
+  files);
+* `log_table`, `folder_table` and `store_table` (tables in folders and stores), `transactions` (marks in the
+  log), `foreign_commits` (commits of other writers), `compaction`;
 * `objects` (small objects, conditional writes), `lease_objects` and `leases` (permission to write), `entries`
   and `tail` (direct commits and log following in a store);
-* `catalog` and `named_files` (tables of a catalog);
+* `catalog` (tables of a catalog), `staging` (local folders for their rows);
 * `durability` and `torn_log` (power cuts), `failures` and `spark_errors` (errors of storage and of Spark);
 * `control_table`, `control` and `control_tables` (records that the layers exchange), `thinning` (retention of
   these records);

@@ -13,9 +13,10 @@ class keeps about as many files as before.
 * Every compaction of this project sets a mark, so only one of two concurrent compactions succeeds. No foreign
   tool should compact these tables while their writer runs.
 
-**Cleaning.** `tidy` removes log entries before the newest checkpoint, because the checkpoint repeats their
-content, and joined files, because only older versions name them. After `KEPT` no process needs the entries or
-files: a reader of bronze has finished with the version that names them, and no cut names an old version.
+**Cleaning.** `Table.tidy` removes log entries before the newest checkpoint, because the checkpoint repeats
+their content, and joined files, because only older versions name them. After a day (`bronze.lake.delta`) no
+process needs the entries or files: a reader of bronze has finished with the version that names them, and no
+cut names an old version.
 
 * `tidy` never removes rows, whether or not any process has read the rows: the replacing file contains the
   rows of each joined file.
@@ -35,55 +36,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltasmelt.bronze.effects import Effect, perform
-from deltasmelt.bronze.lake import delta
-from deltasmelt.bronze.lake.catalog.amend import amend
-from deltasmelt.bronze.lake.catalog.table import CatalogTable
 from deltasmelt.bronze.lake.client import AddAction, CommitFailedError, RemoveAction, Transaction
-from deltasmelt.bronze.lake.delta import nothing_besides, sorted_by
-from deltasmelt.bronze.lake.durability import flush_after
 from deltasmelt.bronze.lake.parquet import HELD_BYTES, PartWriter, delete_files, file_system, open_whole
-from deltasmelt.bronze.lake.place import is_named
-from deltasmelt.bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.lake.table import sorted_by
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from deltalake import DeltaTable
-
-KEPT: Final = "interval 1 day"
-"""Minimum age of removed log entries and joined files."""
-RETENTION: Final = {"delta.logRetentionDuration": KEPT, "delta.deletedFileRetentionDuration": KEPT}
-"""Table properties that `tidy` obeys; Delta's defaults are 30 days and a week."""
-
-
-def tidy(table: DeltaTable, *, retention_hours: int | None = None) -> None:
-    """Remove log entries and joined files past their retention.
-
-    Args:
-        table: handle at the newest version before the call; afterwards the log may have newer versions.
-        retention_hours: retention of joined files, instead of the table's property.
-
-    Raises:
-        DeltaError, OSError: the lake cannot be written.
-    """
-    if is_named(table.table_uri):
-        return  # the catalog cleans its tables, or `smelt maintain` does
-
-    def clean() -> None:
-        table.cleanup_metadata()
-        table.vacuum(
-            retention_hours,
-            dry_run=False,
-            enforce_retention_duration=retention_hours is None,
-            full=False,
-            post_commithook_properties=nothing_besides(),
-        )
-
-    before = table.version()
-    perform(Effect.CLEAN, table.table_uri, clean)
-    # VACUUM commits two entries without rows. A torn entry that a later commit follows could not be set aside
-    # (`bronze.lake.torn_log`), so both are flushed.
-    flush_after(table.table_uri, before)
+    from deltasmelt.bronze.lake.table import Table
 
 
 COMPACTION_APP: Final = "deltasmelt.compaction"
@@ -104,7 +64,7 @@ class SmallFile:
 
 
 def compact(
-    table: DeltaTable,
+    table: Table,
     schema: pa.Schema,
     *,
     many: int,
@@ -125,8 +85,8 @@ def compact(
         owner: a mark that must be unchanged; a process that sets another value removes files that no version
             names.
     """
-    version = delta.refresh(table)
-    if is_named(table.table_uri):  # OPTIMIZE joins a catalog's files
+    version = table.refresh()
+    if not table.shows_files:
         return False
     chosen = small_files(table, many=many, prefix=prefix, order=measured[0] if measured else None)
     if not chosen:
@@ -149,7 +109,7 @@ def compact(
 
 
 def rewrite(
-    table: DeltaTable,
+    table: Table,
     changed: Mapping[str, pa.Table],
     schema: pa.Schema,
     *,
@@ -165,8 +125,9 @@ def rewrite(
         as_of: version at which the caller read the files.
         before: by file, at least the file's rows as the caller read them.
     """
-    if isinstance(table, CatalogTable):
-        return _rewrite_named(table, changed, before)
+    amended = table.amend(changed, before)
+    if amended is not None:
+        return amended
     sizes = {path: size for path, size in _sizes(table).items() if path in changed}
     writer = PartWriter(table.table_uri, "part", schema=schema)
     for rows in changed.values():
@@ -179,21 +140,7 @@ def rewrite(
     return True
 
 
-def _rewrite_named(
-    table: CatalogTable, changed: Mapping[str, pa.Table], before: Mapping[str, pa.Table]
-) -> bool:
-    """Change the rows of a catalog's table in place (`bronze.lake.catalog.amend`)."""
-    try:
-        for path, rows in changed.items():
-            amend(table.table_uri, before[path], rows)
-    except CommitFailedError:
-        return False
-    finally:
-        table.update_incremental()
-    return True
-
-
-def _sizes(table: DeltaTable) -> dict[str, int]:
+def _sizes(table: Table) -> dict[str, int]:
     actions = _actions(table)
     return dict(zip(actions["path"].to_pylist(), actions["size_bytes"].to_pylist(), strict=True))
 
@@ -204,7 +151,7 @@ def _removal(path: str, size: int, *, data_change: bool) -> RemoveAction:
 
 
 def _replace(
-    table: DeltaTable,
+    table: Table,
     actions: Sequence[AddAction | RemoveAction],
     schema: pa.Schema,
     *,
@@ -223,33 +170,33 @@ def _replace(
         as_of: version whose rows the new files contain.
         owner: a mark that must be unchanged, as in `compact`.
     """
-    before = delta.refresh(table)
+    before = table.refresh()
     going = {action.path for action in actions if isinstance(action, RemoveAction)}
     # A foreign tool may have compacted these files. A gap of milliseconds remains until the commit.
-    if not going <= set(delta.paths_of(table)):
+    if not going <= set(table.paths()):
         return False
     # delta-rs 1.6.6 does not notice at the commit that a concurrent compaction removed the same files; its
     # own ``optimize.compact`` then duplicates their rows. delta-rs does notice, in
     # `create_write_transaction`, an application id that was written since the handle's version. The mark of
     # each compaction is such an id.
-    if (transaction_version(table, COMPACTION_APP) or 0) >= as_of:
+    if (table.transaction_version(COMPACTION_APP) or 0) >= as_of:
         return False
-    if owner is not None and transaction_version(table, owner.app_id) != owner.version:
+    if owner is not None and table.transaction_version(owner.app_id) != owner.version:
         return False
     marks = [Transaction(COMPACTION_APP, as_of), *([owner] if owner else [])]
     try:
-        delta.commit(table, actions, schema, marks)
+        table.commit(actions, schema, marks)
     except CommitFailedError:
         # After a lost answer the client retries, and the store rejects: the entry exists and is our own.
-        delta.refresh(table)
+        table.refresh()
         coming = {action.path for action in actions if isinstance(action, AddAction)}
-        if not coming or not coming <= set(delta.paths_of(table)):
+        if not coming or not coming <= set(table.paths()):
             return False
-    delta.settle(table, before)
+    table.settle(before)
     return True
 
 
-def small_files(table: DeltaTable, *, many: int, prefix: str, order: str | None) -> list[SmallFile]:
+def small_files(table: Table, *, many: int, prefix: str, order: str | None) -> list[SmallFile]:
     """Return files of the first size class with many files, up to a total size for one pass.
 
     The list is empty if no class has many files.
@@ -280,11 +227,11 @@ def _first(files: Sequence[SmallFile], most_bytes: int) -> list[SmallFile]:
     return chosen
 
 
-def _actions(table: DeltaTable) -> pa.Table:
+def _actions(table: Table) -> pa.Table:
     return pa.table(table.get_add_actions(flatten=True))
 
 
-def _row_groups(table: DeltaTable, files: Sequence[SmallFile], schema: pa.Schema) -> Iterator[pa.Table]:
+def _row_groups(table: Table, files: Sequence[SmallFile], schema: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of files in order, with small row groups joined to larger row groups."""
     waiting: list[pa.Table] = []
     size = 0

@@ -19,19 +19,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import CommitFailedError
-from deltasmelt.bronze.lake.compaction import COMPACT_ABOVE, RETENTION, compact, conform, rewrite, tidy
+from deltasmelt.bronze.lake.compaction import COMPACT_ABOVE, compact, conform, rewrite
 from deltasmelt.bronze.lake.kept import SELDOM
 from deltasmelt.bronze.lake.parquet import PartWriter
-from deltasmelt.bronze.lake.place import is_named, local_folder
+from deltasmelt.bronze.lake.place import Store, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from deltalake import DeltaTable
-
+    from deltasmelt.bronze.lake.table import Table
 
 _ATTEMPTS: Final = 10
 _JUST_PUT: Final = 2.0
@@ -46,12 +44,12 @@ class ControlTable:
         self._schema = schema
         self._description = description
         self._lock = threading.RLock()
-        self._handle: DeltaTable | None = None
+        self._handle: Table | None = None
         self._read_version = -1
         self._flushed = False
         self._files: dict[str, pa.Table] = {}
         self._values: dict[str, frozenset[object]] = {}
-        self._in_store = local_folder(uri) is None and not is_named(uri)
+        self._in_store = isinstance(place_of(uri), Store)
         self._put = -1
         self._listed = self._put_at = 0.0
 
@@ -68,13 +66,13 @@ class ControlTable:
             if self._is_recent():
                 table = self._put_next(table, made)
             else:
-                delta.append(table, made)
+                table.append(made)
                 self._is_brought_up()
             if len(table.file_uris()) + self._version - table.version() > COMPACT_ABOVE:
                 self._bring_up(table)
                 compact(table, self._schema, many=COMPACT_ABOVE // 2)
 
-    def _put_next(self, table: DeltaTable, rows: pa.Table) -> DeltaTable:
+    def _put_next(self, table: Table, rows: pa.Table) -> Table:
         """Write a file and its log entry directly; make a checkpoint if due; return the handle.
 
         The handle is a new handle if another process was faster, or after a rollback of the log.
@@ -84,19 +82,19 @@ class ControlTable:
         parts, version = writer.finish(), self._version
         # A request checks the preceding entry, unless the process wrote this entry in the last seconds.
         looks = abs(time.time() - self._put_at) >= _JUST_PUT
-        if not delta.put_after(table, parts, version, looks=looks):
+        if not table.put_after(parts, version, looks=looks):
             self._flushed, self._read_version = False, -1
             table = self._open_or_create()
-            delta.append_files(table, parts)
+            table.append_files(parts)
             self._is_brought_up()
             return table
         self._put, self._put_at = version + 1, time.time()
         if self._read_version == version:
             self._read_version = self._put
             self._files |= {parts[0].path: rows}
-        if self._put % delta.checkpoint_interval(self._uri) == 0:
+        if self._put % place_of(self._uri).checkpoint_interval == 0:
             self._bring_up(table)
-            delta.checkpoint_if_due(table, version)
+            table.checkpoint_if_due(version)
         return table
 
     def update(self, change: Callable[[pa.Table], pa.Table]) -> None:
@@ -128,11 +126,11 @@ class ControlTable:
         with self._lock:
             table = self._open_or_create()
             self._bring_up(table)
-            for path in delta.paths_of(table):
-                version = delta.refresh(table)
-                if path not in delta.paths_of(table):
+            for path in table.paths():
+                version = table.refresh()
+                if path not in table.paths():
                     continue
-                rows = conform(delta.read_file(table, path), self._schema)
+                rows = conform(table.read_file(path), self._schema)
                 kept = change(rows)
                 if kept.num_rows < rows.num_rows:
                     rewrite(table, {path: kept}, self._schema, as_of=version, before={path: rows})
@@ -142,7 +140,7 @@ class ControlTable:
         with self._lock:
             table = delta.open_table(self._uri)
             if table is not None:
-                tidy(table)
+                table.tidy()
 
     def rows(self, *, look: bool = True) -> pa.Table:
         """Return all rows of the newest version; read only files that were not read before.
@@ -189,10 +187,10 @@ class ControlTable:
     def _has_entry(self, version: int) -> bool:
         from deltasmelt.bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
 
-        return perform(Effect.REFRESH, self._uri, lambda: entries.has_entry(self._uri, version))
+        return entries.has_entry(self._uri, version)
 
-    def _bring_up(self, table: DeltaTable) -> None:
-        delta.refresh(table, after=self._put - 1)
+    def _bring_up(self, table: Table) -> None:
+        table.refresh(after=self._put - 1)
         self._is_brought_up()
 
     def _is_brought_up(self) -> None:
@@ -203,32 +201,24 @@ class ControlTable:
         with self._lock:
             table = delta.open_table(self._uri)
             parts = [] if table is None else [
-                delta.read_file(table, path, columns) for path in delta.paths_of(table)
+                table.read_file(path, columns) for path in table.paths()
             ]  # fmt: skip
         schema = pa.schema([self._schema.field(name) for name in columns])
         return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
 
-    def _read(self, table: DeltaTable) -> None:
+    def _read(self, table: Table) -> None:
         version = table.version()
         self._files = {
-            path: self._files.get(path) or conform(delta.read_file(table, path), self._schema)
-            for path in delta.paths_of(table)
+            path: self._files.get(path) or conform(table.read_file(path), self._schema)
+            for path in table.paths()
         }
         self._read_version = version
 
-    def _open_or_create(self) -> DeltaTable:
+    def _open_or_create(self) -> Table:
         """Return the table for writing; all log entries are on disk, including a killed process's entries."""
         if self._handle is None or not self._flushed:
-            self._handle = delta.open_or_create(
-                self._uri,
-                self._schema,
-                description=self._description,
-                properties={
-                    "delta.checkpointInterval": str(delta.checkpoint_interval(self._uri)),
-                    **RETENTION,
-                },
-            )
-            delta.widen(self._handle, self._schema)
+            self._handle = delta.open_or_create(self._uri, self._schema, description=self._description)
+            self._handle.widen(self._schema)
             self._flushed, self._read_version = True, -1  # the new handle may have read different entries
             self._is_brought_up()
         return self._handle

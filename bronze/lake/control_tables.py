@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA, Cut, Named, OpenError, Run
 from deltasmelt.bronze.lake.control_table import ControlTable
 from deltasmelt.bronze.lake.place import without_keys
+from deltasmelt.bronze.lake.table import sorted_by
 from deltasmelt.bronze.lake.thinning import (
     beyond,
     closed_before,
@@ -64,14 +64,14 @@ class ControlTables:
 
     def __init__(self, lake: Lake) -> None:
         self._cuts = ControlTable(
-            delta.location(lake, "control", "cuts"), CUTS_SCHEMA, "Versions that hold one LSN's state"
+            lake.uri("control", "cuts"), CUTS_SCHEMA, "Versions that hold one LSN's state"
         )
         self._errors = ControlTable(
-            delta.location(lake, "control", "errors"),
+            lake.uri("control", "errors"),
             ERRORS_SCHEMA,
             "What went wrong, until healed",
         )
-        self._runs = ControlTable(delta.location(lake, "control", "runs"), RUNS_SCHEMA, "What each cycle did")
+        self._runs = ControlTable(lake.uri("control", "runs"), RUNS_SCHEMA, "What each cycle did")
 
     def record_cut(self, cut: Cut) -> None:
         """Record a cut in one commit.
@@ -350,7 +350,7 @@ class ControlTables:
         """Return the open errors, oldest first; one error per scope, name and code."""
         found: dict[tuple[str, str, str], OpenError] = {}
         rows = self._errors.rows()
-        for row in delta.sorted_by(rows.filter(pc.is_null(rows["closed_at"])), "opened_at").to_pylist():
+        for row in sorted_by(rows.filter(pc.is_null(rows["closed_at"])), "opened_at").to_pylist():
             error = OpenError(
                 scope=row["scope"],
                 name=row["name"],
@@ -382,7 +382,7 @@ class ControlTables:
     def newest_runs(self, layer: Layer) -> dict[str, Run]:
         """Return the newest run of each table or document of a layer, by name."""
         rows = self._runs.rows()
-        rows = delta.sorted_by(rows.filter(pc.equal(rows["layer"], layer)), "started_at")
+        rows = sorted_by(rows.filter(pc.equal(rows["layer"], layer)), "started_at")
         newest = {name: number for number, name in enumerate(rows["name"].to_pylist())}
         chosen = rows.take(pa.array(newest.values(), pa.int64()))
         return {row["name"]: _run(row) for row in chosen.to_pylist()}

@@ -26,15 +26,18 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
+from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake import objects
 from deltasmelt.bronze.lake.client import AddAction
 from deltasmelt.bronze.lake.failures import lacks_bucket
+from deltasmelt.bronze.lake.torn_log import ACTIONS_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from deltalake import DeltaTable, Transaction
-    from deltalake.transaction import RemoveAction
+    from deltasmelt.bronze.lake.client import Transaction
+    from deltasmelt.bronze.lake.log_table import LogTable
+    from deltasmelt.bronze.lake.table import Actions
 
 _READER: Final = 1
 _WRITER: Final = 2
@@ -42,10 +45,9 @@ _WRITER: Final = 2
 
 
 def put_next(
-    table: DeltaTable,
-    actions: Sequence[AddAction | RemoveAction],
+    table: LogTable,
+    actions: Actions,
     marks: Sequence[Transaction],
-    said: Mapping[str, str],
     *,
     after: int | None = None,
     looks: bool = True,
@@ -56,7 +58,6 @@ def put_next(
         table: an open handle of a table in a store; the handle stays at its version.
         actions: added files; with any removed file the function writes nothing.
         marks: marks that the same commit sets.
-        said: pairs for the entry's commitInfo.
         after: a version newer than the handle's, which the caller wrote or saw.
         looks: whether to check that the preceding entry exists; False if the caller wrote it a moment ago.
 
@@ -74,7 +75,7 @@ def put_next(
     # `bronze.lake.control_table` skips this check a moment after writing the preceding entry.
     if looks and not objects.exists(uri, _name(version)):
         return False
-    return objects.create(uri, _name(version + 1), _entry(added, marks, said))
+    return objects.create(uri, _name(version + 1), _entry(added, marks))
 
 
 def has_entry(uri: str, version: int) -> bool:
@@ -83,7 +84,7 @@ def has_entry(uri: str, version: int) -> bool:
     Raises:
         OSError: the store is unreachable or refuses.
     """
-    return objects.exists(uri, _name(version))
+    return perform(Effect.REFRESH, uri, lambda: objects.exists(uri, _name(version)))
 
 
 def read_entry(uri: str, version: int) -> bytes | None:
@@ -92,12 +93,16 @@ def read_entry(uri: str, version: int) -> bytes | None:
     Raises:
         OSError: the store is unreachable or refuses.
     """
-    try:
-        return objects.read_whole(uri, _name(version))
-    except FileNotFoundError as error:
-        if lacks_bucket(error):
-            raise
-        return None
+
+    def read() -> bytes | None:
+        try:
+            return objects.read_whole(uri, _name(version))
+        except FileNotFoundError as error:
+            if lacks_bucket(error):
+                raise
+            return None
+
+    return perform(Effect.REFRESH, uri, read)
 
 
 def _is_plain(action: AddAction) -> bool:
@@ -109,7 +114,7 @@ def _name(version: int) -> str:
     return f"_delta_log/{version:020}.json"
 
 
-def _entry(added: Sequence[AddAction], marks: Sequence[Transaction], said: Mapping[str, str]) -> bytes:
+def _entry(added: Sequence[AddAction], marks: Sequence[Transaction]) -> bytes:
     lines: list[dict[str, Any]] = [
         {
             "commitInfo": {
@@ -118,7 +123,7 @@ def _entry(added: Sequence[AddAction], marks: Sequence[Transaction], said: Mappi
                 "operationParameters": {"mode": "Append", "partitionBy": "[]"},
                 "engineInfo": "deltasmelt",
                 "txnId": str(uuid.uuid4()),  # no two entries are the same
-                **said,
+                ACTIONS_KEY: str(len(added) + len(marks)),
             }
         }
     ]

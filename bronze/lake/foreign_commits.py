@@ -29,17 +29,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-from deltasmelt.bronze.effects import Effect, perform
-from deltasmelt.bronze.lake.client import DeltaError
-from deltasmelt.bronze.lake.durability import entry_path
-from deltasmelt.bronze.lake.place import is_named, local_folder
 from deltasmelt.bronze.lake.torn_log import ACTIONS_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-    from pathlib import Path
-
-    from deltalake import DeltaTable
+    from collections.abc import Callable, Iterable
 
 SIGNATURE: Final = "deltasmelt"
 """Beginning of the pipeline's ``userMetadata``; the whole text of a commit without further metadata."""
@@ -164,75 +157,3 @@ def first_foreign(versions: Iterable[int], commit_at: Callable[[int], Commit | N
         if commit.changes_rows and not commit.ours:
             found = ForeignCommit(version, commit.operation)
     return found
-
-
-def history(table: DeltaTable, limit: int) -> list[dict[str, Any]]:
-    """Return the newest commits that the log still has, newest first, each with its ``version``.
-
-    Args:
-        table: open handle at any version.
-        limit: number of commits; at least 1.
-    """
-    folder = local_folder(table.table_uri)
-    if folder is None:
-        return table.history(limit)
-    # `deltalake` finds no entry below a path with a character that URLs reserve, such as ``#``, and rejects
-    # unknown statistics: a shallow clone has size ``-1``. Both logs are read file by file.
-    try:
-        return table.history(limit) or list(_from_files(table, folder, limit))
-    except DeltaError:
-        return list(_from_files(table, folder, limit))
-
-
-def _from_files(table: DeltaTable, folder: Path, limit: int) -> Iterator[dict[str, Any]]:
-    newest = table.version()
-    for version in range(newest, max(newest - limit, -1), -1):
-        try:
-            lines = entry_path(folder / "_delta_log", version).read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:  # removed after the log's retention
-            return
-        for line in lines:
-            said = json.loads(line).get("commitInfo")
-            if said is not None:
-                yield {**said, "version": version}
-                break
-
-
-def commits_of(uri: str, opened: Callable[[], DeltaTable], limit: int) -> Callable[[int], Commit | None]:
-    """Return a function that returns the commit of a version; None for a version that the log no longer has.
-
-    Args:
-        uri: location of the table, as from `Lake.uri`.
-        opened: returns the table at its newest version; called only for a catalog's table.
-        limit: number of newest commits that the caller may request.
-    """
-    if is_named(uri):
-        told = {one["version"]: one for one in history(opened(), limit)}
-        return lambda version: restored(told.get(version))
-
-    def commit_at(version: int) -> Commit | None:
-        entry = entry_of(uri, version)
-        return None if entry is None else commit_of(entry)
-
-    return commit_at
-
-
-def entry_of(uri: str, version: int) -> bytes | None:
-    """Return the log entry of a version; None if the log no longer has the entry.
-
-    Raises:
-        OSError: the log cannot be read.
-    """
-
-    def read() -> bytes | None:
-        folder = local_folder(uri)
-        if folder is None:
-            from deltasmelt.bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
-
-            return entries.read_entry(uri, version)
-        try:
-            return entry_path(folder / "_delta_log", version).read_bytes()
-        except FileNotFoundError:
-            return None
-
-    return perform(Effect.REFRESH, uri, read)

@@ -4,8 +4,8 @@ Opening a table reads the log since the newest checkpoint: in an object store so
 after a checkpoint. Polling a cached handle costs one request if the table is unchanged: for the entry after
 the handle's version. If this entry exists, the same request also returns the entry's marks.
 
-A cached handle of a removed table reports no error and stays at its version. On a local path the identity of
-the log folder reveals the change. In a store a failed poll leads to a new handle, and a running stage loses
+A cached handle of a removed table reports no error and stays at its version. On a local path the newest
+entry's file reveals the change. In a store a failed poll leads to a new handle, and a running stage loses
 its lease together with the lake (`bronze.lake.leases`). If a single table in a store is removed and recreated
 with as many versions, the handle does not notice. Removing tables under a running pipeline is not supported.
 """
@@ -16,16 +16,12 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import DeltaError
-from deltasmelt.bronze.lake.place import is_named, local_folder
-from deltasmelt.bronze.lake.transactions import expect_entry
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
     from deltasmelt.bronze.lake.location import Lake, Layer
+    from deltasmelt.bronze.lake.table import Table
 
 
 LISTED_AFTER: Final = 30.0
@@ -48,11 +44,11 @@ class KeptTable:
         self._lake = lake
         self._layer: Layer = layer
         self._name = name
-        self._table: DeltaTable | None = None
-        self._log: tuple[int, int] | None = None
+        self._table: Table | None = None
+        self._identity: tuple[int, ...] | None = None
         self._listed = self._looked = 0.0
 
-    def newest(self, *, within: float = 0.0) -> DeltaTable | None:
+    def newest(self, *, within: float = 0.0) -> Table | None:
         """Return the table at its newest version; None if the table is absent.
 
         A different handle object means a different table.
@@ -64,44 +60,18 @@ class KeptTable:
             DeltaError, OSError: the table cannot be read.
             ConfigurationError: ``catalog-session``: the lake is a catalog, and no session serves the catalog.
         """
-        uri = delta.location(self._lake, self._layer, self._name)
-        log = _log_folder(uri)
         now, table = time.time(), self._table  # wall clock: counts a machine's sleep
-        # A handle of a removed table raises no error: compare the identity of the local log folder.
-        if table is not None and log == self._log:
-            if log is None and abs(now - self._looked) < within:
+        if table is not None and table.identity() == self._identity:
+            if self._identity is None and abs(now - self._looked) < within:
                 return table
             # List the log now and then: the next entry may have been written and, much later, removed.
-            if abs(now - self._listed) < LISTED_AFTER and not _may_have_moved(table, uri):
+            if abs(now - self._listed) < LISTED_AFTER and not table.may_have_moved():
                 self._looked = now
                 return table
             with suppress(DeltaError):  # the log is shorter, or the store fails: open anew
-                delta.refresh(table)
-                self._listed = self._looked = now
+                table.refresh()
+                self._identity, self._listed, self._looked = table.identity(), now, now
                 return table
-        self._table, self._log, self._listed, self._looked = delta.open_table(uri), log, now, now
-        return self._table
-
-
-def _may_have_moved(table: DeltaTable, uri: str) -> bool:
-    """Check whether a newer entry than the handle's exists; always true for local and catalog tables."""
-    if local_folder(uri) is not None or is_named(uri):
-        return True
-    from deltasmelt.bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
-
-    entry = perform(Effect.REFRESH, uri, lambda: entries.read_entry(uri, table.version() + 1))
-    if entry is not None:
-        expect_entry(table, entry)
-    return entry is not None
-
-
-def _log_folder(uri: str) -> tuple[int, int] | None:
-    """Return the identity of a local table's log folder; None if the folder is absent."""
-    folder = local_folder(uri)
-    if folder is None:
-        return None
-    try:
-        found = (folder / "_delta_log").stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
+        self._table = table = delta.open_table(self._lake.uri(self._layer, self._name))
+        self._identity, self._listed, self._looked = table.identity() if table else None, now, now
+        return table

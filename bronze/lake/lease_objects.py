@@ -44,6 +44,8 @@ class CompareAndSwap(Protocol):
         """Write if `over` is still the content; return None if another writer was faster."""
 
 
+LEASES: Final = "leases"
+"""Name of a catalog's table of leases within `control`."""
 _LOOKS: Final = 1.0
 HOLDER: Final = uuid.uuid4().hex
 """Identifies this process among all processes of all machines; a forked child has the same value."""

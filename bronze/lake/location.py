@@ -151,7 +151,7 @@ class Lake:
         path: absolute local path or object-store URL, without a trailing slash.
         catalog: name of a catalog of the Spark session.
         scratch: in a catalog, the purpose of temporary tables that are no part of the pipeline
-            (`bronze.lake.scratch`); None for the lake's own tables.
+            (`bronze.lake.catalog.scratch`); None for the lake's own tables.
         known: the place, if the caller already has a place; None to parse the location.
         place: decides how the tables are reached; every location of the lake carries the place.
     """
@@ -201,7 +201,7 @@ class Lake:
         return Lake(path=self.root / folder, known=self.place)
 
     def scratch_for(self, purpose: str) -> Lake:
-        """Return the lake of a catalog's temporary tables (`bronze.lake.scratch`).
+        """Return the lake of a catalog's temporary tables (`bronze.lake.catalog.scratch`).
 
         Args:
             purpose: lower-case letters and digits; equal purposes mean equal tables.

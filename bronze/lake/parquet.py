@@ -33,10 +33,10 @@ import pyarrow.parquet as pq
 
 from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake import objects
-from deltasmelt.bronze.lake.catalog.staging import aside
 from deltasmelt.bronze.lake.client import AddAction
 from deltasmelt.bronze.lake.durability import flush_to_disk
 from deltasmelt.bronze.lake.place import client_root, is_named, local_folder, options_of
+from deltasmelt.bronze.lake.staging import aside
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -115,7 +115,7 @@ def files_folder(uri: str) -> Path | None:
     """Return the local folder for a table's new files; None in an object store.
 
     New files of a catalog's table lie in a staging folder until Spark reads their rows
-    (`bronze.lake.delta.commit`).
+    (`bronze.lake.catalog.files`).
     """
     return aside(uri) if is_named(uri) else local_folder(uri)
 

@@ -66,6 +66,7 @@ class Folder:
     root: str
     lease: ClassVar[float] = LEASE_SECONDS  # unused: the kernel's locks guard a folder
     needs_session: ClassVar[bool] = False
+    checkpoint_interval: ClassVar[int] = 50
     folds_case: ClassVar[bool] = False
     scheme: ClassVar[str | None] = None
     options: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -88,6 +89,7 @@ class Store:
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     lease: float = LEASE_SECONDS
     needs_session: ClassVar[bool] = False
+    checkpoint_interval: ClassVar[int] = 10  # opening a table requests each entry since the checkpoint
     folds_case: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
@@ -129,6 +131,7 @@ class Catalog:
     lease: float = LEASE_SECONDS_IN_CATALOGS
     _session: Callable[[], SparkSession] | None = field(default=None, repr=False)
     needs_session: ClassVar[bool] = True
+    checkpoint_interval: ClassVar[int] = 50
     folds_case: ClassVar[bool] = True
     scheme: ClassVar[str | None] = None
     options: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -166,6 +169,7 @@ Place: TypeAlias = Folder | Store | Catalog
 
 * `needs_session`: whether only a Spark session reaches the tables. The process then sees no files, logs or
   folders of the tables; only Spark's history shows the content of commits.
+* `checkpoint_interval`: versions of a table between two checkpoints.
 * `folds_case`: whether names that differ only in case mean the same table.
 * `scheme`: scheme of a store's URL, in lower case.
 * `serve`: sets the session that opens the tables from now on, if the place needs a session.
@@ -295,7 +299,7 @@ def parts_of(location: str) -> tuple[str, str, str]:
 
 
 def scratch_name(purpose: str, layer: str, name: str) -> tuple[str, str]:
-    """Return schema and name of a temporary table (`bronze.lake.scratch`)."""
+    """Return schema and name of a temporary table (`bronze.lake.catalog.scratch`)."""
     return SCRATCH, f"{purpose}_{layer}_{name}"
 
 

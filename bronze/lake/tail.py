@@ -20,14 +20,13 @@ from urllib.parse import unquote
 
 import pyarrow as pa
 
-from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake import entries
 from deltasmelt.bronze.lake.foreign_commits import Commit, commit_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from deltalake import DeltaTable
+    from deltasmelt.bronze.lake.table import Table
 
 _PLAIN: Final = frozenset({"add", "remove", "txn", "commitInfo", "cdc", "domainMetadata"})
 """Actions that change only files, marks and domains; no code of this project reads domains."""
@@ -101,7 +100,7 @@ class Tail:
         return sum(counts) if len(counts) == len(self.values) else None
 
 
-def tail_of(table: DeltaTable, column: str | None = None) -> Tail:
+def tail_of(table: Table, column: str | None = None) -> Tail:
     """Return the state of a table at the handle's version; `Tail` explains the column."""
     actions = pa.table(table.get_add_actions())
     columns = (actions[name].to_pylist() for name in ("path", "num_records", "size_bytes"))
@@ -134,23 +133,13 @@ def advance(tail: Tail, uri: str, enough: Callable[[Tail], bool] = lambda _: Fal
         OSError: the store is unreachable or refuses.
     """
     while True:
-        version = tail.version + 1
-        entry = perform(Effect.REFRESH, uri, lambda version=version: entries.read_entry(uri, version))  # type: ignore[misc]
+        entry = entries.read_entry(uri, tail.version + 1)
         if entry is None:
             return True
         if not tail.follow(entry):
             return False
         if enough(tail):
             return True
-
-
-def has_entry(tail: Tail, uri: str) -> bool:
-    """Check by one request whether the entry of the last followed version still exists.
-
-    Raises:
-        OSError: the store is unreachable or refuses.
-    """
-    return perform(Effect.REFRESH, uri, lambda: entries.has_entry(uri, tail.version))
 
 
 def _file(add: dict[str, Any]) -> tuple[str, tuple[int, int]]:

@@ -1,6 +1,6 @@
 """Log entries that a power cut left incomplete.
 
-**Failure.** An entry gets its name before its bytes are on disk (`bronze.lake.durability`). A power cut
+**Failure.** An entry gets its name before its bytes are on disk (`bronze.lake.folder_table`). A power cut
 between the name and the flush leaves the entry empty, full of zeros, or with only some pages of its bytes.
 Delta reads an empty entry as a commit without actions. Delta rejects an entry that ends inside a line, and
 with the entry the whole table. Delta accepts an entry that ends after a complete line, although the entry
@@ -32,7 +32,7 @@ failed.
 
 **Limits.** A torn entry that later entries follow stays. Processes that had read the table without the torn
 entry wrote the later entries; the error names the file. Torn checkpoints are no concern of this module:
-`bronze.lake.durability` flushes a checkpoint before naming it.
+`bronze.lake.folder_table` flushes a checkpoint before naming it.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#delta-log-entries.
 """

@@ -13,8 +13,8 @@ The cached marks equal the answers of `deltalake`:
   checkpoint newer than the handle, a missing or unreadable entry, expiring ids
   (``delta.setTransactionRetentionDuration``). Sidecars of a checkpoint contain only files.
 
-The cache belongs to a handle and is dropped with the handle. A recreated table gets a new handle, so its
-marks are read again. Only one thread at a time uses a handle.
+The cache belongs to a handle (`bronze.lake.log_table`). A recreated table gets a new handle, so its marks are
+read again.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transaction-identifiers.
 """
@@ -22,29 +22,26 @@ Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transa
 from __future__ import annotations
 
 import json
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
-from weakref import ref
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake.parquet import open_whole
-from deltasmelt.bronze.lake.place import is_named
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Mapping
 
-    from deltalake import DeltaTable, Transaction
+    from deltasmelt.bronze.lake.table import Table
 
 _EXPIRY: Final = "setTransactionRetentionDuration"
 _LOG: Final = "_delta_log"
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
+class Marks:
     """Cached marks of a log up to a version.
 
     Attributes:
@@ -55,68 +52,29 @@ class _Known:
 
     version: int
     found: dict[str, int] | None
-    ours: dict[str, int] | None = None
+    ours: Mapping[str, int] | None = None
 
-
-_known: dict[int, tuple[ref[DeltaTable], _Known]] = {}
-"""Cache by `id()` of a live handle: handles have no hash."""
+    def followed_by(self, marks: Mapping[str, int]) -> Marks:
+        """Return these marks with those of the next entry, which the process itself wrote or read."""
+        return replace(self, ours=marks)
 
 
 class _NotPlainError(Exception):
     """Signals a log whose form this module does not read."""
 
 
-def transaction_version(table: DeltaTable, app_id: str) -> int | None:
-    """Return the mark of an application id as of the handle's version; None without a mark.
+def read(table: Table, known: Marks | None, version: int) -> Marks:
+    """Return the marks at a handle's version; read only what the known marks lack.
 
     Raises:
         OSError: the log cannot be read.
     """
-    if is_named(table.table_uri):
-        return table.transaction_version(app_id)
-    number, version = id(table), table.version()
-    handle, known = _known.get(number, (None, None))
-    if handle is None or handle() is not table:
-        handle, known = ref(table, lambda _: _known.pop(number, None)), None
-    if known is None or known.version != version:
-        known = _read(table, known, version)
-        _known[number] = handle, known
-    if known.found is None:
-        return table.transaction_version(app_id)
-    return known.found.get(app_id)
-
-
-def expect_marks(table: DeltaTable, marks: Iterable[Transaction]) -> None:
-    """Cache the marks of the caller's own commit, which follows the handle's version.
-
-    The handle must still be at the version before the commit.
-    """
-    _expect(table, {mark.app_id: mark.version for mark in marks})
-
-
-def expect_entry(table: DeltaTable, entry: bytes) -> None:
-    """Cache the marks of the entry that follows the handle's version.
-
-    The handle must still be at the version before the entry.
-    """
-    with suppress(_NotPlainError):
-        _expect(table, _marks_of(entry))
-
-
-def _expect(table: DeltaTable, marks: dict[str, int]) -> None:
-    handle, known = _known.get(id(table), (None, None))
-    if handle is not None and handle() is table and known is not None and known.version == table.version():
-        _known[id(table)] = handle, replace(known, ours=marks)
-
-
-def _read(table: DeltaTable, known: _Known | None, version: int) -> _Known:
     uri = table.table_uri
     after = known if known is not None and known.found is not None and known.version < version else None
-    # The process itself wrote or read this entry (`expect_marks`, `expect_entry`): no second read.
     if after is not None and after.ours is not None and version == after.version + 1:
-        return _Known(version, {**(after.found or {}), **after.ours})
+        return Marks(version, {**(after.found or {}), **after.ours})
 
-    def read() -> dict[str, int]:
+    def marks() -> dict[str, int]:
         if after is not None and after.found is not None:
             return _entries(uri, after.found, after.version, version)
         if any(_EXPIRY in name for name in table.metadata().configuration):
@@ -125,9 +83,17 @@ def _read(table: DeltaTable, known: _Known | None, version: int) -> _Known:
         return _entries(uri, found, start, version)
 
     try:
-        return _Known(version, perform(Effect.READ_FILE, f"{uri}/{_LOG}", read))
+        return Marks(version, perform(Effect.READ_FILE, f"{uri}/{_LOG}", marks))
     except _NotPlainError:
-        return _Known(version, None)
+        return Marks(version, None)
+
+
+def marks_of(entry: bytes) -> dict[str, int] | None:
+    """Return the marks that an entry sets; None for an unsupported form."""
+    try:
+        return _marks_of(entry)
+    except _NotPlainError:
+        return None
 
 
 def _checkpoint(uri: str, version: int) -> tuple[int, dict[str, int]]:

@@ -47,7 +47,6 @@ from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import CommitFailedError, Transaction
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.failures import lake_failures
-from deltasmelt.bronze.lake.transactions import transaction_version
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.postgres.connection import connect, identify, log_end, translated, until_stopped
 from deltasmelt.bronze.postgres.conninfo import address_of
@@ -68,11 +67,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import psycopg
-    from deltalake import DeltaTable
 
     from deltasmelt.bronze.config.sections import SourceSettings
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.bronze.setup.slot import SlotState
 
 _STOP_READER: Final = "stop the reader of this pipeline first"
@@ -133,7 +132,7 @@ def start_over(
             with ``manage: false``, with the SQL to run first; a foreign slot; ``lake-in-use``.
         SmeltError: the server does not answer, the lake cannot be written, or the request is cancelled.
     """
-    uri = delta.location(lake, "bronze", CHANGES)
+    uri = lake.uri("bronze", CHANGES)
     stop = stop or threading.Event()
     control = ControlTables(lake)
     codes = {UNDECODABLE.code, TOO_LARGE.code}
@@ -214,16 +213,16 @@ def is_starting_over(lake: Lake) -> bool:
     Raises:
         OSError, DeltaError: the lake cannot be read.
     """
-    changes = delta.open_table(delta.location(lake, "bronze", CHANGES))
+    changes = delta.open_table(lake.uri("bronze", CHANGES))
     position = None if changes is None else position_of(changes)
     return changes is not None and position is not None and _is_given_up(changes, position)
 
 
-def _is_given_up(changes: DeltaTable, position: Position) -> bool:
-    return bool(transaction_version(changes, STARTING_OVER_APP) == int(position.frontier))
+def _is_given_up(changes: Table, position: Position) -> bool:
+    return bool(changes.transaction_version(STARTING_OVER_APP) == int(position.frontier))
 
 
-def _give_up(changes: DeltaTable, uri: str, position: Position) -> None:
+def _give_up(changes: Table, uri: str, position: Position) -> None:
     """Record durably that the log after a position is given up; the handle moves to the newest version.
 
     Raises:
@@ -238,10 +237,10 @@ def _give_up(changes: DeltaTable, uri: str, position: Position) -> None:
         raise lake_in_use(uri, _STOP_READER)
 
 
-def _commit(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) -> None:
+def _commit(changes: Table, uri: str, marks: Sequence[Transaction]) -> None:
     with lake_failures(uri, "bronze"):
         try:
-            commit_marks(changes, uri, marks)
+            commit_marks(changes, marks)
         except CommitFailedError as error:
             raise lake_in_use(uri, _STOP_READER) from error
 

@@ -227,7 +227,7 @@ class SessionStart:
 
     @property
     def _changes(self) -> str:
-        return delta.location(self.lake, "bronze", CHANGES)
+        return self.lake.uri("bronze", CHANGES)
 
     @property
     def _lake_id(self) -> str:

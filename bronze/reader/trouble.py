@@ -133,7 +133,7 @@ class PipelineErrors:
     def _is_ours(self) -> bool:
         """Check whether the lake is this pipeline's: opened by a sink, or created by an earlier reader."""
         if not self.of_this_pipeline:
-            changes = delta.open_table(delta.location(self._lake, "bronze", CHANGES))
+            changes = delta.open_table(self._lake.uri("bronze", CHANGES))
             properties = {} if changes is None else changes.metadata().configuration
             self.of_this_pipeline = properties.get(PIPELINE_PROPERTY) == self._pipeline
         return self.of_this_pipeline

@@ -28,10 +28,10 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import psycopg
 import pyarrow as pa
-from deltalake.transaction import AddAction
 
 from deltasmelt.bronze.errors import DefiniteError, SmeltError, TableError, TransientError
 from deltasmelt.bronze.identifiers import quote_literal
+from deltasmelt.bronze.lake.client import AddAction
 from deltasmelt.bronze.lake.failures import lake_failures
 from deltasmelt.bronze.lake.parquet import delete_files, file_system
 from deltasmelt.bronze.postgres.connection import connect, translated, within

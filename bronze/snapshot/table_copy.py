@@ -10,11 +10,10 @@ from deltasmelt.bronze.lsn import ZERO, Lsn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from deltalake.transaction import AddAction
-
     from deltasmelt.bronze.drift.storage import Storage
     from deltasmelt.bronze.errors import TableError, TransientError
     from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.client import AddAction
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.bronze.snapshot.chunks import Chunk
 

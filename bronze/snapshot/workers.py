@@ -39,10 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from datetime import datetime
 
-    from deltalake.transaction import AddAction
-
     from deltasmelt.bronze.config.sections import SourceSettings
     from deltasmelt.bronze.drift.storage import Storage
+    from deltasmelt.bronze.lake.client import AddAction
     from deltasmelt.bronze.lake.parquet import PartWriter
     from deltasmelt.bronze.lsn import Lsn
     from deltasmelt.bronze.postgres.connection import SourceConnection

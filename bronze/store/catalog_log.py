@@ -31,15 +31,13 @@ import pyarrow as pa
 
 from deltasmelt.bronze.drift.observed_storage import ObservedStorage
 from deltasmelt.bronze.identifiers import TableName
-from deltasmelt.bronze.lake import delta, durability
-from deltasmelt.bronze.lake.compaction import COMPACT_ABOVE, RETENTION, compact, rewrite, tidy
-from deltasmelt.bronze.lake.place import place_of
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.compaction import COMPACT_ABOVE, compact, rewrite
+from deltasmelt.bronze.lake.table import Table, sorted_by
 from deltasmelt.bronze.lake.torn_log import set_torn_aside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
-
-    from deltalake import DeltaTable
 
     from deltasmelt.bronze.lsn import Lsn
 
@@ -98,12 +96,12 @@ class CatalogLog(Generic[_Seen]):
         self._kind = kind
         self._lock = threading.Lock()
         set_torn_aside(uri)
-        self._table: DeltaTable | None = delta.open_table(uri)
+        self._table: Table | None = delta.open_table(uri)
         self._known: dict[TableName, _Seen] = {}
         self._forgotten: dict[TableName, datetime] = {}
         self.recorded_at: datetime | None = None
         if self._table is not None:
-            durability.flush_log(uri, self._table.version())
+            self._table.flush_log()
             for table, recorded_at, content in records(self._table, kind):
                 self._known[table], self.recorded_at = content, recorded_at
 
@@ -123,15 +121,7 @@ class CatalogLog(Generic[_Seen]):
                 return
             schema = self._kind.schema
             if self._table is None:
-                self._table = delta.open_or_create(
-                    self._uri,
-                    schema,
-                    description=self._kind.description,
-                    properties={
-                        "delta.checkpointInterval": str(delta.checkpoint_interval(self._uri)),
-                        **RETENTION,
-                    },
-                )
+                self._table = delta.open_or_create(self._uri, schema, description=self._kind.description)
             now = datetime.now(UTC)
             if self.recorded_at is not None:  # a clock set back must not hide the newer record
                 now = max(now, self.recorded_at + _TICK)
@@ -144,7 +134,7 @@ class CatalogLog(Generic[_Seen]):
                 }
                 for table, content in new.items()
             ]
-            delta.append(self._table, pa.Table.from_pylist(rows, schema=schema))
+            self._table.append(pa.Table.from_pylist(rows, schema=schema))
             self._known.update(new)
             self.recorded_at = now
             if len(self._table.file_uris()) > COMPACT_ABOVE:
@@ -160,7 +150,7 @@ class CatalogLog(Generic[_Seen]):
                 if self._known.pop(table, None) is not None and self.recorded_at is not None:
                     self._forgotten[table] = self.recorded_at
 
-    def _join(self, table: DeltaTable) -> None:
+    def _join(self, table: Table) -> None:
         """Write all files as one file, without the records that no reader needs.
 
         If another process joins or removes files concurrently, the next record retries.
@@ -169,13 +159,13 @@ class CatalogLog(Generic[_Seen]):
         if self._kind.history:
             compact(table, schema, many=COMPACT_ABOVE // 2)
             return
-        version = delta.refresh(table)
-        if place_of(table.table_uri).needs_session:  # OPTIMIZE joins files there
+        version = table.refresh()
+        if not table.shows_files:
             return
-        files = {path: delta.read_file(table, path) for path in delta.paths_of(table)}
+        files = {path: table.read_file(path) for path in table.paths()}
         newest = {
             TableName(row["table_schema"], row["table_name"]): row
-            for row in delta.sorted_by(pa.concat_tables(files.values()), "recorded_at").to_pylist()
+            for row in sorted_by(pa.concat_tables(files.values()), "recorded_at").to_pylist()
         }
         staying = [
             row
@@ -191,16 +181,16 @@ class CatalogLog(Generic[_Seen]):
         """Remove log entries and joined files whose retention is over."""
         with self._lock:
             if self._table is not None:
-                tidy(self._table)
+                self._table.tidy()
 
 
-def records(table: DeltaTable, kind: Kind[_Seen]) -> list[tuple[TableName, datetime, _Seen]]:
+def records(table: Table, kind: Kind[_Seen]) -> list[tuple[TableName, datetime, _Seen]]:
     """Return all records of an open table, oldest first."""
-    files = [delta.read_file(table, path) for path in delta.paths_of(table)]
+    files = [table.read_file(path) for path in table.paths()]
     rows = pa.concat_tables([kind.schema.empty_table(), *files])
     return [
         (TableName(row["table_schema"], row["table_name"]), row["recorded_at"], kind.read(row[kind.column]))
-        for row in delta.sorted_by(rows, "recorded_at").to_pylist()
+        for row in sorted_by(rows, "recorded_at").to_pylist()
     ]
 
 

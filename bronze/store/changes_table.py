@@ -29,12 +29,11 @@ from pyarrow.fs import FileSelector
 
 from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.errors import DefiniteError, TransientError
-from deltasmelt.bronze.lake import delta, durability
+from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import CommitFailedError, Transaction
 from deltasmelt.bronze.lake.failures import lake_failures
 from deltasmelt.bronze.lake.parquet import delete_files, file_system
 from deltasmelt.bronze.lake.torn_log import set_torn_aside
-from deltasmelt.bronze.lake.transactions import transaction_version
 from deltasmelt.bronze.store.contract import CHANGES_SCHEMA, require_format
 from deltasmelt.bronze.store.marks import READER_APP
 from deltasmelt.bronze.store.ownership import foreign
@@ -43,15 +42,15 @@ from deltasmelt.bronze.store.position import Position, position_of, same_positio
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from deltalake import DeltaTable
-    from deltalake.transaction import AddAction
+    from deltasmelt.bronze.lake.client import AddAction
+    from deltasmelt.bronze.lake.table import Table
 
 
 PREFIXES: Final = ("stream-", "snapshot-")
 """Prefixes of the names of the reader's files."""
 
 
-def remove_leftovers(changes: DeltaTable) -> int:
+def remove_leftovers(changes: Table) -> int:
     """Remove files that no version names; return the number of removed files.
 
     A process that is killed during a write leaves such files: up to the whole of a table that was being
@@ -73,32 +72,23 @@ def remove_leftovers(changes: DeltaTable) -> int:
     names = {file.base_name for file in files if file.base_name.startswith(PREFIXES)}
     if not names:
         return 0
-    names -= set(delta.paths_of(changes))
+    names -= set(changes.paths())
     if names:
-        names -= set(_joined(changes))
+        names -= set(changes.removed_files())  # joined files
     delete_files(uri, sorted(names))
     return len(names)
 
 
-def _joined(changes: DeltaTable) -> list[str]:
-    """Return existing files that the log names as removed."""
-    return perform(
-        Effect.LIST_FILES,
-        changes.table_uri,
-        lambda: changes.vacuum(0, dry_run=True, enforce_retention_duration=False, full=False),
-    )
-
-
-def commit_changes(changes: DeltaTable, parts: Sequence[AddAction], marks: Sequence[Transaction]) -> None:
+def commit_changes(changes: Table, parts: Sequence[AddAction], marks: Sequence[Transaction]) -> None:
     """Write one commit; the handle stays at the version before, and nothing is flushed yet.
 
     Raises:
         CommitFailedError: an id was written since the handle's version.
     """
-    delta.commit(changes, parts, CHANGES_SCHEMA, marks)
+    changes.commit(parts, CHANGES_SCHEMA, marks)
 
 
-def commit_marks(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) -> None:
+def commit_marks(changes: Table, marks: Sequence[Transaction]) -> None:
     """Write marks alone, in one durable commit; afterwards the handle is at the newest version.
 
     Delta allows such a commit in parallel with commits of stream and snapshots, from any process, if the ids
@@ -109,9 +99,8 @@ def commit_marks(changes: DeltaTable, uri: str, marks: Sequence[Transaction]) ->
     """
     version = changes.version()
     commit_changes(changes, [], marks)
-    durability.flush_commits(uri, version, delta.refresh(changes, after=version))
-    delta.checkpoint_if_due(changes, version)
-    delta.state_marks(changes)
+    changes.settle(version)
+    changes.state_marks()
 
 
 def own_commit_late(uri: str) -> TransientError:
@@ -179,11 +168,11 @@ class ChangesTable:
         )
         _refuse_foreign(self._table, properties, uri)
         with lake_failures(uri, "bronze"):
-            delta.state_marks(self._table)
+            self._table.state_marks()
         self._position = position_of(self._table)
         self._attempted: list[Position] = []  # since the last commit known to have succeeded
         self._flushed = self._table.version()
-        self._owner = transaction_version(self._table, READER_APP)
+        self._owner = self._table.transaction_version(READER_APP)
         self._ours = secrets.randbits(62)
         self._unseen = False  # the handle may be behind a commit of this reader
         self._adopts = False
@@ -232,7 +221,7 @@ class ChangesTable:
             self._refresh()
             return self._position
 
-    def look(self, read: Callable[[DeltaTable], _T]) -> _T:
+    def look(self, read: Callable[[Table], _T]) -> _T:
         """Refresh the table and return the result of `read`.
 
         Raises:
@@ -243,12 +232,12 @@ class ChangesTable:
             return read(self._table)
 
     @contextmanager
-    def held(self) -> Iterator[DeltaTable]:
+    def held(self) -> Iterator[Table]:
         """Yield the handle at its present version; no other thread uses the handle until the block ends."""
         with self._lock:
             yield self._table
 
-    def maintain(self, work: Callable[[DeltaTable], object]) -> int:
+    def maintain(self, work: Callable[[Table], object]) -> int:
         """Run maintenance with its own commits; return the version afterwards.
 
         Raises:
@@ -265,7 +254,7 @@ class ChangesTable:
         marks: Sequence[Transaction],
         position: Position | None = None,
         *,
-        more: Callable[[DeltaTable], Sequence[Transaction]] | None = None,
+        more: Callable[[Table], Sequence[Transaction]] | None = None,
     ) -> int:
         """Make files visible and durable together with marks; return the version with both.
 
@@ -301,8 +290,8 @@ class ChangesTable:
             self._attempted = []
             self._doubtful = in_doubt
             self._remove_doubtful()
-            delta.checkpoint_if_due(self._table, old_version)
-            delta.state_marks(self._table)
+            self._table.checkpoint_if_due(old_version)
+            self._table.state_marks()
             if self._table.version() > version:
                 self._refresh()
         return version
@@ -316,7 +305,7 @@ class ChangesTable:
         """Remove the files of earlier commits that have finally failed; call after a successful commit."""
         if self._doubtful:
             with suppress(OSError, pa.ArrowException):  # the next start removes the rest
-                delete_files(self.uri, set(self._doubtful) - set(delta.paths_of(self._table)))
+                delete_files(self.uri, set(self._doubtful) - set(self._table.paths()))
             self._doubtful = []
 
     def _refresh(self, *, after: int = -1) -> int:
@@ -325,13 +314,13 @@ class ChangesTable:
         Delta compares application ids with the ids written since the handle's version. A move of the handle
         must therefore not hide the commit of another reader: this method raises for such a commit.
         """
-        version = delta.refresh(self._table, after=after)
-        position, owner = position_of(self._table), transaction_version(self._table, READER_APP)
+        version = self._table.refresh(after=after)
+        position, owner = position_of(self._table), self._table.transaction_version(READER_APP)
         is_own = any(same_position(position, own) for own in (self._position, *self._attempted))
         if not self._adopts and (not is_own or owner not in (self._owner, self._ours)):
             raise self._in_use()
         # The reader confirms the slot because of these entries, so the entries must survive a power cut.
-        durability.flush_commits(self.uri, self._flushed, version)
+        self._table.flush(self._flushed, version)
         self._flushed = version
         self._position = position
         self._owner = owner
@@ -342,6 +331,6 @@ class ChangesTable:
         return lake_in_use(self.uri, "stop the other reader of this pipeline; one lake has one reader")
 
 
-def _refuse_foreign(table: DeltaTable, properties: Mapping[str, str], uri: str) -> None:
+def _refuse_foreign(table: Table, properties: Mapping[str, str], uri: str) -> None:
     for error in foreign(uri, table.metadata().configuration, properties):
         raise error

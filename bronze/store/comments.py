@@ -35,7 +35,7 @@ from deltasmelt.bronze.comments import Comments
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import DeltaError, Transaction
 from deltasmelt.bronze.lake.kept import KeptTable
-from deltasmelt.bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.lake.table import retry_conflict
 from deltasmelt.bronze.store.catalog_log import CatalogLog, Kind, records
 from deltasmelt.bronze.store.changes_table import commit_marks
 from deltasmelt.bronze.store.marks import COMMENTS_APP
@@ -43,10 +43,9 @@ from deltasmelt.bronze.store.marks import COMMENTS_APP
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deltalake import DeltaTable
-
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.bronze.shapes import Relation
 
 COMMENTS: Final = "comments"
@@ -132,12 +131,12 @@ class KeptComments:
                 _LOGGER.debug("%s is not tidied: %s", self._uri, error)
 
 
-def comments_mark(changes: DeltaTable) -> int | None:
+def comments_mark(changes: Table) -> int | None:
     """Return the mark of an open `bronze.changes`; None without a mark."""
-    return transaction_version(changes, COMMENTS_APP)
+    return changes.transaction_version(COMMENTS_APP)
 
 
-@delta.retry_conflict
+@retry_conflict
 def set_mark(uri: str, mark: int) -> None:
     """Set the mark of the newest comments (`CommentLog.mark`) on `bronze.changes`; durable on return.
 
@@ -146,7 +145,7 @@ def set_mark(uri: str, mark: int) -> None:
     """
     changes = delta.open_existing(uri)
     if comments_mark(changes) != mark:
-        commit_marks(changes, uri, [Transaction(COMMENTS_APP, mark)])
+        commit_marks(changes, [Transaction(COMMENTS_APP, mark)])
 
 
 class CommentsWatch:
@@ -157,7 +156,7 @@ class CommentsWatch:
         self._mark: int | None = None
         self._comments: dict[int, Comments] = {}
 
-    def read(self, changes: DeltaTable) -> dict[int, Comments]:
+    def read(self, changes: Table) -> dict[int, Comments]:
         """Return the newest comments by relation; a relation without a record is missing.
 
         Unreadable comments stop no rows: the former comments stay, and the next call retries. `changes` is an
@@ -175,7 +174,7 @@ class CommentsWatch:
         return self._comments
 
 
-def _newest(table: DeltaTable) -> dict[int, Comments]:
+def _newest(table: Table) -> dict[int, Comments]:
     newest: dict[int, Comments] = {}
     former: dict[TableName | int, set[str]] = defaultdict(set)
     names: dict[int, TableName] = {}

@@ -27,7 +27,7 @@ import pyarrow as pa
 from deltasmelt.bronze.errors import DefiniteError
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltasmelt.bronze.lake.table import Table
 
 FORMAT: Final = "1"
 """The format of this release, for reads and writes."""
@@ -35,7 +35,7 @@ FORMAT_PROPERTY: Final = "deltasmelt.format"
 """The property of `bronze.changes` with the format."""
 
 
-def require_format(changes: DeltaTable) -> None:
+def require_format(changes: Table) -> None:
     """Refuse a lake of another format, by an open `bronze.changes`.
 
     Raises:

@@ -50,7 +50,7 @@ from typing import TYPE_CHECKING
 from deltasmelt.bronze.drift.membership import NOT_CARRIED
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import Transaction
-from deltasmelt.bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.lake.table import retry_conflict
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.changes_table import commit_marks
 from deltasmelt.bronze.store.marks import (
@@ -65,24 +65,23 @@ from deltasmelt.bronze.store.marks import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from deltalake import DeltaTable
-
     from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.table import Table
 
 
-def resnapshot_of(changes: DeltaTable, table: TableName) -> Lsn | None:
+def resnapshot_of(changes: Table, table: TableName) -> Lsn | None:
     """Return R of a table in an open `bronze.changes`; None without a request."""
-    version = transaction_version(changes, resnapshot_app(table))
+    version = changes.transaction_version(resnapshot_app(table))
     return None if version is None else Lsn(version)
 
 
-def needs_snapshot(changes: DeltaTable, table: TableName) -> bool:
+def needs_snapshot(changes: Table, table: TableName) -> bool:
     """Check whether an open `bronze.changes` lacks a snapshot of this table that is new enough."""
     snapshot, requested = snapshot_of(changes, table), resnapshot_of(changes, table)
     return snapshot is None or (requested is not None and requested >= snapshot)
 
 
-@delta.retry_conflict
+@retry_conflict
 def request_snapshots(uri: str, tables: Sequence[TableName], lsn: Lsn) -> None:
     """Request snapshots of tables at a position after `lsn`; durable on return.
 
@@ -99,10 +98,10 @@ def request_snapshots(uri: str, tables: Sequence[TableName], lsn: Lsn) -> None:
         if requested is None or requested < lsn:
             marks.append(Transaction(resnapshot_app(table), int(lsn)))
     if marks:
-        commit_marks(changes, uri, marks)
+        commit_marks(changes, marks)
 
 
-@delta.retry_conflict
+@retry_conflict
 def move_back(uri: str, seen: Mapping[TableName, Lsn], end: Lsn) -> list[TableName]:
     """Move marks beyond `end` back to `end`, the end of the server's log; durable on return.
 
@@ -118,28 +117,28 @@ def move_back(uri: str, seen: Mapping[TableName, Lsn], end: Lsn) -> list[TableNa
     changes = delta.open_existing(uri)
     moved = [table for table, lsn in seen.items() if lsn > end and resnapshot_of(changes, table) == lsn]
     apps = [app(table) for table in moved for app in (resnapshot_app, gap_app)]
-    marks = [Transaction(app, int(end)) for app in apps if (transaction_version(changes, app) or 0) > end]
+    marks = [Transaction(app, int(end)) for app in apps if (changes.transaction_version(app) or 0) > end]
     if marks:
-        commit_marks(changes, uri, marks)
+        commit_marks(changes, marks)
     return moved
 
 
-def is_open(changes: DeltaTable, table: TableName) -> bool:
+def is_open(changes: Table, table: TableName) -> bool:
     """Check whether an open `bronze.changes` has a gap of this table and no snapshot after the gap."""
-    gap = transaction_version(changes, gap_app(table))
+    gap = changes.transaction_version(gap_app(table))
     return gap is not None and _first_after(changes, table, gap, healed_app) is None
 
 
-def is_left_out(changes: DeltaTable, table: TableName) -> bool:
+def is_left_out(changes: Table, table: TableName) -> bool:
     """Check whether the reader no longer reads the source's changes of a table.
 
     The table was dropped, renamed, removed from the patterns, or has a problem. Its rows are from an earlier
     time; if the table returns, `note` finds a gap.
     """
-    return bool(transaction_version(changes, fingerprint_app(table)) == NOT_CARRIED)
+    return bool(changes.transaction_version(fingerprint_app(table)) == NOT_CARRIED)
 
 
-def is_whole(changes: DeltaTable, table: TableName, end: Lsn) -> bool:
+def is_whole(changes: Table, table: TableName, end: Lsn) -> bool:
     """Check whether silver may carry a table to the end of a window.
 
     Bronze must have every change of the table up to the end, and every requested snapshot.
@@ -157,29 +156,29 @@ def is_whole(changes: DeltaTable, table: TableName, end: Lsn) -> bool:
     `changes` is an open `bronze.changes`. A snapshot after `end`, the window's end, does not count yet.
     """
     for app, healer in ((gap_app, healed_app), (resnapshot_app, resnapshotted_app)):
-        mark = transaction_version(changes, app(table))
+        mark = changes.transaction_version(app(table))
         snapshot = None if mark is None else _first_after(changes, table, mark, healer)
         if mark is not None and (snapshot is None or snapshot > end):
             return False
     return True
 
 
-def healed_at(changes: DeltaTable, table: TableName) -> Lsn | None:
+def healed_at(changes: Table, table: TableName) -> Lsn | None:
     """Return the LSN of the snapshot that healed the newest gap of a table; None without a healed gap."""
-    gap = transaction_version(changes, gap_app(table))
+    gap = changes.transaction_version(gap_app(table))
     healed = None if gap is None else _first_after(changes, table, gap, healed_app)
     return None if healed is None else Lsn(healed)
 
 
 def _first_after(
-    changes: DeltaTable, table: TableName, mark: int, healer: Callable[[TableName], str]
+    changes: Table, table: TableName, mark: int, healer: Callable[[TableName], str]
 ) -> int | None:
     """Return the LSN of the first snapshot after a mark; in a lake of an earlier release, of the newest."""
-    snapshots = (transaction_version(changes, healer(table)), snapshot_of(changes, table))
+    snapshots = (changes.transaction_version(healer(table)), snapshot_of(changes, table))
     return next((lsn for lsn in snapshots if lsn is not None and lsn > mark), None)
 
 
-def healing(changes: DeltaTable, table: TableName, lsn: Lsn) -> list[Transaction]:
+def healing(changes: Table, table: TableName, lsn: Lsn) -> list[Transaction]:
     """Return the marks that a snapshot's own commit sets as the first snapshot after a gap or a request.
 
     While a gap mark is being written, the stream continues, and silver may already have passed G with a table
@@ -195,8 +194,8 @@ def healing(changes: DeltaTable, table: TableName, lsn: Lsn) -> list[Transaction
     """
     marks = []
     for app, healer in ((gap_app, healed_app), (resnapshot_app, resnapshotted_app)):
-        mark = transaction_version(changes, app(table))
-        if mark is None or (transaction_version(changes, healer(table)) or 0) > mark:
+        mark = changes.transaction_version(app(table))
+        if mark is None or (changes.transaction_version(healer(table)) or 0) > mark:
             continue
         first = _first_after(changes, table, mark, healer) or int(lsn)
         if first > mark:
@@ -209,7 +208,7 @@ def gap_marks(tables: Iterable[TableName], lsn: Lsn) -> list[Transaction]:
     return [Transaction(app(table), int(lsn)) for table in tables for app in (gap_app, resnapshot_app)]
 
 
-@delta.retry_conflict
+@retry_conflict
 def open_gaps(uri: str, tables: Collection[TableName], lsn: Lsn, *, beyond: bool = False) -> list[TableName]:
     """Mark tables as incomplete up to `lsn` and request a new snapshot of each; durable on return.
 
@@ -234,18 +233,18 @@ def open_gaps(uri: str, tables: Collection[TableName], lsn: Lsn, *, beyond: bool
     changes = delta.open_existing(uri)
     new = [table for table in tables if _opens(changes, table, lsn, beyond=beyond)]
     if new:
-        commit_marks(changes, uri, _growing(changes, gap_marks(new, lsn)))
+        commit_marks(changes, _growing(changes, gap_marks(new, lsn)))
     return [table for table in tables if table in new or is_open(changes, table)]
 
 
-def _opens(changes: DeltaTable, table: TableName, lsn: Lsn, *, beyond: bool) -> bool:
+def _opens(changes: Table, table: TableName, lsn: Lsn, *, beyond: bool) -> bool:
     if not beyond:
         return not is_open(changes, table)
-    snapshot, gap = snapshot_of(changes, table), transaction_version(changes, gap_app(table))
+    snapshot, gap = snapshot_of(changes, table), changes.transaction_version(gap_app(table))
     return (snapshot is None or snapshot <= lsn) and (gap is None or gap < lsn)
 
 
-@delta.retry_conflict
+@retry_conflict
 def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName], lsn: Lsn) -> list[TableName]:
     """Record the fingerprints of tables; open a gap for each table whose fingerprint differs from the record.
 
@@ -272,19 +271,19 @@ def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName],
     changes = delta.open_existing(uri)
     marks, gaps = [], []
     for table, fingerprint in seen.items():
-        recorded = transaction_version(changes, fingerprint_app(table))
+        recorded = changes.transaction_version(fingerprint_app(table))
         if recorded == fingerprint:
             continue
         marks.append(Transaction(fingerprint_app(table), fingerprint))
         if recorded is not None:
             gaps.append(table)
-    marks_before = ((table, transaction_version(changes, fingerprint_app(table))) for table in left_out)
+    marks_before = ((table, changes.transaction_version(fingerprint_app(table))) for table in left_out)
     marks += [Transaction(fingerprint_app(table), NOT_CARRIED) for table, before in marks_before if before]
     if marks:
-        commit_marks(changes, uri, [*marks, *_growing(changes, gap_marks(gaps, lsn))])
+        commit_marks(changes, [*marks, *_growing(changes, gap_marks(gaps, lsn))])
     return gaps
 
 
-def _growing(changes: DeltaTable, marks: Iterable[Transaction]) -> list[Transaction]:
+def _growing(changes: Table, marks: Iterable[Transaction]) -> list[Transaction]:
     """Return the marks greater than the table's present marks: a snapshot in between would heal too much."""
-    return [mark for mark in marks if (transaction_version(changes, mark.app_id) or 0) < mark.version]
+    return [mark for mark in marks if (changes.transaction_version(mark.app_id) or 0) < mark.version]

@@ -17,13 +17,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.lake.compaction import COMPACTION_APP
-from deltasmelt.bronze.lake.transactions import transaction_version
 from deltasmelt.bronze.lsn import Lsn
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
     from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.table import Table
 
 __all__ = [
     "COMMENTS_APP",
@@ -111,7 +109,7 @@ def fingerprint_app(table: TableName) -> str:
     return f"deltasmelt.fingerprint:{table.quoted}"
 
 
-def snapshot_of(changes: DeltaTable, table: TableName) -> Lsn | None:
+def snapshot_of(changes: Table, table: TableName) -> Lsn | None:
     """Return the LSN of a table's newest complete snapshot in an open `bronze.changes`, or None."""
-    version = transaction_version(changes, snapshot_app(table))
+    version = changes.transaction_version(snapshot_app(table))
     return None if version is None else Lsn(version)

@@ -23,9 +23,8 @@ from deltasmelt.bronze.store.contract import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from deltalake import DeltaTable
-
     from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.bronze.postgres.connection import ServerIdentity
 
 _WHOSE: Final = {
@@ -59,7 +58,7 @@ def foreign(uri: str, found: Mapping[str, str], ours: Mapping[str, str]) -> Iter
 
 def require_own_lake(
     lake: Lake, pipeline: str, server: ServerIdentity | None = None, *, again: bool = False
-) -> DeltaTable | None:
+) -> Table | None:
     """Open `bronze.changes`; refuse a lake of another format, pipeline, cluster or database.
 
     Without `server` only format and pipeline are compared. `again` means that this process has opened the
@@ -73,7 +72,7 @@ def require_own_lake(
             ``lake-of-another-database``; ``lake-bucket``, ``lake-credentials`` of an object store.
         TransientError: the lake cannot be read.
     """
-    uri = delta.location(lake, "bronze", CHANGES)
+    uri = lake.uri("bronze", CHANGES)
     with lake_failures(uri) if again else lake_opened(uri):
         changes = delta.open_table(uri)
         if changes is not None:
@@ -81,7 +80,7 @@ def require_own_lake(
     return changes
 
 
-def refuse_foreign(changes: DeltaTable, pipeline: str, server: ServerIdentity | None = None) -> None:
+def refuse_foreign(changes: Table, pipeline: str, server: ServerIdentity | None = None) -> None:
     """Refuse an open `bronze.changes` for the reasons of `require_own_lake`.
 
     Raises:

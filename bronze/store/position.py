@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.lake.client import Transaction
 from deltasmelt.bronze.lake.kept import KeptTable
-from deltasmelt.bronze.lake.transactions import transaction_version
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.marks import (
@@ -26,9 +25,8 @@ from deltasmelt.bronze.store.marks import (
 )
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
     from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.table import Table
 
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -91,24 +89,24 @@ class Position:
         return marks
 
 
-def position_of(table: DeltaTable) -> Position | None:
+def position_of(table: Table) -> Position | None:
     """Return the position in an open `bronze.changes`; None before the reader's first commit."""
-    frontier, confirm = transaction_version(table, STREAM_APP), transaction_version(table, CONFIRM_APP)
+    frontier, confirm = table.transaction_version(STREAM_APP), table.transaction_version(CONFIRM_APP)
     if frontier is None or confirm is None:
         return None
-    time = transaction_version(table, TIME_APP)
+    time = table.transaction_version(TIME_APP)
     commit_ts = None if time is None else _EPOCH + time * _MICROSECOND
     return Position(Lsn(frontier), Lsn(confirm), table.version(), commit_ts, _sent(table, frontier))
 
 
-def _sent(table: DeltaTable, frontier: int) -> SentTransaction | None:
+def _sent(table: Table, frontier: int) -> SentTransaction | None:
     """Return the newest transaction as recorded with a frontier.
 
     A release that does not record the transaction moves the frontier and leaves the marks of an earlier
     frontier.
     """
-    lsn, time = transaction_version(table, SENT_APP), transaction_version(table, SENT_TIME_APP)
-    if lsn is None or time is None or transaction_version(table, SENT_FRONTIER_APP) != frontier:
+    lsn, time = table.transaction_version(SENT_APP), table.transaction_version(SENT_TIME_APP)
+    if lsn is None or time is None or table.transaction_version(SENT_FRONTIER_APP) != frontier:
         return None
     return SentTransaction(Lsn(lsn), time)
 

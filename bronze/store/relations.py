@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from deltasmelt.bronze.identifiers import TableName
-from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.kept import KeptTable
 from deltasmelt.bronze.lsn import LAST, Lsn
 from deltasmelt.bronze.shapes import Column, PgType, Relation, same_shape
@@ -39,9 +38,8 @@ from deltasmelt.bronze.store.contract import RELATIONS, RELATIONS_SCHEMA
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from deltalake import DeltaTable
-
     from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.table import Table
 
     _Recorded = tuple[Relation, datetime]
 
@@ -55,7 +53,7 @@ class RelationsWatch:
     def __init__(self, lake: Lake) -> None:
         self._kept = KeptTable(lake, "bronze", RELATIONS)
         self._lock = threading.Lock()
-        self._table: DeltaTable | None = None
+        self._table: Table | None = None
         self._version = -1
         self._files: dict[str, list[_Recorded]] = {}
         self._relations: list[Relation] = []
@@ -73,7 +71,7 @@ class RelationsWatch:
             if table is not self._table:
                 self._table, self._version, self._files = table, -1, {}
             if table.version() != self._version:
-                paths = delta.paths_of(table)
+                paths = table.paths()
                 self._files = {path: self._files.get(path) or _recorded(table, path) for path in paths}
                 self._relations = _in_order([shape for files in self._files.values() for shape in files])
                 self._version = table.version()
@@ -85,17 +83,17 @@ def read_relations(lake: Lake) -> list[Relation]:
     return RelationsWatch(lake).read()
 
 
-def relations_of(table: DeltaTable) -> list[Relation]:
+def relations_of(table: Table) -> list[Relation]:
     """Return all versions of an open `bronze.relations`, ordered by relation and position.
 
     Each relation and position has one version.
     """
-    return _in_order([shape for path in delta.paths_of(table) for shape in _recorded(table, path)])
+    return _in_order([shape for path in table.paths() for shape in _recorded(table, path)])
 
 
-def _recorded(table: DeltaTable, path: str) -> list[_Recorded]:
+def _recorded(table: Table, path: str) -> list[_Recorded]:
     """Return the versions in a file, each with the time of its record."""
-    return [(_relation(row), row["recorded_at"]) for row in delta.read_file(table, path).to_pylist()]
+    return [(_relation(row), row["recorded_at"]) for row in table.read_file(path).to_pylist()]
 
 
 def _in_order(found: list[_Recorded]) -> list[Relation]:
@@ -103,11 +101,11 @@ def _in_order(found: list[_Recorded]) -> list[Relation]:
     return list({(shape.relation_id, shape.place): shape for shape, _ in found}.values())
 
 
-def append_relations(table: DeltaTable, relations: Sequence[Relation]) -> None:
+def append_relations(table: Table, relations: Sequence[Relation]) -> None:
     """Append versions of shapes in one commit."""
     recorded = datetime.now(UTC)
     rows = [_row(relation, recorded) for relation in relations]
-    delta.append(table, pa.Table.from_pylist(rows, schema=RELATIONS_SCHEMA), widen=True)
+    table.append(pa.Table.from_pylist(rows, schema=RELATIONS_SCHEMA), widen=True)
 
 
 class ShapeLog:

@@ -33,7 +33,7 @@ import pyarrow as pa
 
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import DeltaError
-from deltasmelt.bronze.lake.compaction import COMPACT_ABOVE, RETENTION, compact, tidy
+from deltasmelt.bronze.lake.compaction import COMPACT_ABOVE, compact
 from deltasmelt.bronze.lake.failures import lake_failures
 from deltasmelt.bronze.lake.parquet import PartWriter
 from deltasmelt.bronze.store.catalog_log import STORAGE, StorageLog
@@ -61,8 +61,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
-    from deltalake.transaction import AddAction
-
+    from deltasmelt.bronze.lake.client import AddAction
     from deltasmelt.bronze.lake.location import Lake
     from deltasmelt.bronze.postgres.connection import ServerIdentity
     from deltasmelt.bronze.shapes import Relation
@@ -112,25 +111,22 @@ class DeltaSink:
     """
 
     def __init__(self, lake: Lake, pipeline: str, identity: ServerIdentity) -> None:
-        changes = delta.location(lake, "bronze", CHANGES)
         properties = {
             "delta.appendOnly": "true",
-            "delta.checkpointInterval": str(delta.checkpoint_interval(changes)),
-            **RETENTION,
             FORMAT_PROPERTY: FORMAT,
             **owner_properties(pipeline, identity),
         }
-        self._changes = ChangesTable(changes, properties)
+        self._changes = ChangesTable(lake.uri("bronze", CHANGES), properties)
         self._relations = delta.open_or_create(
-            delta.location(lake, "bronze", RELATIONS),
+            lake.uri("bronze", RELATIONS),
             RELATIONS_SCHEMA,
             description="Every version of every table's shape",
             properties=properties,
         )
         self._relations_lock = threading.Lock()
-        self._storages = StorageLog(delta.location(lake, "control", STORAGE))
-        self._comments = KeptComments(delta.location(lake, "control", COMMENTS))
-        self._streamed = StreamedLog(delta.location(lake, "control", PARTITIONS), self._storages.known)
+        self._storages = StorageLog(lake.uri("control", STORAGE))
+        self._comments = KeptComments(lake.uri("control", COMMENTS))
+        self._streamed = StreamedLog(lake.uri("control", PARTITIONS), self._storages.known)
         self.tables = TableMarks(self._changes, self._storages, self._comments, self._streamed)
         self._writing = threading.RLock()
         self._writer = self._new_writer()
@@ -155,7 +151,7 @@ class DeltaSink:
             TransientError: ``lake-unwritable``.
         """
         with self._relations_lock, self._failures():
-            delta.refresh(self._relations)
+            self._relations.refresh()
             return relations_of(self._relations)
 
     def add_relations(self, relations: Sequence[Relation]) -> None:
@@ -278,10 +274,10 @@ class DeltaSink:
 
     def _tidy(self) -> None:
         """Keep the number of log entries and of unneeded files bounded."""
-        self._tidied = self._changes.maintain(tidy)
+        self._tidied = self._changes.maintain(lambda table: table.tidy())
         with self._failures():
             with self._relations_lock:
-                tidy(self._relations)
+                self._relations.tidy()
             self._storages.tidy()
             self._comments.tidy()
             self._streamed.tidy()

@@ -28,13 +28,12 @@ from deltasmelt.bronze.store.marks import snapshot_app, snapshot_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
-    from deltalake import DeltaTable
-    from deltalake.transaction import AddAction
-
     from deltasmelt.bronze.comments import Comments
     from deltasmelt.bronze.drift.observed_storage import ObservedStorage
     from deltasmelt.bronze.drift.streamed import StreamedPart, StreamedParts
     from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.client import AddAction
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.bronze.store.catalog_log import StorageLog
     from deltasmelt.bronze.store.changes_table import ChangesTable
@@ -270,7 +269,7 @@ class TableMarks:
                 self._comments_marked = mark
 
     def _each(
-        self, tables: Sequence[TableName], mark_of: Callable[[DeltaTable, TableName], Lsn | None]
+        self, tables: Sequence[TableName], mark_of: Callable[[Table, TableName], Lsn | None]
     ) -> dict[TableName, Lsn]:
         marks = self._changes.look(lambda changes: {table: mark_of(changes, table) for table in tables})
         return {table: mark for table, mark in marks.items() if mark is not None}

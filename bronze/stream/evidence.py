@@ -32,8 +32,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltasmelt.bronze.drift.membership import NOT_CARRIED, fingerprints
-from deltasmelt.bronze.lake import delta
-from deltasmelt.bronze.lake.transactions import transaction_version
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.contract import OP_MESSAGE, OP_SNAPSHOT, OP_SNAPSHOT_END
 from deltasmelt.bronze.store.gaps import needs_snapshot
@@ -44,8 +42,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     import psycopg
-    from deltalake import DeltaTable
 
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.bronze.shapes import Relation
 
 _COLUMNS: Final = ["commit_lsn", "commit_ts", "op", "relation_id"]
@@ -54,7 +52,7 @@ _COLUMNS: Final = ["commit_lsn", "commit_ts", "op", "relation_id"]
 def counting_relations(
     connection: psycopg.Connection[Any],
     publication: str,
-    changes: DeltaTable,
+    changes: Table,
     relations: Iterable[Relation],
     sent: SentTransaction,
 ) -> dict[int, Lsn]:
@@ -74,13 +72,13 @@ def counting_relations(
         snapshot = snapshot_of(changes, table)
         if snapshot is None or snapshot > sent.lsn or needs_snapshot(changes, table):
             continue
-        if transaction_version(changes, fingerprint_app(table)) == carried[table] != NOT_CARRIED:
+        if changes.transaction_version(fingerprint_app(table)) == carried[table] != NOT_CARRIED:
             snapshots[relation_id] = snapshot
     return snapshots
 
 
 def newest_counting(
-    changes: DeltaTable, counts: Mapping[int, Lsn], sent: SentTransaction, confirmed: Lsn
+    changes: Table, counts: Mapping[int, Lsn], sent: SentTransaction, confirmed: Lsn
 ) -> SentTransaction:
     """Return the newest transaction of bronze, from the slot's place on, that proves bronze's log.
 
@@ -91,7 +89,7 @@ def newest_counting(
         confirmed: the slot's place; the log before needs no proof.
     """
     newest, has_sent = SentTransaction(Lsn(confirmed - 1), 0), sent.lsn < confirmed
-    for batch in delta.batches(changes, _COLUMNS, after=("commit_lsn", confirmed - 1)):
+    for batch in changes.batches(_COLUMNS, after=("commit_lsn", confirmed - 1)):
         rows = _streamed(batch)
         has_sent = has_sent or bool(pc.any(pc.equal(rows["commit_lsn"], int(sent.lsn))).as_py())
         relied = pc.or_(

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Final
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import Transaction
-from deltasmelt.bronze.lake.transactions import transaction_version
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.postgres.conninfo import address_of
 from deltasmelt.bronze.postgres.replication import ReplicationConnection
@@ -51,7 +50,7 @@ def check_timeline(
         DefiniteError: ``server-behind``: the histories parted before bronze's end.
         DeltaError, OSError: the lake cannot be read.
     """
-    recorded = transaction_version(delta.open_existing(uri), TIMELINE_APP)
+    recorded = delta.open_existing(uri).transaction_version(TIMELINE_APP)
     if recorded is not None and recorded != timeline:
         parted = parting(_history(source, timeline, application_name), recorded)
         if parted is None or parted < position.confirm:
@@ -61,7 +60,7 @@ def check_timeline(
 def is_followed(uri: str, server: ServerIdentity) -> bool:
     """Check whether bronze has followed this server since the server's start."""
     changes = delta.open_existing(uri)
-    return all(transaction_version(changes, mark.app_id) == mark.version for mark in _marks(server))
+    return all(changes.transaction_version(mark.app_id) == mark.version for mark in _marks(server))
 
 
 def record_server(uri: str, server: ServerIdentity) -> None:
@@ -70,7 +69,7 @@ def record_server(uri: str, server: ServerIdentity) -> None:
     Raises:
         DeltaError, OSError: the lake cannot be written.
     """
-    commit_marks(delta.open_existing(uri), uri, _marks(server))
+    commit_marks(delta.open_existing(uri), _marks(server))
 
 
 def _marks(server: ServerIdentity) -> list[Transaction]:

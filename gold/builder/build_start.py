@@ -43,7 +43,6 @@ import time
 from importlib import metadata
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.control import Cut, Run, is_put_back
 from deltasmelt.gold.builder.gold_table import GoldTable, TableState
 from deltasmelt.gold.compile.clauses import empty_table
@@ -156,7 +155,7 @@ class BuildStart:
 
     def is_same(self, name: str, since: int, until: int) -> bool:
         """Check whether a silver table holds equal rows at two versions."""
-        return holds_the_same(delta.location(self._lake, "silver", name), since, until)
+        return holds_the_same(self._lake.uri("silver", name), since, until)
 
     def start(self, state: TableState | None, last: Cut | None) -> Start:
         """Return the cut from which a build reads changes; the module's head argues why the start is right.
@@ -288,8 +287,7 @@ class BuildStart:
         if sum(until - since for since, until in between.values()) <= _FEW:
             return None
         changes = sum(
-            images_between(delta.location(self._lake, "silver", name), *versions)
-            for name, versions in between.items()
+            images_between(self._lake.uri("silver", name), *versions) for name, versions in between.items()
         )
         rows = sum(self.silver.size(name)[0] for name in names)
         if changes <= rows:

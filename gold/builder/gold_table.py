@@ -10,17 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltasmelt.bronze.lake import delta
-from deltasmelt.bronze.lake.catalog.sql import require_ours
-from deltasmelt.bronze.lake.client import DeltaError
-from deltasmelt.bronze.lake.foreign_commits import (
-    ForeignCommit,
-    commits_of,
-    first_foreign,
-    history,
-)
-from deltasmelt.bronze.lake.place import place_of
+from deltasmelt.bronze.lake.foreign_commits import ForeignCommit, first_foreign
+from deltasmelt.bronze.lake.kept import KeptTable
 from deltasmelt.bronze.lake.torn_log import set_torn_aside
-from deltasmelt.bronze.lake.transactions import transaction_version
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.gold.builder.spark_settings import GOLD_APP
 from deltasmelt.gold.compile.query import KEY
@@ -33,9 +25,8 @@ from deltasmelt.silver.sql import quote
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from deltalake import DeltaTable
-
     from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.table import Table
 
 DEFINITION_PROPERTY: Final = "deltasmelt.definition"
 
@@ -75,8 +66,9 @@ class GoldTable:
         self.name = name
         self.writer = Writer(lake, "gold")
         self.address = lake.sql("gold", name)
-        self.uri = delta.location(lake, "gold", name)
-        self._kept: DeltaTable | None = None
+        self.uri = lake.uri("gold", name)
+        self._cached = KeptTable(lake, "gold", name)
+        self._table: Table | None = None
         self._is_whole = False
         self.known: TableState | None = None
 
@@ -90,8 +82,8 @@ class GoldTable:
         table = self._open()
         if table is None:
             return None
-        require_ours(self.uri, table.metadata().configuration, DEFINITION_PROPERTY)
-        position = transaction_version(table, GOLD_APP)
+        table.require_ours(DEFINITION_PROPERTY)
+        position = table.transaction_version(GOLD_APP)
         fields = _leaves(table)
         columns = {quote(name) for name in fields}
         columns |= {quote(KEY, inner) for inner in fields.get(KEY, ())}
@@ -118,8 +110,7 @@ class GoldTable:
         """
         if since >= version:
             return None
-        commits = commits_of(self.uri, self._opened, version - since)
-        return first_foreign(range(version, since, -1), commits)
+        return first_foreign(range(version, since, -1), self._last().commits(version - since))
 
     def files(self) -> pa.Table:
         """Return the table's data files with their statistics."""
@@ -130,17 +121,15 @@ class GoldTable:
         schema = json.loads(self._opened().schema().to_json())
         return {field["name"]: ddl_of(field["type"]) for field in schema["fields"]}
 
-    def number_of(self, files: pa.Table) -> int:
-        """Return the number of files; a catalog's table has one row for all (`bronze.lake.catalog.table`)."""
-        if not place_of(self.uri).needs_session:
-            return int(files.num_rows)
-        return len(self._opened().file_uris())
+    def file_count(self) -> int:
+        """Return the number of files at the last read; `files` has one row for a catalog's table."""
+        return len(self._last().file_uris())
 
     def state_marks(self) -> None:
-        """Write a catalog's mark again when the mark is due (`bronze.lake.delta.state_marks`)."""
+        """Write a catalog's mark again when the mark is due (`bronze.lake.table.Table.state_marks`)."""
         table = self._open()
         if table is not None:
-            delta.state_marks(table)
+            table.state_marks()
 
     def has_statistics(self, key: Sequence[str]) -> bool:
         """Check whether files have statistics of the key; Delta collects them for the schema's first leaves.
@@ -159,33 +148,31 @@ class GoldTable:
     def rows_written(self) -> int:
         """Return the rows that the newest commit wrote, or the commit before if the newest wrote none."""
         table = self._open()
-        entries = [] if table is None else history(table, 2)
+        entries = [] if table is None else table.history(2)
         told = (entry.get("operationMetrics") or {} for entry in entries)
         return next((int(one["numOutputRows"]) for one in told if "numOutputRows" in one), 0)
 
-    def _open(self) -> DeltaTable | None:
+    def _open(self) -> Table | None:
         """Return the table at its newest version; cache a catalog's table, as every read is a statement."""
-        if not place_of(self.uri).needs_session:
-            if not self._is_whole:
-                set_torn_aside(self.uri, thorough=False)
-                self._is_whole = True
-            return delta.open_table(self.uri)
-        if self._kept is not None:
-            try:
-                delta.refresh(self._kept)
-            except DeltaError:  # the table was removed, and perhaps recreated
-                self._kept = None
-        self._kept = self._kept or delta.open_table(self.uri)
-        return self._kept
+        if not self._is_whole:
+            set_torn_aside(self.uri, thorough=False)
+            self._is_whole = True
+        by_statement = self.writer.lake.place.needs_session
+        self._table = self._cached.newest() if by_statement else delta.open_table(self.uri)
+        return self._table
 
-    def _opened(self) -> DeltaTable:
+    def _last(self) -> Table:
+        """Return the handle of the last read."""
+        return self._table or self._opened()
+
+    def _opened(self) -> Table:
         table = self._open()
         if table is None:
             raise RuntimeError(f"{self.address} was written but is not there")
         return table
 
 
-def _leaves(table: DeltaTable) -> dict[str, tuple[str, ...]]:
+def _leaves(table: Table) -> dict[str, tuple[str, ...]]:
     """Return a table's columns in order, each with the fields of its struct, if the column is a struct."""
     found = {}
     for field in json.loads(table.schema().to_json())["fields"]:
@@ -204,9 +191,9 @@ def definition_at(uri: str, version: int) -> str | None:
         DeltaError: the version is no longer readable.
     """
     table = delta.open_at(uri, version)
-    if place_of(uri).needs_session:
+    if not table.shows_files:
         newest = delta.open_existing(uri)
-        later = history(newest, newest.version() - version) if newest.version() > version else []
+        later = newest.history(newest.version() - version) if newest.version() > version else []
         if any(entry.get("operation") == "SET TBLPROPERTIES" for entry in later):
             return None
     found = table.metadata().configuration.get(DEFINITION_PROPERTY)

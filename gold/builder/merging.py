@@ -127,7 +127,7 @@ def _on_target(spark: SparkSession, table: GoldTable, what: Merge, roots: int) -
         ]
     if len(found) == len(key):
         return found
-    found += _ranges(spark, what, files, table.number_of(files))
+    found += _ranges(spark, what, files, table.file_count())
     if roots <= MOST_KEYS and not small:
         row = spark.sql(bitmap([f"k{i}" for i in range(len(key))], "affected", roots)).collect()[0]
         found.append(in_bitmap([f"t.{one}" for one in key], row["bitmap"], roots))

@@ -12,7 +12,6 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.lake import delta
-from deltasmelt.bronze.lake.foreign_commits import history
 from deltasmelt.silver.run.commit_counts import rows_changed
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def holds_the_same(uri: str, since: int, until: int) -> bool:
     table = delta.open_table(uri)
     if table is None or not since < until <= table.version() or table.version() - since > _MOST:
         return False
-    entries = history(table, table.version() - since)
+    entries = table.history(table.version() - since)
     operations = {
         entry["version"]: entry.get("operation") for entry in entries if since < entry["version"] <= until
     }
@@ -80,7 +79,7 @@ def images_between(uri: str, since: int, until: int) -> int:
     table = delta.open_table(uri)
     if table is None or not since < until <= table.version():
         return 0
-    entries = history(table, table.version() - since)
+    entries = table.history(table.version() - since)
     counts = [rows_changed(entry) for entry in entries if since < entry["version"] <= until]
     return sum(count["inserts"] + count.get("deletes", 0) + 2 * count.get("updates", 0) for count in counts)
 

@@ -24,8 +24,8 @@ from deltasmelt.bronze.checks.ownership import require_own, require_own_slot
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.identifiers import quote_identifier, quote_literal
 from deltasmelt.bronze.lake import delta, objects
-from deltasmelt.bronze.lake.catalog.lease_rows import LEASES
 from deltasmelt.bronze.lake.failures import lake_opened
+from deltasmelt.bronze.lake.lease_objects import LEASES
 from deltasmelt.bronze.postgres.connection import connect, translated
 from deltasmelt.bronze.postgres.conninfo import address_of
 from deltasmelt.bronze.setup.publication import is_ours

@@ -24,7 +24,7 @@ from deltasmelt.bronze.config.suggestions import suggestion
 from deltasmelt.bronze.errors import ConfigurationError, TableError, TransientError
 from deltasmelt.bronze.lake.control import Run
 from deltasmelt.bronze.lake.control_tables import ControlTables
-from deltasmelt.bronze.lake.delta import location, open_existing
+from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.leases import still_writing
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.relations import read_relations
@@ -117,7 +117,7 @@ def rebuild_silver(
             silver.close()
         cut, relations = require_lake(pipeline), read_relations(lake)
         catalog = silver_catalog(relations, settings)
-        bronze = open_existing(location(lake, "bronze", CHANGES))
+        bronze = open_existing(lake.uri("bronze", CHANGES))
         filled = there(catalog.values(), bronze, settings)
         same_name = same_names(lake, catalog.values(), bronze, settings)
         for name in [name for name in tables if name in catalog]:

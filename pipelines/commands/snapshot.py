@@ -45,10 +45,9 @@ from deltasmelt.pipelines.terminal.interrupts import terminable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deltalake import DeltaTable
-
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.lake.control import OpenError
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.bronze.lsn import Lsn
     from deltasmelt.pipelines.settings import Pipeline
     from deltasmelt.pipelines.terminal.output import Output
@@ -140,7 +139,7 @@ def _request(pipeline: Pipeline, names: Sequence[str], *, every: bool) -> Reques
 def _start_over(pipeline: Pipeline, output: Output) -> bool:
     """Give up the lost part of a stream that cannot continue at bronze's end (`bronze.reader.recovery`)."""
     lake = pipeline.lake_address()
-    if delta.open_table(delta.location(lake, "bronze", CHANGES)) is None:
+    if delta.open_table(lake.uri("bronze", CHANGES)) is None:
         return False
     lost = start_over(pipeline.source, lake, pipeline.pipeline, progress=output.say)
     if lost is None:
@@ -154,7 +153,7 @@ def _start_over(pipeline: Pipeline, output: Output) -> bool:
 
 def _ask(pipeline: Pipeline, request: Request) -> bool:
     """Write the marks durably; return False before bronze's first start, which copies everything."""
-    uri = delta.location(pipeline.lake_address(), "bronze", CHANGES)
+    uri = pipeline.lake_address().uri("bronze", CHANGES)
     if delta.open_table(uri) is None:
         return False
     request_snapshots(uri, request.tables, request.lsn)
@@ -192,7 +191,7 @@ def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -
         time.sleep(_LOOK_SECONDS)
 
 
-def _waiting(changes: DeltaTable | None, request: Request) -> list[TableName]:
+def _waiting(changes: Table | None, request: Request) -> list[TableName]:
     """Return the requested tables without a later snapshot."""
     if changes is None:
         return list(request.tables)

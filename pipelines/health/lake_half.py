@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltasmelt.bronze.lake import delta, parquet
+from deltasmelt.bronze.lake import parquet
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.failures import lake_opened, vanished
 from deltasmelt.bronze.lake.kept import KeptTable
-from deltasmelt.bronze.lake.place import place_of
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.marks import snapshot_of
 from deltasmelt.bronze.store.ownership import refuse_foreign
@@ -37,9 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
 
-    from deltalake import DeltaTable
-
     from deltasmelt.bronze.lake.control import Cut, OpenError, Run
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.bronze.lsn import Lsn
     from deltasmelt.bronze.progress import SnapshotView
     from deltasmelt.bronze.shapes import Relation
@@ -79,7 +77,7 @@ class LakeHalf:
         pending: for each layer, the number of missing transactions and the commit time of the oldest.
     """
 
-    changes: DeltaTable | None
+    changes: Table | None
     position: Position | None
     cuts: Mapping[str, Cut | None]
     pending: Mapping[str, tuple[int | None, datetime | None]]
@@ -101,7 +99,7 @@ class LakeReader:
         self._pipeline = pipeline
         self._lake = pipeline.lake_address()
         self._changes = KeptTable(self._lake, "bronze", CHANGES)
-        self._newest: DeltaTable | None = None
+        self._newest: Table | None = None
         self._was_there = False
         self._forget()
 
@@ -117,7 +115,7 @@ class LakeReader:
         Raises:
             SmeltError: the lake cannot be read, or belongs to another pipeline.
         """
-        with lake_opened(delta.location(self._lake, "bronze", CHANGES)):
+        with lake_opened(self._lake.uri("bronze", CHANGES)):
             return self._read()
 
     def _read(self) -> LakeHalf:
@@ -169,15 +167,14 @@ class Backlog:
     def __init__(self) -> None:
         self._whole: dict[str, _Count] = {}
 
-    def after(self, changes: DeltaTable, positions: Sequence[Lsn]) -> dict[Lsn, _Count]:
+    def after(self, changes: Table, positions: Sequence[Lsn]) -> dict[Lsn, _Count]:
         """Return the count after each position."""
         if not positions:
             return {}
         uri, columns = changes.table_uri, ["commit_lsn", "commit_ts"]
         known_counts: dict[str, _Count] = {}
-        if place_of(uri).needs_session:  # a catalog tells nothing of files
-            later: dict[str, _Range] = {"": (None, None)}
-        else:
+        later: dict[str, _Range] = {"": (None, None)}
+        if changes.shows_files:
             later = _files_after(changes, min(positions))
             known_counts = self._whole = {path: count for path, count in self._whole.items() if path in later}
         inside = {path: {lsn for lsn in positions if _within(lsn, span)} for path, span in later.items()}
@@ -188,7 +185,7 @@ class Backlog:
             read = (
                 parquet.file_batches(uri, path, columns, "end_of_tx")
                 if path
-                else delta.batches(changes, columns, after=("commit_lsn", min(positions)), ending="end_of_tx")
+                else changes.batches(columns, after=("commit_lsn", min(positions)), ending="end_of_tx")
             )
             whole = _NONE
             for batch in read:
@@ -206,7 +203,7 @@ class Backlog:
         return {lsn: _sum(after(path, last, lsn) for path, (_, last) in later.items()) for lsn in positions}
 
 
-def _files_after(changes: DeltaTable, position: Lsn) -> dict[str, _Range]:
+def _files_after(changes: Table, position: Lsn) -> dict[str, _Range]:
     """Return files that may hold rows after a position, each with the range of LSNs in the file."""
     files = pa.table(changes.get_add_actions(flatten=True))
     names = ["min.commit_lsn", "max.commit_lsn"]
@@ -234,7 +231,7 @@ def _sum(counts: Iterable[_Count]) -> _Count:
 
 def _tables(
     relations: Sequence[Relation],
-    changes: DeltaTable | None,
+    changes: Table | None,
     control: ControlTables,
     silver: Cut | None,
     errors: tuple[OpenError, ...],

@@ -20,8 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from deltasmelt.bronze.lake.control_tables import ControlTables
-from deltasmelt.bronze.lake.delta import location, open_table
-from deltasmelt.bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.lake.delta import open_table
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.gaps import is_left_out
 from deltasmelt.bronze.store.marks import fingerprint_app, snapshot_of
@@ -119,7 +118,7 @@ def _tables(
     lake: Lake, settings: SilverSettings, cut: Cut | None
 ) -> tuple[list[SilverTable], list[SilverTable]]:
     """Return the tables that silver's newest cut names, and the source's tables that the cut lacks."""
-    changes = open_table(location(lake, "bronze", CHANGES))
+    changes = open_table(lake.uri("bronze", CHANGES))
     cut_names = set() if cut is None else set(cut.tables)
     relations = [
         relation for relation in read_relations(lake) if cut is None or relation.from_lsn <= cut.commit_lsn
@@ -135,7 +134,7 @@ def _tables(
         and not is_left_out(changes, table.table)
         and (
             snapshot_of(changes, table.table) is not None
-            or transaction_version(changes, fingerprint_app(table.table)) is not None
+            or changes.transaction_version(fingerprint_app(table.table)) is not None
         )
     ]
     return carried, missing

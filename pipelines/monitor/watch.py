@@ -248,7 +248,7 @@ class Watched:
     def _last_look(self) -> None:
         try:
             lake = self._pipeline.lake_address()
-            if delta.open_table(delta.location(lake, "control", "errors")) is None:
+            if delta.open_table(lake.uri("control", "errors")) is None:
                 return  # a lake that is gone resolves no error
             errors = ControlTables(lake).open_errors()
             with self._alerting:

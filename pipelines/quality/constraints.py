@@ -199,7 +199,7 @@ def record_constraints(lake: Lake, constraints: Constraints) -> None:
         [{"read_at": constraints.read_at, "constraints": text}], schema=CONSTRAINTS_SCHEMA
     )
     with suppress(CommitFailedError):  # another run recorded what it read at the same moment
-        delta.overwrite(delta.location(lake, "quality", CONSTRAINTS), row)
+        delta.overwrite(lake.uri("quality", CONSTRAINTS), row)
 
 
 def recorded_constraints(lake: Lake) -> Constraints | None:
@@ -207,9 +207,9 @@ def recorded_constraints(lake: Lake) -> Constraints | None:
 
     A kill between the making of the catalog's table and the writing of its row leaves a table without a row.
     """
-    table = delta.open_table(delta.location(lake, "quality", CONSTRAINTS))
+    table = delta.open_table(lake.uri("quality", CONSTRAINTS))
     if table is None:
         return None
-    batches = delta.batches(table, CONSTRAINTS_SCHEMA.names)
+    batches = table.batches(CONSTRAINTS_SCHEMA.names)
     row = next((row for batch in batches for row in batch.to_pylist()), None)
     return None if row is None else Constraints.from_json(row["constraints"], row["read_at"])

@@ -74,7 +74,7 @@ def held_columns(lake: Lake, tables: Iterable[SilverTable]) -> dict[str, list[st
     """
     columns: dict[str, list[str]] = {}
     for name in (name for table in tables for name in (table.name, f"{table.name}{HISTORY_SUFFIX}")):
-        table = delta.open_table(delta.location(lake, "silver", name))
+        table = delta.open_table(lake.uri("silver", name))
         if table is not None:
             fields = json.loads(table.schema().to_json())["fields"]
             columns[f"silver.{name}"] = [field["name"] for field in fields]
@@ -107,7 +107,7 @@ def quality_cut(lake: Lake, control: ControlTables, *, with_gold: bool, where: s
     if with_gold and cut.gold is None:
         has_cuts = control.latest_cut("gold") is not None
         left_out = (LeftOut("gold", "no cut at an LSN of silver" if has_cuts else "no cut yet"),)
-    opened = {name: delta.open_table(delta.location(lake, "bronze", name)) for name in BRONZE_TABLES}
+    opened = {name: delta.open_table(lake.uri("bronze", name)) for name in BRONZE_TABLES}
     bronze = (CutTable("bronze", name, table.version()) for name, table in opened.items() if table)
     derived = (CutTable(layer, name, version) for (layer, name), version in cut.versions.items())
     return QualityCut(cut.commit_lsn, cut.commit_ts, (*bronze, *derived), left_out)

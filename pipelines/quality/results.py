@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.control_table import ControlTable
+from deltasmelt.bronze.lake.table import sorted_by
 from deltasmelt.pipelines.quality.expectations import finite
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def append_results(lake: Lake, result: QualityResult) -> None:
         for row in result.rows
     ]
     rows += [{**common, "error": error} for error in result.file_errors]
-    place = delta.location(lake, "quality", RESULTS_TABLE)
+    place = lake.uri("quality", RESULTS_TABLE)
     table = ControlTable(place, RESULTS_SCHEMA, "One row per expectation and run")
     table.append(rows)
     if delta.open_existing(place).version() % _TIDY_EVERY == 0:
@@ -149,11 +150,11 @@ def _since(moment: datetime) -> Callable[[pa.Table], pa.Table]:
 
 def history(lake: Lake, limit: int) -> History:
     """Return the newest runs, and each expectation's outcomes in them; empty without runs."""
-    table = delta.open_table(delta.location(lake, "quality", RESULTS_TABLE))
+    table = delta.open_table(lake.uri("quality", RESULTS_TABLE))
     if table is None:
         return History((), {})
     run_times: set[datetime] = set()
-    for batch in delta.batches(table, ["run_at"]):
+    for batch in table.batches(["run_at"]):
         run_times = set(sorted(run_times.union(pc.unique(batch["run_at"]).to_pylist()), reverse=True)[:limit])
     if not run_times:
         return History((), {})
@@ -161,12 +162,12 @@ def history(lake: Lake, limit: int) -> History:
     columns = ["run_id", "run_at", "severity", "success", *_NAMED, *_MEASURED]
     near = [
         batch.filter(pc.is_in(batch["run_at"], value_set=pa.array(sorted(run_times), batch["run_at"].type)))
-        for batch in delta.batches(table, columns)
+        for batch in table.batches(columns)
     ]
     rows = pa.Table.from_batches(near)
     runs: dict[tuple[Any, str], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     trends: dict[Identity, list[Point]] = defaultdict(list)
-    for row in delta.sorted_by(rows, "run_at").to_pylist():
+    for row in sorted_by(rows, "run_at").to_pylist():
         runs[row["run_at"], row["run_id"]][_outcome(row)] += 1
         if row["expectation"] is not None:
             point = Point(row["run_id"], row["run_at"], row["success"], _measured(row))
@@ -177,10 +178,10 @@ def history(lake: Lake, limit: int) -> History:
 
 def newest_run(lake: Lake) -> datetime | None:
     """Return the begin of the newest recorded run; None without runs. Read one column, batch by batch."""
-    table = delta.open_table(delta.location(lake, "quality", RESULTS_TABLE))
+    table = delta.open_table(lake.uri("quality", RESULTS_TABLE))
     if table is None:
         return None
-    moments = (pc.max(batch["run_at"]).as_py() for batch in delta.batches(table, ["run_at"]))
+    moments = (pc.max(batch["run_at"]).as_py() for batch in table.batches(["run_at"]))
     return max((moment for moment in moments if moment is not None), default=None)
 
 

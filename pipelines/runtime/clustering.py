@@ -34,9 +34,9 @@ from deltasmelt.silver.sql import literal, quote
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.gold.language.document import Document
     from deltasmelt.silver.schema.catalog import SilverTable
@@ -107,7 +107,7 @@ def by_name(relations: Sequence[Relation], settings: SilverSettings) -> dict[str
 
 
 def cluster_as_wanted(
-    spark: SparkSession, address: str, table: SilverTable, stored: DeltaTable, run: Callable[[str], object]
+    spark: SparkSession, address: str, table: SilverTable, stored: Table, run: Callable[[str], object]
 ) -> bool:
     """Set a table's clustering columns; return whether a rewrite is due.
 

@@ -11,17 +11,14 @@ Any VACUUM within a day of maintenance finds a sufficient retention.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from typing import TYPE_CHECKING, Final
 
-from pyarrow.fs import FileSelector, FileType
+from pyarrow.fs import FileSelector
 
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.parquet import file_system
-from deltasmelt.bronze.lake.place import place_of
-from deltasmelt.bronze.lake.transactions import transaction_version
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.gold.builder.spark_settings import GOLD_APP
 from deltasmelt.silver.sql import literal
@@ -29,10 +26,9 @@ from deltasmelt.silver.sql import literal
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from deltalake import DeltaTable
-
     from deltasmelt.bronze.lake.control_tables import ControlTables
     from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.table import Table
 
 _KEPT: Final = "delta.deletedFileRetentionDuration"
 _LOG_KEPT: Final = "delta.logRetentionDuration"  # Delta wants it to be no less
@@ -67,8 +63,8 @@ def positions(lake: Lake, control: ControlTables) -> set[Lsn]:
     """
     lsns = set[Lsn]()
     for name in control.names("gold"):
-        cut, table = control.last_named("gold", name), delta.open_table(delta.location(lake, "gold", name))
-        mark = None if table is None else transaction_version(table, GOLD_APP)
+        cut, table = control.last_named("gold", name), delta.open_table(lake.uri("gold", name))
+        mark = None if table is None else table.transaction_version(GOLD_APP)
         lsns |= ({cut.commit_lsn} if cut else set()) | ({Lsn(mark)} if mark is not None else set())
     return lsns
 
@@ -84,7 +80,7 @@ def hours_to_state(needed: float, stated: int | None) -> int:
     return stated if stated is not None and hours - _LEFT <= stated <= hours + _ROUGHLY else hours
 
 
-def state_retention(table: DeltaTable, address: str, seconds: float, run: Callable[[str], object]) -> None:
+def state_retention(table: Table, address: str, seconds: float, run: Callable[[str], object]) -> None:
     """Set the retention of a table's removed files. Newer VACUUMs ignore RETAIN.
 
     Args:
@@ -97,7 +93,7 @@ def state_retention(table: DeltaTable, address: str, seconds: float, run: Callab
     retention = _HOURS.fullmatch(current.get(_KEPT, ""))
     before = None if retention is None else int(retention[1])
     hours = hours_to_state(seconds, before)
-    in_catalog = place_of(table.table_uri).needs_session
+    in_catalog = not table.shows_files
     target = {
         _KEPT: f"interval {hours} hours",
         _LOG_KEPT: f"interval {hours + (_LOG_AHEAD if in_catalog else 0)} hours",
@@ -117,27 +113,12 @@ _VERSION: Final = re.compile(
 _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
-def committed_at(table: DeltaTable, version: int) -> float | None:
-    """Return the commit time of a version, in seconds since 1970; None without its log entry."""
-    if place_of(table.table_uri).needs_session:
-        commits = table.history(table.version() - version + 1)
-        times = [commit["timestamp"] for commit in commits if commit["version"] == version]
-        return times[0] / 1000 if times else None
-    system, path = file_system(table.table_uri), f"_delta_log/{version:020}.json"
-    if system.get_file_info(path).type == FileType.NotFound:
-        return None
-    with system.open_input_file(path) as file:
-        entries = [json.loads(line) for line in file.read().splitlines()]
-    times = [float(entry["commitInfo"]["timestamp"]) / 1000 for entry in entries if "commitInfo" in entry]
-    return times[0] if times else None
-
-
-def cut_log(table: DeltaTable, oldest: int) -> int:
+def cut_log(table: Table, oldest: int) -> int:
     """Remove the log before the last checkpoint that still serves version `oldest`; return the number.
 
     Delta itself removes entries past the retention from a catalog's table.
     """
-    if place_of(table.table_uri).needs_session:
+    if not table.shows_files:
         return 0
     system = file_system(table.table_uri)
     names = [info.base_name for info in system.get_file_info(FileSelector("_delta_log"))]
@@ -149,7 +130,7 @@ def cut_log(table: DeltaTable, oldest: int) -> int:
     return len(past)
 
 
-def data_files(table: DeltaTable) -> int:
+def data_files(table: Table) -> int:
     """Return the files in the table's folder, without its log and checksums."""
     entries = file_system(table.table_uri).get_file_info(FileSelector("", recursive=True))
     return sum(

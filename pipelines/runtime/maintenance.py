@@ -41,15 +41,13 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from deltasmelt.bronze.backoff import Pauses
 from deltasmelt.bronze.errors import TransientError
-from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.control import OpenError
-from deltasmelt.bronze.lake.place import place_of
+from deltasmelt.bronze.lake.kept import KeptTable
 from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.pipelines.runtime.clustering import ORDERED_FILES, cluster_as_wanted, written_again
 from deltasmelt.pipelines.runtime.locks import writing
 from deltasmelt.pipelines.runtime.log_entries import (
-    committed_at,
     cut_log,
     data_files,
     positions,
@@ -74,11 +72,11 @@ from deltasmelt.silver.spark.tuning import FINE_PAGES, change
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
-    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
     from deltasmelt.bronze.lake.control_tables import ControlTables
     from deltasmelt.bronze.lake.location import Lake, Layer
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.silver.schema.catalog import SilverTable
 
 MAINTENANCE_FAILED: Final = "upkeep-failed"
@@ -219,7 +217,7 @@ class Maintenance:
         self._documents = documents
         self._layers = layers
         self._shapes = shapes or {}
-        self._handles: dict[str, DeltaTable] = {}
+        self._handles: dict[str, KeptTable] = {}
         self._last: dict[tuple[Layer, str], _Last] = {}
         self._waiting: list[tuple[Layer, str]] = []
         self._passed_over: set[str] = set()
@@ -335,7 +333,7 @@ class Maintenance:
             # What is committed here may have Delta remove the entries that say them. Bronze's are its
             # reader's to say again; one that was stopped long ago does not.
             if layer not in OTHERS or name == CHANGES:
-                delta.state_marks(table)
+                table.state_marks()
             if remove and layer in OTHERS:
                 run(f"VACUUM {address}")
                 result.done.append("vacuumed")
@@ -370,7 +368,7 @@ class Maintenance:
         return result
 
     def _vacuum(
-        self, run: Callable[[str], object], table: DeltaTable, address: str, oldest: int, files: Files
+        self, run: Callable[[str], object], table: Table, address: str, oldest: int, files: Files
     ) -> int:
         """Remove files needed neither by the retention nor by version `oldest`; return their number.
 
@@ -382,7 +380,7 @@ class Maintenance:
         The table's properties hold the retention (`pipelines.runtime.log_entries`). Maintenance with an
         earlier failure leaves the older property, and removes nothing.
         """
-        committed, in_catalog = committed_at(table, oldest), place_of(table.table_uri).needs_session
+        committed, in_catalog = table.committed_at(oldest), not table.shows_files
         count = 0 if in_catalog else data_files(table)  # a catalog hides the files in a folder
         if committed is None or (count <= files.count and not in_catalog):
             return 0  # nobody knows what that version needs; or no file but those of the newest version
@@ -391,16 +389,9 @@ class Maintenance:
         run(f"VACUUM {address}")
         return 0 if in_catalog else count - data_files(table)
 
-    def _open(self, layer: Layer, name: str) -> DeltaTable | None:
+    def _open(self, layer: Layer, name: str) -> Table | None:
         """Return the table at its newest version, from its cached log."""
-        table = self._handles.get(f"{layer}.{name}")
-        if table is not None:
-            delta.refresh(table)
-            return table
-        table = delta.open_table(delta.location(self._lake, layer, name))
-        if table is not None:
-            self._handles[f"{layer}.{name}"] = table
-        return table
+        return self._handles.setdefault(f"{layer}.{name}", KeptTable(self._lake, layer, name)).newest()
 
 
 def expired(lake: Lake, control: ControlTables, now: datetime, retention: float, *, documents: bool) -> int:

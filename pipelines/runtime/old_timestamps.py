@@ -36,10 +36,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltasmelt.bronze.effects import Effect, perform
-from deltasmelt.bronze.lake import delta
-from deltasmelt.bronze.lake.foreign_commits import added_by_others, entry_of
+from deltasmelt.bronze.lake.foreign_commits import added_by_others
 from deltasmelt.bronze.lake.parquet import file_system
-from deltasmelt.bronze.lake.place import place_of
 from deltasmelt.silver.schema.clustering import cluster_by, may_cluster
 from deltasmelt.silver.schema.ddl import MICROSECONDS, TIMESTAMPS
 from deltasmelt.silver.schema.fields import fields_of
@@ -49,8 +47,9 @@ from deltasmelt.silver.sql import literal, quote
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
+
+    from deltasmelt.bronze.lake.table import Table
 
 _LOGGER: Final = logging.getLogger("deltasmelt.maintenance")
 _OWED: Final = "deltasmelt.timestampsOwed"
@@ -65,7 +64,7 @@ _MOST: Final = 4
 """Delta clusters by at most four columns."""
 
 
-def renewed(spark: SparkSession, address: str, table: DeltaTable, run: Callable[[str], object]) -> bool:
+def renewed(spark: SparkSession, address: str, table: Table, run: Callable[[str], object]) -> bool:
     """Rewrite a table if a file holds timestamps as INT96; return whether the table was rewritten.
 
     Args:
@@ -74,11 +73,11 @@ def renewed(spark: SparkSession, address: str, table: DeltaTable, run: Callable[
         table: the table's log.
         run: runs a statement that writes the table (`silver.run.writer`).
     """
-    delta.refresh(table)
+    table.refresh()
     properties = table.metadata().configuration
     proven, in_catalog = (
         TIMESTAMPS in properties and _OWED not in properties,
-        place_of(table.table_uri).needs_session,
+        not table.shows_files,
     )
     if proven and not writes_microseconds(spark):  # files of this server contradict the property
         _unset(address, TIMESTAMPS, run)
@@ -91,7 +90,7 @@ def renewed(spark: SparkSession, address: str, table: DeltaTable, run: Callable[
     work = _OWED in properties or in_catalog or has_old_files(table, doubtful)
     if work:
         _write_again(spark, address, _orderable(table, fields), properties.get(_OWED), run)
-        delta.refresh(table)
+        table.refresh()
         if not in_catalog and has_old_files(table):
             _LOGGER.warning("%s still has timestamps as INT96; does another version write to it?", address)
             return True
@@ -103,7 +102,7 @@ def renewed(spark: SparkSession, address: str, table: DeltaTable, run: Callable[
     return work
 
 
-def _doubtful(table: DeltaTable, known: int) -> set[str]:
+def _doubtful(table: Table, known: int) -> set[str]:
     """Return the files of a table that may be old in spite of the property.
 
     Args:
@@ -116,14 +115,14 @@ def _doubtful(table: DeltaTable, known: int) -> set[str]:
         return paths
     added: set[str] = set()
     for version in commits:
-        entry = entry_of(table.table_uri, version)
+        entry = table.entry(version)
         if entry is None:  # the log was cut since
             return paths
         added |= added_by_others(entry)
     return paths & added
 
 
-def _is_worth_stating(table: DeltaTable, known: int, footers: int) -> bool:
+def _is_worth_stating(table: Table, known: int, footers: int) -> bool:
     """Check whether the next search costs much less if it begins at the present version.
 
     Args:
@@ -135,7 +134,7 @@ def _is_worth_stating(table: DeltaTable, known: int, footers: int) -> bool:
     return many and (footers > _FEW or table.version() - known > _SOON)
 
 
-def has_old_files(table: DeltaTable, only: set[str] | None = None) -> bool:
+def has_old_files(table: Table, only: set[str] | None = None) -> bool:
     """Check whether a file of the handle's version has an INT96 column, oldest files first.
 
     Args:
@@ -184,10 +183,10 @@ def _write_again(
     _unset(address, _OWED, run)
 
 
-def _orderable(table: DeltaTable, fields: list[dict[str, Any]]) -> list[str]:
+def _orderable(table: Table, fields: list[dict[str, Any]]) -> list[str]:
     """Return the columns with statistics, which Delta requires of columns that order rows."""
     names = [column.name for column in fields_of({"fields": fields}) if may_cluster(column.ddl)]
-    if place_of(table.table_uri).needs_session:
+    if not table.shows_files:
         return names
     actions = pa.table(table.get_add_actions(flatten=True))
     measured = {name for name in actions.column_names if actions[name].null_count < actions.num_rows}

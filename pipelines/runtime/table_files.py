@@ -21,14 +21,13 @@ import pyarrow.compute as pc
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.catalog.sql import TAKEN, is_made_by_us
-from deltasmelt.bronze.lake.place import place_of
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
     from deltasmelt.bronze.lake.location import Lake, Layer
+    from deltasmelt.bronze.lake.table import Table
 
 _LOGGER: Final = logging.getLogger("deltasmelt.maintenance")
 _HOURS: Final = re.compile(r"interval (\d+) (hour|day)s?")
@@ -76,7 +75,7 @@ def others_of(spark: SparkSession, lake: Lake, told: set[str]) -> list[tuple[Lay
     return tables
 
 
-def is_young(table: DeltaTable) -> bool:
+def is_young(table: Table) -> bool:
     """Check whether a table is too new for VACUUM, which takes a while, to find a file."""
     metadata = table.metadata()
     retention = _HOURS.fullmatch(metadata.configuration.get("delta.deletedFileRetentionDuration", ""))
@@ -122,7 +121,7 @@ class Files:
         return self.deleted_rows > _DELETED_SHARE * self.rows
 
 
-def files_of(spark: SparkSession, table: DeltaTable, address: str) -> Files:
+def files_of(spark: SparkSession, table: Table, address: str) -> Files:
     """Return the present files of a table. Delta answers the count from statistics, without reading them.
 
     Args:
@@ -130,11 +129,11 @@ def files_of(spark: SparkSession, table: DeltaTable, address: str) -> Files:
         table: the table's log, which is refreshed.
         address: the table as SQL names it.
     """
-    delta.refresh(table)
+    table.refresh()
     actions: Any = pa.table(table.get_add_actions())
     if not actions.num_rows:
         return Files()
-    if place_of(table.table_uri).needs_session:  # all files are one row there; about each its mean is known
+    if not table.shows_files:  # all files are one row there; about each its mean is known
         count, size = len(table.file_uris()), int(pc.sum(actions["size_bytes"]).as_py() or 0)
         rows = int(pc.sum(actions["num_records"]).as_py() or 0)
         return Files(count=count, small=count if size < count * SMALL else 0, size=size, rows=rows)

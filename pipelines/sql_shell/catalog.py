@@ -15,13 +15,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from deltasmelt.bronze.config.suggestions import suggestion
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake import delta
-from deltasmelt.bronze.lake.catalog.table import CatalogTable
 from deltasmelt.bronze.store.relations import read_relations
 from deltasmelt.pipelines.spark.lake_sql import tables_at
 from deltasmelt.silver.schema.catalog import histories, silver_catalog
@@ -31,10 +27,9 @@ from deltasmelt.silver.sql import quote
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from deltalake import DeltaTable
-
     from deltasmelt.bronze.lake.consistent_cut import ConsistentCut
     from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.pipelines.settings import Pipeline
     from deltasmelt.silver.schema.catalog import SilverTable
 
@@ -168,9 +163,9 @@ class CutCatalog:
         Deleted rows do not count; the function reads the deletion vectors.
         """
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            return list(pool.map(lambda table: _rows(self._open(table.layer, table.name)), tables))
+            return list(pool.map(lambda table: self._open(table.layer, table.name).row_count(), tables))
 
-    def _open(self, layer: Layer, name: str) -> DeltaTable:
+    def _open(self, layer: Layer, name: str) -> Table:
         return delta.open_at(self._lake.uri(layer, name), self._cut.versions.get((layer, name)))
 
     def matching(self, pattern: str) -> list[TableInfo]:
@@ -212,7 +207,7 @@ def _is_pattern(text: str) -> bool:
 
 
 def _table_info(
-    layer: Layer, name: str, version: int | None, table: DeltaTable, shape: SilverTable | None
+    layer: Layer, name: str, version: int | None, table: Table, shape: SilverTable | None
 ) -> TableInfo:
     fields = fields_of(json.loads(table.schema().to_json()))
     source_columns = {} if shape is None else {column.name: column for column in shape.relation.columns}
@@ -228,20 +223,6 @@ def _table_info(
         for field in fields
     )
     return TableInfo(layer, name, version, columns, None if shape is None else str(shape.table))
-
-
-def _rows(table: DeltaTable) -> int | None:
-    if isinstance(table, CatalogTable):
-        return table.rows_there
-    counts = pa.table(table.get_add_actions())["num_records"]
-    if counts.null_count:
-        return None
-    rows: int = pc.sum(counts).as_py() or 0
-    if "deletionVectors" in (table.protocol().reader_features or ()):
-        for batch in table.deletion_vectors():
-            selection = pa.record_batch(batch)["selection_vector"].flatten()
-            rows -= len(selection) - (pc.sum(selection).as_py() or 0)
-    return rows
 
 
 def names_of(tables: Iterable[TableInfo]) -> dict[str, tuple[str, ...]]:

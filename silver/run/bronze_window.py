@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deltasmelt.bronze.lake.catalog.table import CatalogTable
 from deltasmelt.bronze.store.contract import CHANGES, OP_SNAPSHOT
 from deltasmelt.silver.spark.access import access_of, computed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
     from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.bronze.lsn import Lsn
 
 _ROWS: Final = 100_000
@@ -77,9 +76,7 @@ class Later:
         return self.rows <= _ROWS and self.size <= _BYTES
 
 
-def files_after(
-    bronze: DeltaTable, lsn: Lsn, end: Lsn | None = None, relations: Collection[int] = ()
-) -> Later:
+def files_after(bronze: Table, lsn: Lsn, end: Lsn | None = None, relations: Collection[int] = ()) -> Later:
     """Return the files that may hold later rows; none if an idle stream moved its position without rows.
 
     The files of a catalog's table are unknown, so the function counts rows there.
@@ -90,10 +87,9 @@ def files_after(
         end: rows after the LSN do not count; None sets no limit.
         relations: skip files whose rows all belong to one relation outside this set. Empty skips none.
     """
-    if isinstance(bronze, CatalogTable):
-        rows, whole_table = bronze.count(f"commit_lsn > {int(lsn)}"), pa.table(bronze.get_add_actions())
-        size = pc.sum(whole_table["size_bytes"]).as_py() or 0
-        return Later((), rows, size * rows // max(bronze.rows_there, 1))
+    counted = bronze.rows_after("commit_lsn", int(lsn))
+    if counted is not None:
+        return Later((), *counted)
     files = pa.table(bronze.get_add_actions(flatten=True))
     if "max.commit_lsn" in files.column_names:
         files = files.filter(pc.fill_null(pc.greater(files["max.commit_lsn"], int(lsn)), True))
@@ -123,7 +119,7 @@ def _snapshot_rows(files: pa.Table, lsn: Lsn, end: Lsn | None) -> dict[int, int]
     return dict(zip(rows["min.relation_id"].to_pylist(), rows["num_records_sum"].to_pylist(), strict=True))
 
 
-def whole(lake: Lake, bronze: DeltaTable) -> str:
+def whole(lake: Lake, bronze: Table) -> str:
     """Return all of `bronze.changes` at the handle's version, as Spark SQL."""
     return f"{lake.sql('bronze', CHANGES)} VERSION AS OF {bronze.version()}"
 
@@ -139,7 +135,7 @@ class Source:
     def keep(
         self,
         session: SparkSession,
-        bronze: DeltaTable,
+        bronze: Table,
         later: Later,
         *,
         relations: Iterable[int],
@@ -172,19 +168,17 @@ class Source:
         kept = computed(rows.coalesce(1) if one else rows, now=False)
         return access_of(session).share(kept, self._view)
 
-    def _plain_files(self, session: SparkSession, bronze: DeltaTable, later: Later) -> list[str]:
+    def _plain_files(self, session: SparkSession, bronze: Table, later: Later) -> list[str]:
         """Return the paths of the files; none if a file alone does not show which rows are valid.
 
         The files hold exactly the table's rows under two conditions. The table has no partitions, and every
         reader can read the table (version 1 of the protocol: no deletion vectors, no column mapping).
         """
-        may_read = not self._lake.place.needs_session and access_of(session).may_read_files
-        if not may_read or bronze.protocol().min_reader_version > 1:
+        if not access_of(session).may_read_files or not bronze.is_plain() or len(later.paths) > _FILES:
             return []
         folder = self._lake.uri("bronze", CHANGES)
         files = [f"{folder}/{path}" for path in later.paths]
-        plain = not bronze.metadata().partition_columns and len(files) <= _FILES
-        return files if plain and not any(_PATTERNS & set(path) for path in files) else []
+        return [] if any(_PATTERNS & set(path) for path in files) else files
 
     def close(self) -> None:
         """Drop the cached rows."""

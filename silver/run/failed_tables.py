@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from deltasmelt.bronze.backoff import Pauses
 from deltasmelt.bronze.errors import SmeltError, TransientError
 from deltasmelt.bronze.lake.control import OpenError
-from deltasmelt.bronze.lake.delta import location, open_existing
+from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.leases import COMMIT_LOST, PUT_BACK
 from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.bronze.store.contract import CHANGES
@@ -43,13 +43,13 @@ from deltasmelt.silver.spark.lazy_session import LazySession, lazily
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from deltalake import DeltaTable
     from pyspark.sql import SparkSession
 
     from deltasmelt.bronze.errors import TableError
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.lake.control_tables import ControlTables
     from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.bronze.lsn import Lsn
     from deltasmelt.bronze.shapes import Relation
 
@@ -66,7 +66,7 @@ class FailedTables:
         self._spark = lazily(spark)
         self._lake = lake
         self._control = control
-        self._bronze: DeltaTable | None = None
+        self._bronze: Table | None = None
         self._stopped: dict[TableName, Lsn | None] = {}
         self._paused: Pauses[TableName] = Pauses()
         self._snapshots: dict[TableName, Lsn | None] = {}
@@ -77,7 +77,7 @@ class FailedTables:
         """The stopped and paused tables."""
         return frozenset({*self._stopped, *self._paused})
 
-    def begin(self, bronze: DeltaTable) -> None:
+    def begin(self, bronze: Table) -> None:
         """Begin a cycle that reads this version of `bronze.changes`."""
         self._bronze = bronze
 
@@ -228,6 +228,6 @@ class FailedTables:
         if not answers(self._spark, after=first):
             raise first
         try:
-            open_existing(location(self._lake, "bronze", CHANGES))
+            open_existing(self._lake.uri("bronze", CHANGES))
         except Exception as error:  # noqa: BLE001 - any error: the lake cannot be read
             raise unreachable(cause_of(error), self._lake) from first

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.backoff import Pauses
 from deltasmelt.bronze.errors import TransientError
-from deltasmelt.bronze.lake.delta import checkpoint_interval, make_room
+from deltasmelt.bronze.lake.delta import make_room
 from deltasmelt.silver.fold import merge
 from deltasmelt.silver.fold.upsert import as_merge
 from deltasmelt.silver.run import step_source
@@ -362,7 +362,7 @@ class StepRunner:
         if stored is None:
             uri = self._uri(step.table)
             make_room(uri)
-            statements = ddl.create(target, step.table, checkpoints=checkpoint_interval(uri))
+            statements = ddl.create(target, step.table, checkpoints=self._lake.place.checkpoint_interval)
         elif step.mode not in {"alter", "describe"} and self._is_done(step, stored):
             return stored
         else:

@@ -7,10 +7,6 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.bronze.lake.catalog.sql import require_ours
-from deltasmelt.bronze.lake.durability import entry_path
-from deltasmelt.bronze.lake.place import Location
-from deltasmelt.bronze.lake.transactions import transaction_version
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.silver.schema.ddl import FEED, RELATION_PROPERTY
 from deltasmelt.silver.schema.fields import DeltaColumn, fields_of
@@ -18,8 +14,7 @@ from deltasmelt.silver.schema.fields import DeltaColumn, fields_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deltalake import DeltaTable
-
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.silver.schema.catalog import SilverTable
 
 SILVER_APP: Final = "deltasmelt.silver"
@@ -57,29 +52,14 @@ class Stored:
         return self.properties.get(FEED) == "true"
 
 
-def entry_file(table: DeltaTable) -> tuple[int, int, int] | None:
-    """Return inode, time and size of the log entry at a local handle's version; None without a file.
-
-    The values separate the entry from an entry of the same version in another history.
-    """
-    folder = Location(table.table_uri).folder
-    if folder is None:
-        return None
-    try:
-        found = entry_path(folder / "_delta_log", table.version()).stat()
-    except FileNotFoundError:  # a checkpoint replaced the entry, or the log ends earlier
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
-
-
-def stored_of(table: DeltaTable) -> Stored:
+def stored_of(table: Table) -> Stored:
     """Return the state of a table at the handle's version.
 
     Raises:
         DefiniteError: ``catalog-name-taken``: another program created the table.
     """
-    require_ours(table.table_uri, table.metadata().configuration, RELATION_PROPERTY)
-    mark = transaction_version(table, SILVER_APP)
+    table.require_ours(RELATION_PROPERTY)
+    mark = table.transaction_version(SILVER_APP)
     return Stored(
         table.version(),
         None if mark is None else Lsn(mark),

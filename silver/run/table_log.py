@@ -25,24 +25,24 @@ import pyarrow.compute as pc
 
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import DeltaError, TableNotFoundError
-from deltasmelt.bronze.lake.foreign_commits import Commit, ForeignCommit, commits_of, first_foreign, history
+from deltasmelt.bronze.lake.entries import has_entry
+from deltasmelt.bronze.lake.foreign_commits import Commit, ForeignCommit, first_foreign
 from deltasmelt.bronze.lake.kept import LISTED_AFTER, SELDOM
 from deltasmelt.bronze.lake.leases import commit_lost, put_back
-from deltasmelt.bronze.lake.tail import Tail, advance, has_entry, tail_of
+from deltasmelt.bronze.lake.tail import Tail, advance, tail_of
 from deltasmelt.bronze.lake.torn_log import set_torn_aside
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.silver.run.commit_counts import lacking, rows_changed
 from deltasmelt.silver.run.key_ranges import share_of
-from deltasmelt.silver.run.stored import SILVER_APP, Stored, entry_file, loses, stored_of
+from deltasmelt.silver.run.stored import SILVER_APP, Stored, loses, stored_of
 from deltasmelt.silver.run.unsigned import may_be_own
 from deltasmelt.silver.schema.catalog import UNREPRESENTABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from deltalake import DeltaTable
-
     from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.silver.schema.catalog import SilverTable
 
 _FARTHEST: Final = 10_000
@@ -63,11 +63,11 @@ class SilverLog:
     def __init__(self, lake: Lake, *, writes: bool = False) -> None:
         self._lake = lake
         self._writes = writes
-        self._tables: dict[str, DeltaTable] = {}
+        self._tables: dict[str, Table] = {}
         self._stored: dict[str, Stored] = {}
         self._tails: dict[str, Tail] = {}
         self._listed: dict[str, float] = {}
-        self._newest: dict[str, tuple[int, int, int] | None] = {}
+        self._newest: dict[str, tuple[int, ...] | None] = {}
         self._checked: dict[str, int] = {}
         self._seen: dict[str, float] | None = None
 
@@ -108,7 +108,7 @@ class SilverLog:
         # In a store or a catalog, a read counts for half a minute before the next read is due.
         if self._seen is not None and (look or _is_past(self._seen.get(name, 0.0), LISTED_AFTER)):
             self.expect(name)
-        if tail is not None and not has_entry(tail, table.table_uri):
+        if tail is not None and not has_entry(table.table_uri, tail.version):
             self.forget((name,))  # a handle reports no error for a removed table
         stored = self._read(name)
         if stored is None or stored.version < known.version:
@@ -211,18 +211,18 @@ class SilverLog:
         """Accept a version's rows as right, or as irrelevant because the next step corrects the rows."""
         self._checked[name] = version
 
-    def _commits(self, table: DeltaTable, name: str, since: int) -> Callable[[int], Commit | None]:
+    def _commits(self, table: Table, name: str, since: int) -> Callable[[int], Commit | None]:
         """Return a function from version to commit, with the cheapest source for each version."""
         tail = self._tails.get(name)
         known = {} if tail is None else tail.commits
-        others = commits_of(table.table_uri, lambda: table, max(table.version() - since, 1))
+        others = table.commits(max(table.version() - since, 1))
         return lambda version: known[version] if version in known else others(version)
 
     def state_marks(self, name: str) -> None:
-        """Write a catalog table's mark again where a restatement is due (`bronze.lake.delta.state_marks`)."""
+        """Write a catalog table's mark again where a restatement is due (`Table.state_marks`)."""
         table = self._open(name)
         if table is not None:
-            delta.state_marks(table)  # the handle is at the new version afterwards
+            table.state_marks()  # the handle is at the new version afterwards
 
     def written(self, name: str, until: Lsn | None = None) -> Stored:
         """Return the state of a table that was just written.
@@ -298,10 +298,8 @@ class SilverLog:
         back = -1 if table is None else table.version() - version
         if table is None or not 0 <= back < _FARTHEST:
             return None
-        for entry in reversed(history(table, back + 1)):
-            if entry.get("version") == version and "timestamp" in entry:
-                return datetime.fromtimestamp(entry["timestamp"] / 1000, UTC)
-        return None
+        time_of = table.committed_at(version)
+        return None if time_of is None else datetime.fromtimestamp(time_of, UTC)
 
     def counts(self, name: str, version: int) -> dict[str, int]:
         """Return how many rows a version inserted, updated and deleted.
@@ -311,7 +309,7 @@ class SilverLog:
         table = self._open(name)
         entry = None if table is None else self._said(name, version)
         if entry is None and table is not None:
-            newest = history(table, 2)
+            newest = table.history(2)
             entry = next((one for one in newest if one.get("version") == version), None)
         if entry is None:
             return {}
@@ -336,7 +334,7 @@ class SilverLog:
             if entry.get("operation") in {"MERGE", "WRITE"}:
                 return lacking(entry)
         for limit in _LOOKED_AT:
-            for entry in history(table, limit):
+            for entry in table.history(limit):
                 if entry.get("operation") in {"MERGE", "WRITE"}:
                     return lacking(entry)
         return None
@@ -346,18 +344,18 @@ class SilverLog:
         tail = self._tails.get(name)
         return None if tail is None else tail.said.get(version)
 
-    def _handle(self, name: str) -> DeltaTable | None:
+    def _handle(self, name: str) -> Table | None:
         """Return a handle at the newest version."""
         table, tail = self._open(name), self._tails.get(name)
         if table is not None and tail is not None and tail.version > table.version():
             self._bring_up(name, table)
         return table
 
-    def _open(self, name: str, until: Lsn | None = None) -> DeltaTable | None:
+    def _open(self, name: str, until: Lsn | None = None) -> Table | None:
         """Return a handle; where the table has a tail, the tail holds the newest version."""
         table = self._tables.get(name)
         # A restored local folder may have as many versions: only the newest entry's file shows the change.
-        if table is not None and self._newest.get(name) != entry_file(table):
+        if table is not None and self._newest.get(name) != table.identity():
             self.forget((name,))
             table = None
         if table is not None:
@@ -376,7 +374,7 @@ class SilverLog:
         self._followed(name, table)
         return table
 
-    def _look(self, name: str, table: DeltaTable, until: Lsn | None) -> None:
+    def _look(self, name: str, table: Table, until: Lsn | None) -> None:
         """Read new commits; in a store only when a read is due, with one request for each commit."""
         now, tail = time.time(), self._tails.get(name)
         if tail is None:
@@ -395,13 +393,13 @@ class SilverLog:
         if self._seen is not None:
             self._seen[name] = now
 
-    def _bring_up(self, name: str, table: DeltaTable) -> None:
-        delta.refresh(table)
+    def _bring_up(self, name: str, table: Table) -> None:
+        table.refresh()
         self._followed(name, table)
 
-    def _followed(self, name: str, table: DeltaTable) -> None:
+    def _followed(self, name: str, table: Table) -> None:
         """Note a handle at the newest version; in a store, follow later commits."""
-        self._newest[name] = entry_file(table)
+        self._newest[name] = table.identity()
         if not self._lake.is_remote:
             return
         now = time.time()
@@ -411,11 +409,11 @@ class SilverLog:
             self._seen[name] = now
 
 
-def _tail_of(table: DeltaTable) -> Tail:
+def _tail_of(table: Table) -> Tail:
     return tail_of(table, _stored_as(table, UNREPRESENTABLE))
 
 
-def _stored_as(table: DeltaTable, column: str) -> str:
+def _stored_as(table: Table, column: str) -> str:
     """Return the name of a column within files."""
     fields = json.loads(table.schema().to_json())["fields"]
     stated: dict[str, Any] = next((one["metadata"] for one in fields if one["name"] == column), {})

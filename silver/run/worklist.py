@@ -39,12 +39,11 @@ from deltasmelt.silver.spark.tuning import SMALL, tune
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from deltalake import DeltaTable
-
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.lake.control import Cut
     from deltasmelt.bronze.lake.control_tables import ControlTables
     from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.silver.run.bronze_window import Source
     from deltasmelt.silver.run.failed_tables import FailedTables
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     from deltasmelt.silver.spark.access import Sessions
 
 
-def there(tables: Collection[SilverTable], bronze: DeltaTable, settings: SilverSettings) -> list[SilverTable]:
+def there(tables: Collection[SilverTable], bronze: Table, settings: SilverSettings) -> list[SilverTable]:
     """Return the tables that silver has or will have, for checks of tables that claim one name."""
     if not settings.history:
         return []
@@ -67,7 +66,7 @@ def there(tables: Collection[SilverTable], bronze: DeltaTable, settings: SilverS
 
 
 def same_names(
-    lake: Lake, tables: Collection[SilverTable], bronze: DeltaTable, settings: SilverSettings
+    lake: Lake, tables: Collection[SilverTable], bronze: Table, settings: SilverSettings
 ) -> dict[TableName, TableError]:
     """Return errors of tables that a catalog would store as one table, histories included; none at a path.
 
@@ -193,7 +192,7 @@ class Attempt:
         troubled: undecided errors by table; the attempt fills the mapping.
     """
 
-    bronze: DeltaTable
+    bronze: Table
     relations: tuple[Relation, ...]
     last: Cut | None
     end: Lsn

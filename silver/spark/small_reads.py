@@ -35,10 +35,10 @@ from deltasmelt.silver.spark.tuning import on_databricks
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
     from deltasmelt.bronze.lake.location import Lake, Layer
+    from deltasmelt.bronze.lake.table import Table
 
 MOST_BYTES: Final = 32 * 2**20
 """Bytes of files up to which a direct read is cheaper than Delta's filter by statistics."""
@@ -158,14 +158,13 @@ def _all_rows_count(folder: str, version: int) -> tuple[int, int] | None:
     return said if marked == 0 and not listed else None
 
 
-def _is_plain(table: DeltaTable, fields: list[dict[str, Any]]) -> bool:
+def _is_plain(table: Table, fields: list[dict[str, Any]]) -> bool:
     """Check whether files hold exactly the table's columns: all columns, by name, in the table's types."""
     metadata = table.metadata()
     mapped = metadata.configuration.get("delta.columnMapping.mode", "none")
     named = not any(_PHYSICAL in one["metadata"] for field in fields for one in _all_fields(field))
     return (
-        set(table.protocol().reader_features or ()) <= _FEATURES
-        and not metadata.partition_columns
+        table.is_plain(_FEATURES)
         and (mapped == "name" or (mapped == "none" and named))
         and all(map(_is_as_stored, fields))
     )

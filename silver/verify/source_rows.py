@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
-from deltasmelt.bronze.lake.delta import location, open_existing
+from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.silver.fold.fold import unfolded
@@ -63,7 +63,7 @@ def source_rows(session: SparkSession, lake: Lake, table: SilverTable, lsn: Lsn)
 
 def _changes(session: SparkSession, lake: Lake, relation_id: int) -> str:
     """Return the rows to read: the table's snapshot files if Spark may read files, else all of bronze."""
-    bronze = open_existing(location(lake, "bronze", CHANGES))
+    bronze = open_existing(lake.uri("bronze", CHANGES))
     paths = pa.table(bronze.get_add_actions())["path"].to_pylist()
     own_paths = [path for path in paths if path.startswith(f"snapshot-{relation_id}-")]
     files = [f"{lake.uri('bronze', CHANGES)}/{path}" for path in own_paths]

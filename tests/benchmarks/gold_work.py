@@ -15,7 +15,7 @@ from deltasmelt.bronze.config.yaml_file import parse_yaml
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake.control import Cut
 from deltasmelt.bronze.lake.control_tables import ControlTables
-from deltasmelt.bronze.lake.delta import location, open_table
+from deltasmelt.bronze.lake.delta import open_table
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.gold.cycle import Gold
@@ -193,7 +193,7 @@ class GoldWork:
         self._lsn += 1
         versions = {}
         for table in self.catalog.values():
-            stored = open_table(location(self.lake, "silver", table.name))
+            stored = open_table(self.lake.uri("silver", table.name))
             if stored is not None:
                 versions[table.name] = stored.version()
         self.control.record_cut(Cut("silver", Lsn(self._lsn), datetime.now(UTC), versions))

@@ -128,7 +128,7 @@ def read_all(
 
 def read_snapshot(lake: Lake, table: TableName) -> Lsn | None:
     """Return the LSN of a table's newest complete snapshot in this lake; None without a snapshot."""
-    changes = delta.open_table(delta.location(lake, "bronze", CHANGES))
+    changes = delta.open_table(lake.uri("bronze", CHANGES))
     return None if changes is None else snapshot_of(changes, table)
 
 

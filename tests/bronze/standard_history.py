@@ -70,7 +70,7 @@ _SMALL: Final = {
     "deltasmelt.bronze.stream.replication._INPUT_BUFFER": 1,
     "deltasmelt.bronze.stream.replication._DRAIN_BYTES": 8_192,
     "deltasmelt.bronze.lake.parquet.FILE_BYTES": 150_000,
-    "deltasmelt.bronze.lake.delta.CHECKPOINT_INTERVAL": 8,
+    "deltasmelt.bronze.lake.place.Folder.checkpoint_interval": 8,
     "deltasmelt.bronze.store.sink._COMPACT_AFTER_COMMITS": 5,
     "deltasmelt.bronze.store.sink._MANY_FILES": 4,
     "deltasmelt.bronze.store.sink._TIDY_EVERY": 12,

@@ -202,7 +202,7 @@ class QualityLake:
             description="Changes",
             properties={FORMAT_PROPERTY: FORMAT},
         )
-        delta.append(table, pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA))
+        table.append(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA))
 
     def transaction(self, lsn: int, count: int, **change: Any) -> None:
         """Append a whole transaction of `count` changes."""

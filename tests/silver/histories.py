@@ -96,7 +96,7 @@ class BronzeWriter:
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
-        self._changes = delta.location(lake, "bronze", CHANGES)
+        self._changes = lake.uri("bronze", CHANGES)
         delta.open_or_create(
             self._changes,
             CHANGES_SCHEMA,
@@ -107,7 +107,7 @@ class BronzeWriter:
         self._snapshots: list[Transaction] = []
 
     def relations(self, relations: Sequence[Relation]) -> None:
-        uri = delta.location(self._lake, "bronze", RELATIONS)
+        uri = self._lake.uri("bronze", RELATIONS)
         append_relations(delta.open_or_create(uri, RELATIONS_SCHEMA, description=""), relations)
 
     def add(self, lsn: int, rows: Iterable[dict[str, Any]]) -> None:
@@ -132,12 +132,12 @@ class BronzeWriter:
 
     def gap(self, shape: Relation, lsn: int) -> None:
         """Mark that changes up to an LSN may be missing."""
-        commit_marks(delta.open_existing(self._changes), self._changes, gap_marks([shape.table], Lsn(lsn)))
+        commit_marks(delta.open_existing(self._changes), gap_marks([shape.table], Lsn(lsn)))
 
     def left_out(self, shape: Relation) -> None:
         """Mark a table as no longer read, as after a DROP TABLE."""
         mark = Transaction(fingerprint_app(shape.table), NOT_CARRIED)
-        commit_marks(delta.open_existing(self._changes), self._changes, [mark])
+        commit_marks(delta.open_existing(self._changes), [mark])
 
     def commit(self, frontier: int) -> None:
         """Write everything added, and the marks, in one Delta commit."""

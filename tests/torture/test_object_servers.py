@@ -15,7 +15,6 @@ from deltalake import DeltaTable, write_deltalake
 
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.place import in_store
-from deltasmelt.bronze.lake.transactions import transaction_version
 from tests.bronze.replaying import execute, fetch, source_of
 from tests.pipelines.processes import Command, until
 from tests.pipelines.shop_in_store import pipeline_in, smelt
@@ -123,7 +122,7 @@ def test_a_log_of_ten_thousand_entries_is_read_whole(tmp_path: Path) -> None:
         start = time.monotonic()
         table = delta.open_existing(root)
         assert table.version() == ENTRIES - 1
-        versions = {name: transaction_version(table, f"app {name}") for name in range(7)}
+        versions = {name: table.transaction_version(f"app {name}") for name in range(7)}
         assert versions == {name: max(range(name, ENTRIES, 7)) for name in range(7)}
         assert time.monotonic() - start < 600
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from deltasmelt.bronze.lake.catalog.table import CatalogTable
+    from deltasmelt.bronze.lake.table import Table
 
 _LOOKED_AT: Final = (16, 1000)
 """Numbers of newest commits to search, in turn; usually the first number suffices."""
@@ -88,7 +88,7 @@ def create(uri: str, schema: pa.Schema, description: str, properties: Mapping[st
             return
 
 
-def append(table: CatalogTable, rows: pa.Table, marks: Mapping[str, int]) -> None:
+def append(table: Table, rows: pa.Table, marks: Mapping[str, int]) -> None:
     """Append rows with marks in one commit; the handle stays at its version.
 
     Args:
@@ -103,7 +103,7 @@ def append(table: CatalogTable, rows: pa.Table, marks: Mapping[str, int]) -> Non
     _write(table, lambda spark: _frame(spark, plain(rows)), marks)
 
 
-def append_files(table: CatalogTable, files: Sequence[Path], marks: Mapping[str, int]) -> None:
+def append_files(table: Table, files: Sequence[Path], marks: Mapping[str, int]) -> None:
     """Append rows of local Parquet files, read by Spark (`sees_local_files`); see `append`."""
     paths = [file.as_uri() for file in files]
     _write(table, lambda spark: spark.read.parquet(*paths), marks)
@@ -119,7 +119,7 @@ def extend(uri: str, rows: pa.Table) -> None:
         session_for(uri).createDataFrame(plain(rows)).writeTo(address_of(uri)).append()
 
 
-def append_rows_of(table: CatalogTable, other: str, marks: Mapping[str, int]) -> None:
+def append_rows_of(table: Table, other: str, marks: Mapping[str, int]) -> None:
     """Append the rows of another table of the catalog; see `append`."""
     _write(table, lambda spark: spark.table(address_of(other)), marks)
 
@@ -134,13 +134,13 @@ def sees_local_files(uri: str) -> bool:
         return is_local(str(session_for(uri).conf.get("spark.master", "")))
 
 
-def overwrite(table: CatalogTable, rows: pa.Table, marks: Mapping[str, int]) -> None:
+def overwrite(table: Table, rows: pa.Table, marks: Mapping[str, int]) -> None:
     """Replace all rows in one commit, with marks; see `append`."""
     _write(table, lambda spark: _frame(spark, plain(rows)), marks, replacing=True)
 
 
 def _write(
-    table: CatalogTable,
+    table: Table,
     rows: Callable[[SparkSession], DataFrame],
     marks: Mapping[str, int],
     *,
@@ -250,14 +250,14 @@ _TYPES: Final = {
 }  # fmt: skip
 
 
-def _count(table: CatalogTable, app: str, later: Sequence[commit_marks.Said]) -> int:
+def _count(table: Table, app: str, later: Sequence[commit_marks.Said]) -> int:
     """Return the number of commits of an id, as of the newest version in the poll."""
     counter = counter_of(app)
     known = table.transaction_version(counter) or 0
     return max([known, *(one.marks[counter] for one in later if counter in one.marks)])
 
 
-def _later(table: CatalogTable, marks: Mapping[str, int]) -> list[commit_marks.Said]:
+def _later(table: Table, marks: Mapping[str, int]) -> list[commit_marks.Said]:
     """Return the metadata of commits after the handle's version.
 
     Raises:

@@ -21,18 +21,16 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from deltasmelt.bronze.lake.catalog import commits
-from deltasmelt.bronze.lake.catalog.sql import MADE_PROPERTY, failures, require_ours, run
+from deltasmelt.bronze.lake.catalog.sql import MADE_PROPERTY, failures, run
 from deltasmelt.bronze.lake.catalog.table import CatalogTable
 from deltasmelt.bronze.lake.client import CommitFailedError, TableNotFoundError
-from deltasmelt.bronze.lake.lease_objects import Found
+from deltasmelt.bronze.lake.lease_objects import LEASES, Found
 from deltasmelt.bronze.lake.location import literal
 from deltasmelt.bronze.lake.place import Location
 
 if TYPE_CHECKING:
     from pyspark.sql import Row
 
-LEASES: Final = "leases"
-"""Name of the table within `control`."""
 _SCHEMA: Final = pa.schema([pa.field(name, pa.string()) for name in ("name", "body", "tag")])
 _DESCRIPTION: Final = (
     "Who may write which layer of this lake: one row for each lease, renewed while it is held"
@@ -140,7 +138,7 @@ def _require_ours(root: str) -> None:
     except TableNotFoundError:
         commits.create(_table(root), _SCHEMA, _DESCRIPTION, _PROPERTIES)
         table = CatalogTable(_table(root))
-    require_ours(_table(root), table.metadata().configuration)
+    table.require_ours(MADE_PROPERTY)
     _known.add(root)
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake.client import CommitFailedError, TableNotFoundError
 from deltasmelt.bronze.lake.location import address_of, quoted
-from deltasmelt.bronze.lake.place import catalog_of, is_named, parts_of
+from deltasmelt.bronze.lake.place import catalog_of, parts_of
 from deltasmelt.bronze.lake.spark_errors import SESSION_ENDED, is_broken, spark_errors
 
 if TYPE_CHECKING:
@@ -49,18 +49,18 @@ def taken(uri: str) -> DefiniteError:
     )
 
 
-def require_ours(uri: str, properties: Mapping[str, str], told_by: str = MADE_PROPERTY) -> None:
-    """Reject a catalog's table that this pipeline did not create; accept tables outside a catalog.
+def require_ours(uri: str, properties: Mapping[str, str], proof: str) -> None:
+    """Reject a catalog's table that this pipeline did not create.
 
     Args:
         uri: location of the table, as from `Lake.uri`.
         properties: properties of the existing table.
-        told_by: name of the property that only the pipeline's own CREATE sets.
+        proof: name of the property that only the pipeline's own CREATE sets.
 
     Raises:
         DefiniteError: ``catalog-name-taken``: the table is foreign.
     """
-    if is_named(uri) and told_by not in properties:
+    if proof not in properties:
         raise taken(uri)
 
 

@@ -1,8 +1,6 @@
 """A catalog's table at a version: its log, read through SQL.
 
-`CatalogTable` has the methods of `deltalake.DeltaTable` that the project uses. Code for reading logs
-therefore need not know the kind of a table. The class reads no path, and requests each fact of a version
-once.
+`CatalogTable` reads no path, and requests each fact of a version once.
 
 A poll reads the newest commits (``DESCRIBE HISTORY … LIMIT``). The first commit is the newest version.
 Usually the commits contain every fact that callers need until the next poll.
@@ -17,20 +15,29 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from contextlib import suppress
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import pyarrow as pa
 
+from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.errors import DefiniteError
-from deltasmelt.bronze.lake.catalog import commit_marks
-from deltasmelt.bronze.lake.catalog.sql import failures, run
+from deltasmelt.bronze.lake.catalog import commit_marks, commits
+from deltasmelt.bronze.lake.catalog.amend import amend
+from deltasmelt.bronze.lake.catalog.files import append_written
+from deltasmelt.bronze.lake.catalog.sql import MADE_PROPERTY, failures, require_ours, run
+from deltasmelt.bronze.lake.client import CommitFailedError
+from deltasmelt.bronze.lake.foreign_commits import Commit, restored
 from deltasmelt.bronze.lake.location import address_of, literal, quoted
 from deltasmelt.bronze.lake.place import layer_of
+from deltasmelt.bronze.lake.table import Columns, Metadata, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from deltasmelt.bronze.lake.client import Transaction
+    from deltasmelt.bronze.lake.table import Actions, Rows
 
 _FIRST_LOOK: Final = 16
 """Number of commits in a poll's first read; usually one commit contains all marks."""
@@ -39,6 +46,8 @@ STATED_AFTER: Final = 12
 _STATED_SECONDS: Final = 86_400.0
 """Age at which marks are restated after any newer commit: entries are removed by age."""
 _MOST: Final = 100_000
+_RETENTION: Final = "interval 30 days"
+"""Log retention of a new table; the log holds the marks, which are restated long before."""
 _ENTRY: Final = (
     "version", "unix_millis(timestamp) AS timestamp", "operation", "operationParameters", "operationMetrics",
     "userMetadata",
@@ -46,57 +55,12 @@ _ENTRY: Final = (
 _TOKEN: Final = "@"  # noqa: S105 - of a name that stands for all rows, see `CatalogTable.get_add_actions`
 
 
-@dataclass(frozen=True, slots=True)
-class Metadata:
-    """A table's metadata, as `deltalake.DeltaTable.metadata`; times in milliseconds since 1970."""
-
-    configuration: dict[str, str]
-    description: str | None
-    partition_columns: list[str]
-    id: str
-    created_time: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Protocol:
-    """A table's protocol, as `deltalake.DeltaTable.protocol`."""
-
-    min_reader_version: int
-    min_writer_version: int
-    reader_features: list[str]
-    writer_features: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class TableSchema:
-    """A table's columns: as Delta's JSON, and as Arrow (for ``pyarrow.schema``)."""
-
-    text: str
-    arrow: pa.Schema
-
-    @property
-    def fields(self) -> list[pa.Field]:
-        """The columns; callers use only the names."""
-        return list(self.arrow)
-
-    def to_json(self) -> str:
-        """Return the columns as Delta writes them into the log."""
-        return self.text
-
-    def __arrow_c_schema__(self) -> Any:
-        """Return the schema through Arrow's interface between libraries."""
-        return self.arrow.__arrow_c_schema__()
-
-
-class CatalogTable:
+class CatalogTable(Table):
     """A table at a version.
 
     Args:
         uri: location of the table (`bronze.lake.location`).
         version: version to open; None for the newest version.
-
-    Attributes:
-        table_uri: location of the table, as from `Lake.uri`.
 
     Raises:
         TableNotFoundError: the table does not exist.
@@ -104,8 +68,10 @@ class CatalogTable:
         DefiniteError: ``marks-gone``, from methods that read marks.
     """
 
+    shows_files: ClassVar[bool] = False
+
     def __init__(self, uri: str, version: int | None = None) -> None:
-        self.table_uri = uri
+        self._location = uri
         self._recent: list[dict[str, Any]] = []
         newest = self._newest()
         self._version = newest if version is None else version
@@ -113,6 +79,32 @@ class CatalogTable:
         self._marks: dict[str, int] | None = None
         self._marks_of = -1
         self._stated, self._stated_at = 0, 0.0
+
+    @classmethod
+    def make(cls, uri: str, schema: pa.Schema, description: str, properties: Mapping[str, str]) -> None:
+        """Create a table with the property that proves ownership; do nothing if a table has the name."""
+        whole = {**properties, MADE_PROPERTY: "true", "delta.logRetentionDuration": _RETENTION}
+        perform(Effect.CREATE_TABLE, uri, lambda: commits.create(uri, schema, description, whole))
+
+    @classmethod
+    def overwrite(cls, uri: str, rows: pa.Table) -> None:
+        """Replace all rows of a table in one commit; create an absent table.
+
+        A separate statement creates the table first: a kill in between leaves a table without rows.
+        """
+        commits.create(uri, rows.schema, "", {MADE_PROPERTY: "true"})
+        made = cls(uri)
+        made.require_ours(MADE_PROPERTY)
+        commits.overwrite(made, rows, {})
+
+    @property
+    def table_uri(self) -> str:
+        """Location of the table, as from `Lake.uri`."""
+        return self._location
+
+    def require_ours(self, proof: str) -> None:
+        """Reject a table without a property that only the pipeline's own CREATE sets."""
+        require_ours(self.table_uri, self.metadata().configuration, proof)
 
     def version(self) -> int:
         """Return the version at which the table is open."""
@@ -145,13 +137,7 @@ class CatalogTable:
         """Return the table's current properties and description."""
         return self._metadata
 
-    def protocol(self) -> Protocol:
-        """Return the table's current protocol requirements for readers and writers."""
-        detail = self._detail
-        features = list(detail["tableFeatures"] or [])
-        return Protocol(detail["minReaderVersion"], detail["minWriterVersion"], features, features)
-
-    def schema(self) -> TableSchema:
+    def schema(self) -> Columns:
         """Return the columns at this version."""
         return self._schema
 
@@ -160,7 +146,7 @@ class CatalogTable:
 
         The size in bytes is the newest version's: SQL shows no older sizes.
         """
-        rows, size = self.rows_there, int(self._detail["sizeInBytes"] or 0)
+        rows, size = self._rows, int(self._detail["sizeInBytes"] or 0)
         there = [] if not rows else [0]
         return pa.table(
             {
@@ -174,12 +160,65 @@ class CatalogTable:
         """Return an artificial name for each data file."""
         return [f"{_TOKEN}{self._version}/{number}" for number in range(int(self._detail["numFiles"] or 0))]
 
-    def cleanup_metadata(self) -> None:
-        """Do nothing: Delta removes old log entries when Spark makes a checkpoint."""
+    def row_count(self) -> int:
+        """Return the number of rows of this version."""
+        return self._rows
 
-    def vacuum(self, *_: object, **__: object) -> list[str]:
-        """Do nothing: the catalog or `smelt maintain` runs ``VACUUM``."""
-        return []
+    def rows_after(self, column: str, value: int) -> tuple[int, int]:
+        """Return rows with a larger value of a column, and the share of the newest version's bytes."""
+        rows, size = self._counted(f"WHERE {column} > {int(value)}"), int(self._detail["sizeInBytes"] or 0)
+        return rows, size * rows // max(self._rows, 1)
+
+    def commits(self, limit: int) -> Callable[[int], Commit | None]:
+        """Return a function that returns a version's commit from the history."""
+        known = {row["version"]: row for row in self.history(limit)}
+        return lambda version: restored(known.get(version))
+
+    def committed_at(self, version: int) -> float | None:
+        """Return the commit time of a version from the history."""
+        rows = self.history(self.version() - version + 1)
+        times = [float(row["timestamp"]) / 1000 for row in rows if row["version"] == version]
+        return times[0] if times else None
+
+    def state_marks(self) -> None:
+        """Restate the marks if the newest commits do not contain all marks; a commit without rows.
+
+        A history is limited, and opening a table first reads only a few commits. Restating is therefore due
+        after a few commits of any writer, and after a day.
+        """
+        if self.is_unstated():
+            with suppress(CommitFailedError):  # due again after the next commit
+                perform(Effect.COMMIT, self.table_uri, self.create_checkpoint)
+            self.refresh()
+
+    def _write(self, actions: Actions, schema: pa.Schema, marks: Sequence[Transaction]) -> None:
+        append_written(self, actions, schema, marks)
+
+    def _add_columns(self, schema: pa.Schema) -> None:
+        there = {column.name for column in pa.schema(self.schema())}
+        commits.add_columns(self.table_uri, [field for field in schema if field.name not in there])
+
+    def amend(self, changed: Rows, before: Rows) -> bool:
+        """Change the rows in place (`bronze.lake.catalog.amend`)."""
+        try:
+            for path, rows in changed.items():
+                amend(self.table_uri, before[path], rows)
+        except CommitFailedError:
+            return False
+        finally:
+            self.update_incremental()
+        return True
+
+    def _read(self, path: str, columns: list[str] | None) -> pa.Table:  # noqa: ARG002 - one path for all rows
+        return self.rows(columns)
+
+    def batches(
+        self, columns: list[str], *, after: tuple[str, int] | None = None, ending: str | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield some columns of all rows in batches; one statement reads the rows."""
+        column, value = after or ("", 0)
+        wanted = ["true", *([f"{column} > {int(value)}"] if column else []), *([ending] if ending else [])]
+        yield from self.rows(columns, condition=" AND ".join(wanted)).to_batches()
 
     def create_checkpoint(self) -> None:
         """Write all marks into the table's property."""
@@ -202,14 +241,6 @@ class CatalogTable:
             text = f"SELECT {listed} FROM {{}} VERSION AS OF {self._version} WHERE {condition}"
             return run(self.table_uri, text).toArrow()
 
-    def count(self, condition: str) -> int:
-        """Return how many rows of this version fulfil an SQL condition.
-
-        Raises:
-            OSError: Spark cannot read the rows.
-        """
-        return self._counted(f"WHERE {condition}")
-
     def _counted(self, where: str) -> int:
         text = f"SELECT count(*) FROM {{}} VERSION AS OF {self._version} {where}"
         with failures(self.table_uri):
@@ -223,7 +254,7 @@ class CatalogTable:
         return int(self._recent[0]["version"])
 
     def _forget(self) -> None:
-        for name in ("_detail", "_metadata", "_schema", "rows_there"):
+        for name in ("_detail", "_metadata", "_schema", "_rows"):
             self.__dict__.pop(name, None)
 
     def _entries(self, limit: int) -> list[dict[str, Any]]:
@@ -296,23 +327,16 @@ class CatalogTable:
     def _metadata(self) -> Metadata:
         detail = self._detail
         properties = dict(detail["properties"] or {})
-        return Metadata(
-            properties,
-            detail["description"],
-            list(detail["partitionColumns"] or []),
-            detail["id"],
-            detail["created"],
-        )
+        return Metadata(properties, detail["description"], detail["id"], detail["created"])
 
     @cached_property
-    def _schema(self) -> TableSchema:
+    def _schema(self) -> Columns:
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415 - a lake of files needs no Spark
 
         with failures(self.table_uri):
             found = run(self.table_uri, f"SELECT * FROM {{}} VERSION AS OF {self._version} LIMIT 0").schema
-        return TableSchema(json.dumps(found.jsonValue()), to_arrow_schema(found))
+        return Columns(json.dumps(found.jsonValue()), to_arrow_schema(found))
 
     @cached_property
-    def rows_there(self) -> int:
-        """Number of rows of this version."""
+    def _rows(self) -> int:
         return self._counted("")

@@ -10,7 +10,7 @@ import pytest
 from deltasmelt.bronze.config.sections import SourceSettings
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake.control_tables import ControlTables
-from deltasmelt.bronze.lake.delta import location, open_existing
+from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.gaps import is_left_out, is_open
@@ -21,7 +21,7 @@ from tests.bronze.running import Running, wait_for
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from deltalake import DeltaTable
+    from deltasmelt.bronze.lake.table import Table
 
 pytestmark = pytest.mark.postgres
 
@@ -52,14 +52,14 @@ def test_a_partition_that_begins_to_log_less_stops_its_table_until_it_is_mended(
     lake = Lake(path=str(tmp_path))
     control = ControlTables(lake)
 
-    def changes() -> DeltaTable:
-        return open_existing(location(lake, "bronze", CHANGES))
+    def changes() -> Table:
+        return open_existing(lake.uri("bronze", CHANGES))
 
     def codes() -> dict[str, str]:
         return {error.name: error.code for error in control.open_errors() if error.scope == "table"}
 
     def taken() -> list[str]:
-        rows = changes().to_pyarrow_table(columns=["op", "table_name"]).to_pylist()
+        rows = (row for batch in changes().batches(["op", "table_name"]) for row in batch.to_pylist())
         return sorted(row["table_name"] for row in rows if row["op"] == "snapshot_end")
 
     def play(*statements: str) -> None:

@@ -302,7 +302,7 @@ def test_cuts_of_an_earlier_release_are_read(lake_path: str) -> None:
     former = pa.schema([field for field in CUTS_SCHEMA if field.name not in later])
     row = {"commit_lsn": 10, "layer": "silver", "table_name": "a", "delta_version": 1, "recorded_at": NOON}
     table = delta.open_or_create(f"{lake_path}/control/cuts", former, description="")
-    delta.append(table, pa.Table.from_pylist([row], schema=former))
+    table.append(pa.Table.from_pylist([row], schema=former))
     for lsn in (20, 30):
         control = ControlTables(Lake(lake_path))
         control.record_cut(Cut("silver", Lsn(lsn), None, {"a": 2}, marks={"a": Lsn(lsn)}))

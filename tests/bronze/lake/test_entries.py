@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING, Any
 import obstore
 import pyarrow as pa
 import pytest
-from deltalake import Transaction
+from deltalake import DeltaTable, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError
 
 from deltasmelt.bronze.lake import delta, entries, objects
 from deltasmelt.bronze.lake.compaction import compact
+from deltasmelt.bronze.lake.log_table import LogTable
 from deltasmelt.bronze.lake.parquet import PartWriter
-from deltasmelt.bronze.lake.transactions import transaction_version
 from tests.object_store import Faults
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from deltalake import DeltaTable
     from deltalake.transaction import AddAction
 
     from deltasmelt.bronze.lake.place import Location
+    from deltasmelt.bronze.lake.table import Table
     from tests.object_store import ObjectStore
 
 pytestmark = pytest.mark.process
@@ -37,8 +37,10 @@ def uri(place: Location) -> Location:
     return place / "changes"
 
 
-def made(uri: str, properties: Mapping[str, str] | None = None) -> DeltaTable:
-    return delta.open_or_create(uri, SCHEMA, description="", properties=properties)
+def made(uri: str, properties: Mapping[str, str] | None = None) -> LogTable:
+    table = delta.open_or_create(uri, SCHEMA, description="", properties=properties)
+    assert isinstance(table, LogTable)
+    return table
 
 
 def part(uri: str, *ids: int) -> list[AddAction]:
@@ -47,16 +49,14 @@ def part(uri: str, *ids: int) -> list[AddAction]:
     return writer.finish()
 
 
-def commit(table: DeltaTable, *ids: int, marks: Mapping[str, int] | None = None) -> None:
+def commit(table: Table, *ids: int, marks: Mapping[str, int] | None = None) -> None:
     transactions = [Transaction(name, version) for name, version in (marks or {}).items()]
-    delta.commit(table, part(table.table_uri, *ids), SCHEMA, transactions)
+    table.commit(part(table.table_uri, *ids), SCHEMA, transactions)
 
 
 def ids_in(uri: str) -> list[int]:
     table = delta.open_existing(uri)
-    return sorted(
-        row for path in delta.paths_of(table) for row in delta.read_file(table, path)["id"].to_pylist()
-    )
+    return sorted(row for path in table.paths() for row in table.read_file(path)["id"].to_pylist())
 
 
 def entry(uri: str, version: int) -> list[dict[str, Any]]:
@@ -82,7 +82,7 @@ def test_an_entry_says_what_deltalake_writes(uri: str, tmp_path: Path) -> None:
     assert actions == [{name: without_nulls(action) for name, action in line.items()} for line in expected]
     assert commit_info["commitInfo"]["deltasmelt.actions"] == "2"
     assert is_ours(uri, 1)
-    assert delta.refresh(ours) == 1
+    assert ours.refresh() == 1
     assert ours.history(1)[0]["operation"] == "WRITE"
 
 
@@ -110,7 +110,7 @@ def test_a_commit_whose_answer_was_lost_came_about_once(store: ObjectStore, uri:
     table = made(uri)
     store.set_faults(Faults(lose=r"_delta_log/0*1\.json"))
     commit(table, 1, marks={"app": 1})
-    assert delta.refresh(table, after=0) == 1
+    assert table.refresh(after=0) == 1
     assert ids_in(uri) == [1]
 
 
@@ -121,14 +121,14 @@ def test_a_store_that_does_not_answer_is_an_error_of_the_lake(
     monkeypatch.setattr("deltasmelt.bronze.lake.objects._TIMEOUT", objects._TIMEOUT / 10)
     store.set_faults(Faults(unavailable=60))
     with pytest.raises(OSError):
-        delta.commit(table, parts, SCHEMA)
+        table.commit(parts, SCHEMA)
 
 
 def test_nothing_is_put_into_the_log_of_a_table_that_was_made_anew(uri: str) -> None:
     table = made(uri)
     for number in range(3):
         commit(table, number)
-        delta.refresh(table)
+        table.refresh()
     objects.delete_below(uri, "_delta_log")
     made(uri)
     with pytest.raises((DeltaError, OSError)):
@@ -137,14 +137,14 @@ def test_nothing_is_put_into_the_log_of_a_table_that_was_made_anew(uri: str) -> 
 
 
 def test_nothing_is_put_after_an_entry_that_was_removed_for_its_age(uri: str) -> None:
-    table, ahead = made(uri), delta.open_existing(uri)
+    table, ahead = made(uri), made(uri)
     for number in range(3):
         commit(ahead, number)
-        delta.refresh(ahead)
+        ahead.refresh()
     ahead.create_checkpoint()
     for version in range(3):
         obstore.delete(*objects._object(uri, f"_delta_log/{version:020}.json"))
-    assert not entries.put_next(table, part(uri, 4), [], {})
+    assert not entries.put_next(table, part(uri, 4), [])
     assert not objects.exists(uri, "_delta_log/00000000000000000001.json")
 
 
@@ -158,25 +158,25 @@ def test_a_table_of_later_features_is_left_to_deltalake(uri: str) -> None:
 
 def test_marks_of_commits_of_ones_own_are_known_and_those_of_others_read(uri: str) -> None:
     table, second_handle = made(uri), delta.open_existing(uri)
-    assert transaction_version(table, "app") is None
+    assert table.transaction_version("app") is None
     for number in range(1, 4):
         commit(table, number, marks={"app": number})
-        delta.refresh(table, after=number - 1)
-        assert transaction_version(table, "app") == number == table.transaction_version("app")
-    delta.refresh(second_handle)
+        table.refresh(after=number - 1)
+        assert table.transaction_version("app") == number == DeltaTable.transaction_version(table, "app")
+    second_handle.refresh()
     commit(second_handle, 4, marks={"other": 4})
     commit(table, 5, marks={"app": 5})
-    delta.refresh(table)
-    assert [transaction_version(table, name) for name in ("app", "other")] == [5, 4]
+    table.refresh()
     assert [table.transaction_version(name) for name in ("app", "other")] == [5, 4]
+    assert [DeltaTable.transaction_version(table, name) for name in ("app", "other")] == [5, 4]
 
 
 def test_files_whose_joining_came_about_without_an_answer_stay(store: ObjectStore, uri: str) -> None:
     table = made(uri)
     for number in range(4):
         commit(table, number)
-        delta.refresh(table)
+        table.refresh()
     store.set_faults(Faults(lose=r"_delta_log/0*5\.json"))
     assert compact(table, SCHEMA, many=2, prefix="stream")
-    assert len(delta.paths_of(table)) == 1
+    assert len(table.paths()) == 1
     assert ids_in(uri) == [0, 1, 2, 3]

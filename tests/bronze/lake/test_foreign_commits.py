@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
+from deltasmelt.bronze.lake.folder_table import FolderTable
 from deltasmelt.bronze.lake.foreign_commits import (
     Commit,
     added_by_others,
     commit_of,
-    entry_of,
     first_foreign,
     restored,
 )
@@ -69,7 +69,7 @@ def test_a_log_shows_who_changed_rows_and_what_others_did_without_changing_any(l
     assert found() is None, "every row is another one since"
     write_deltalake(uri, ROWS, mode="append")
     assert found() == (at + 4, "WRITE")
-    assert entry_of(uri, at + 5) is None
+    assert FolderTable(uri).entry(at + 5) is None
 
 
 OVERWRITE = {"operation": "WRITE", "operationParameters": {"mode": "Overwrite"}}

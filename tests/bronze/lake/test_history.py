@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from deltasmelt.bronze.lake import delta
-from deltasmelt.bronze.lake.foreign_commits import history
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,11 +18,11 @@ def test_the_newest_commits_are_found(tmp_path: Path, folder: str) -> None:
     uri = str(tmp_path / folder / "table")
     table = delta.open_or_create(uri, pa.schema([("a", pa.int64())]), description="of a test")
     for value in (1, 2):
-        delta.append(table, pa.table({"a": [value]}))
+        table.append(pa.table({"a": [value]}))
     table = delta.open_existing(uri)
-    assert [entry["version"] for entry in history(table, 2)] == [2, 1]
-    assert [entry["version"] for entry in history(table, 9)] == [2, 1, 0]
-    newest = history(table, 1)[0]
+    assert [entry["version"] for entry in table.history(2)] == [2, 1]
+    assert [entry["version"] for entry in table.history(9)] == [2, 1, 0]
+    newest = table.history(1)[0]
     assert newest["operation"] == "WRITE"
     assert newest["timestamp"] > 0
 
@@ -31,6 +30,6 @@ def test_the_newest_commits_are_found(tmp_path: Path, folder: str) -> None:
 def test_a_log_that_was_cut_off_says_what_it_has(tmp_path: Path) -> None:
     uri = str(tmp_path / "x#y")
     table = delta.open_or_create(uri, pa.schema([("a", pa.int64())]), description="of a test")
-    delta.append(table, pa.table({"a": [1]}))
+    table.append(pa.table({"a": [1]}))
     (tmp_path / "x#y" / "_delta_log" / f"{0:020}.json").unlink()
-    assert [entry["version"] for entry in history(table, 9)] == [1]
+    assert [entry["version"] for entry in table.history(9)] == [1]

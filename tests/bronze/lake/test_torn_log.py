@@ -14,7 +14,6 @@ from deltasmelt.bronze.effects import Effect, guarded
 from deltasmelt.bronze.errors import DefiniteError, TransientError
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake import delta, torn_log
-from deltasmelt.bronze.lake.compaction import tidy
 from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.delta import open_existing
@@ -222,7 +221,7 @@ def test_what_a_clean_up_commits_is_on_disk_before_it_returns(lake_path: str) ->
 
     before = set(Path(lake_path, "control").glob("*/_delta_log/*.json"))
     with guarded(watch):
-        tidy(delta.open_existing(uri), retention_hours=0)
+        delta.open_existing(uri).tidy(retention_hours=0)
     new_entries = set(Path(lake_path, "control").glob("*/_delta_log/*.json")) - before
     assert new_entries, "VACUUM commits"
     assert {str(path) for path in new_entries} <= flushed

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, Transaction, write_deltalake
 
 from deltasmelt.bronze.effects import Effect, guarded
-from deltasmelt.bronze.lake.delta import nothing_besides
-from deltasmelt.bronze.lake.transactions import transaction_version
+from deltasmelt.bronze.lake.folder_table import FolderTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,14 +27,16 @@ def commit(uri: Path, **versions: int) -> None:
         ROWS,
         mode="append",
         commit_properties=CommitProperties(app_transactions=marks),
-        post_commithook_properties=nothing_besides(),
+        post_commithook_properties=PostCommitHookProperties(
+            create_checkpoint=False, cleanup_expired_logs=False
+        ),
     )
 
 
-def same(table: DeltaTable) -> dict[str, int | None]:
+def same(table: FolderTable) -> dict[str, int | None]:
     """Return the cached versions after a comparison with `deltalake`'s."""
-    versions = {app: transaction_version(table, app) for app in APPS}
-    assert versions == {app: table.transaction_version(app) for app in APPS}, table.version()
+    versions = {app: table.transaction_version(app) for app in APPS}
+    assert versions == {app: DeltaTable.transaction_version(table, app) for app in APPS}, table.version()
     return versions
 
 
@@ -61,7 +62,7 @@ def test_at_every_version_it_is_what_deltalake_says(tmp_path: Path, seed: int) -
     chance = random.Random(seed)
     table = tmp_path / "t"
     commit(table)
-    moving = DeltaTable(table)
+    moving = FolderTable(str(table))
     for _ in range(25):
         apps = chance.sample(APPS, chance.randint(0, 3))
         commit(
@@ -72,7 +73,7 @@ def test_at_every_version_it_is_what_deltalake_says(tmp_path: Path, seed: int) -
         if chance.random() < 0.6:
             moving.update_incremental()
             same(moving)
-        same(DeltaTable(table))
+        same(FolderTable(str(table)))
     for version in range(0, moving.version(), 3):
         moving.load_as_version(version)
         same(moving)
@@ -84,30 +85,30 @@ def test_the_log_is_read_once_for_all_and_then_only_its_new_entries(
     tmp_path: Path, reads: Callable[[], Any]
 ) -> None:
     commit(tmp_path / "t", app_0=1)
-    table = DeltaTable(tmp_path / "t")
+    table = FolderTable(str(tmp_path / "t"))
     with guarded(reads()):
         assert same(table)["app:0"] == 1
         same(table)
         assert reads.passes == 1  # type: ignore[attr-defined]
         commit(tmp_path / "t", app_0=2)
-        assert transaction_version(table, "app:0") == 1, "the handle has not moved"
+        assert table.transaction_version("app:0") == 1, "the handle has not moved"
         assert reads.passes == 1  # type: ignore[attr-defined]
         (tmp_path / "t" / "_delta_log" / f"{0:020}.json").unlink()  # what was read is not read again
         table.update_incremental()
-        assert transaction_version(table, "app:0") == 2
+        assert table.transaction_version("app:0") == 2
         assert reads.passes == 2  # type: ignore[attr-defined]
 
 
 def test_another_handle_under_the_same_name_is_read_for_itself(tmp_path: Path) -> None:
     for number in range(20):
         commit(tmp_path / str(number), app_0=number)
-        assert transaction_version(DeltaTable(tmp_path / str(number)), "app:0") == number
+        assert FolderTable(str(tmp_path / str(number))).transaction_version("app:0") == number
 
 
 def test_an_entry_that_was_removed_is_made_up_for_by_the_checkpoint(tmp_path: Path) -> None:
     uri, log = tmp_path / "t", tmp_path / "t" / "_delta_log"
     commit(uri, app_0=1)
-    table = DeltaTable(uri)
+    table = FolderTable(str(uri))
     same(table)
     commit(uri, app_1=2)
     commit(uri, app_2=3)
@@ -116,17 +117,17 @@ def test_an_entry_that_was_removed_is_made_up_for_by_the_checkpoint(tmp_path: Pa
     for version in (0, 1):
         (log / f"{version:020}.json").unlink()
     assert same(table) == {**dict.fromkeys(APPS), "app:0": 1, "app:1": 2, "app:2": 3}
-    assert same(DeltaTable(uri))["app:1"] == 2
+    assert same(FolderTable(str(uri)))["app:1"] == 2
 
 
 def test_ids_that_expire_and_unknown_checkpoints_are_left_to_deltalake(tmp_path: Path) -> None:
     uri = tmp_path / "t"
     commit(uri, app_0=1)
-    table = DeltaTable(uri)
+    table = FolderTable(str(uri))
     same(table)
     table.alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 1 day"})
     same(table)
-    same(DeltaTable(uri))
+    same(FolderTable(str(uri)))
     second_folder = tmp_path / "other"
     commit(second_folder, app_0=1)
     commit(second_folder, app_0=2)
@@ -140,14 +141,14 @@ def test_ids_that_expire_and_unknown_checkpoints_are_left_to_deltalake(tmp_path:
         '{"size": 1}',
     ):
         hint.write_text(content)
-        assert transaction_version(DeltaTable(second_folder, version=1), "app:0") == 2, content
+        assert FolderTable(str(second_folder), version=1).transaction_version("app:0") == 2, content
 
 
 def test_a_checkpoint_that_cannot_be_read_is_left_to_deltalake(tmp_path: Path) -> None:
     uri, log = tmp_path / "t", tmp_path / "t" / "_delta_log"
     commit(uri, app_0=1)
     commit(uri, app_0=2)
-    table = DeltaTable(uri)
+    table = FolderTable(str(uri))
     (log / f"{1:020}.checkpoint.parquet").write_bytes(b"no Parquet")
     (log / "_last_checkpoint").write_text('{"version": 1, "size": 3}')
     assert same(table)["app:0"] == 2

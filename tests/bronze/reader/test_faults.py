@@ -36,7 +36,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Lower the limits, so that every periodic action happens within seven transactions."""
     monkeypatch.setattr("deltasmelt.bronze.stream.session.WRITE_BYTES", 2_000)
     monkeypatch.setattr("deltasmelt.bronze.lake.parquet.FILE_BYTES", 6_000)
-    monkeypatch.setattr("deltasmelt.bronze.lake.delta.CHECKPOINT_INTERVAL", 4)
+    monkeypatch.setattr("deltasmelt.bronze.lake.place.Folder.checkpoint_interval", 4)
     monkeypatch.setattr("deltasmelt.bronze.store.sink._COMPACT_AFTER_COMMITS", 3)
     monkeypatch.setattr("deltasmelt.bronze.store.sink._MANY_FILES", 3)
     monkeypatch.setattr("deltasmelt.bronze.store.sink._TIDY_EVERY", 8)

@@ -30,7 +30,7 @@ def source(database: str) -> SourceSettings:
 
 def changes(root: str) -> list[dict[str, Any]]:
     table = delta.open_existing(Lake(root).uri("bronze", "changes"))
-    rows = [row for path in delta.paths_of(table) for row in delta.read_file(table, path).to_pylist()]
+    rows = [row for path in table.paths() for row in table.read_file(path).to_pylist()]
     return sorted(rows, key=lambda row: (row["commit_lsn"], row["op"] != "snapshot", row["seq"]))
 
 

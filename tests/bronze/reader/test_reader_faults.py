@@ -76,7 +76,7 @@ def test_a_lake_that_fails_now_and_then_costs_no_change(
     monkeypatch.setattr("deltasmelt.bronze.stream.session.WRITE_BYTES", 20_000)
     monkeypatch.setattr("deltasmelt.bronze.stream.session.FEED_BYTES", 16_384)
     monkeypatch.setattr("deltasmelt.bronze.lake.parquet.FILE_BYTES", 100_000)
-    monkeypatch.setattr("deltasmelt.bronze.lake.delta.CHECKPOINT_INTERVAL", 10)
+    monkeypatch.setattr("deltasmelt.bronze.lake.place.Folder.checkpoint_interval", 10)
     monkeypatch.setattr("deltasmelt.bronze.store.sink._COMPACT_AFTER_COMMITS", 5)
     monkeypatch.setattr("deltasmelt.bronze.store.sink._MANY_FILES", 5)
     source = source_of(database, timing=Timing(retry_longest=0.2, look=0.5))

@@ -203,7 +203,7 @@ def write_what_the_copy_undoes(pipelines: Pipelines) -> None:
         move_by_keepalives(pipelines[name])
     silent, uri = pipelines["silent"].lake, f"{pipelines['silent'].lake}/bronze/changes"
     as_copied = Transaction(snapshot_app(ITEMS), int(position_of(silent).frontier))
-    commit_marks(open_existing(uri), uri, [as_copied])  # as a copy whose message the stream had not received
+    commit_marks(open_existing(uri), [as_copied])  # as a copy whose message the stream had not received
     execute(ahead.source, *OLD, "CREATE TABLE gone (id int PRIMARY KEY)")
     request_snapshots(f"{ahead.lake}/bronze/changes", [ITEMS], end_of(ahead.source))
     twice = dies_at("snapshot-committed", 2)

@@ -415,7 +415,7 @@ def test_a_lake_of_an_earlier_release_takes_shapes_with_defaults(tmp_path: Path)
              "type_tree": INT.to_json(), "not_null": False, "in_identity": False}
         ],
     }  # fmt: skip
-    delta.append(table, pa.Table.from_pylist([row], schema=older))
+    table.append(pa.Table.from_pylist([row], schema=older))
     second = replace(
         first, columns=(*first.columns, Column("v", 2, INT, "int4", missing="7")), from_lsn=Lsn(20)
     )

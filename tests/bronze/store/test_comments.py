@@ -11,6 +11,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from deltasmelt.bronze.comments import Comments
 from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.store.comments import CommentLog, CommentsWatch, comments_mark
 from tests.bronze.store.test_sink import open_sink
@@ -18,11 +19,13 @@ from tests.bronze.store.test_sink import open_sink
 if TYPE_CHECKING:
     import pytest
 
+    from deltasmelt.bronze.lake.table import Table
+
 T, OTHER = TableName("public", "t"), TableName("public", "other")
 
 
-def changes(lake_path: str) -> DeltaTable:
-    return DeltaTable(f"{lake_path}/bronze/changes")
+def changes(lake_path: str) -> Table:
+    return open_existing(f"{lake_path}/bronze/changes")
 
 
 def test_a_source_without_comments_has_no_table_of_them_and_no_commit(lake_path: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from deltalake import DeltaTable, Transaction
+from deltalake import Transaction
 
 from deltasmelt.bronze.drift.membership import NOT_CARRIED, fingerprints
 from deltasmelt.bronze.identifiers import TableName
@@ -34,30 +34,31 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.lake.table import Table
 
 ITEMS, OTHERS = TableName("public", "items"), TableName("public", "others")
 
 
 @pytest.fixture
-def changes(tmp_path: Path) -> DeltaTable:
+def changes(tmp_path: Path) -> Table:
     """Create an empty bronze with a snapshot of `items` at 100."""
     table = delta.open_or_create(str(tmp_path / "changes"), CHANGES_SCHEMA, description="")
-    commit_marks(table, table.table_uri, [Transaction(snapshot_app(ITEMS), 100)])
+    commit_marks(table, [Transaction(snapshot_app(ITEMS), 100)])
     return table
 
 
-def take(changes: DeltaTable, lsn: int, table: TableName = ITEMS) -> None:
+def take(changes: Table, lsn: int, table: TableName = ITEMS) -> None:
     """Commit the marks of a snapshot, like the sink."""
     changes.update_incremental()
     marks = [Transaction(snapshot_app(table), lsn), *healing(changes, table, Lsn(lsn))]
-    commit_marks(changes, changes.table_uri, marks)
+    commit_marks(changes, marks)
 
 
 def test_a_table_with_a_gap_is_not_whole_until_a_snapshot_behind_it_lies_in_the_window(
-    changes: DeltaTable,
+    changes: Table,
 ) -> None:
     assert is_whole(changes, ITEMS, Lsn(300))
-    commit_marks(changes, changes.table_uri, gap_marks([ITEMS], Lsn(200)))
+    commit_marks(changes, gap_marks([ITEMS], Lsn(200)))
     assert needs_snapshot(changes, ITEMS)
     assert not is_whole(changes, ITEMS, Lsn(300)), "however far silver is: it may have passed 200 meanwhile"
     assert is_whole(changes, OTHERS, Lsn(300))
@@ -67,12 +68,12 @@ def test_a_table_with_a_gap_is_not_whole_until_a_snapshot_behind_it_lies_in_the_
     assert is_whole(changes, ITEMS, Lsn(250))
 
 
-def test_a_table_that_is_taken_once_more_stays_whole_before_the_newest_snapshot(changes: DeltaTable) -> None:
-    commit_marks(changes, changes.table_uri, gap_marks([ITEMS], Lsn(200)))
+def test_a_table_that_is_taken_once_more_stays_whole_before_the_newest_snapshot(changes: Table) -> None:
+    commit_marks(changes, gap_marks([ITEMS], Lsn(200)))
     take(changes, 250)
     take(changes, 400)
     assert is_whole(changes, ITEMS, Lsn(300))
-    commit_marks(changes, changes.table_uri, gap_marks([ITEMS], Lsn(500)))
+    commit_marks(changes, gap_marks([ITEMS], Lsn(500)))
     assert not is_whole(changes, ITEMS, Lsn(600))
     take(changes, 500)
     assert not is_whole(changes, ITEMS, Lsn(600)), "a snapshot at the gap may lack what was committed there"
@@ -80,25 +81,25 @@ def test_a_table_that_is_taken_once_more_stays_whole_before_the_newest_snapshot(
     assert is_whole(changes, ITEMS, Lsn(600))
 
 
-def test_a_snapshot_from_before_healing_was_marked_heals_as_well(changes: DeltaTable) -> None:
-    commit_marks(changes, changes.table_uri, gap_marks([ITEMS], Lsn(200)))
-    commit_marks(changes, changes.table_uri, [Transaction(snapshot_app(ITEMS), 250)])
+def test_a_snapshot_from_before_healing_was_marked_heals_as_well(changes: Table) -> None:
+    commit_marks(changes, gap_marks([ITEMS], Lsn(200)))
+    commit_marks(changes, [Transaction(snapshot_app(ITEMS), 250)])
     assert is_whole(changes, ITEMS, Lsn(250))
     assert not is_open(changes, ITEMS)
 
 
 def test_a_snapshot_that_healed_a_gap_it_did_not_know_of_counts_when_the_table_is_taken_again(
-    changes: DeltaTable,
+    changes: Table,
 ) -> None:
     """The gap was set during the commit of the snapshot."""
-    commit_marks(changes, changes.table_uri, gap_marks([ITEMS], Lsn(200)))
-    commit_marks(changes, changes.table_uri, [Transaction(snapshot_app(ITEMS), 250)])
+    commit_marks(changes, gap_marks([ITEMS], Lsn(200)))
+    commit_marks(changes, [Transaction(snapshot_app(ITEMS), 250)])
     take(changes, 400)
     assert is_whole(changes, ITEMS, Lsn(300)), "silver may be between the two"
     assert healed_at(changes, ITEMS) == Lsn(250)
 
 
-def test_a_gap_that_is_open_is_not_moved_on_by_being_seen_again(changes: DeltaTable) -> None:
+def test_a_gap_that_is_open_is_not_moved_on_by_being_seen_again(changes: Table) -> None:
     uri = changes.table_uri
     open_gaps(uri, [ITEMS], Lsn(200))
     changes.update_incremental()
@@ -112,7 +113,7 @@ def test_a_gap_that_is_open_is_not_moved_on_by_being_seen_again(changes: DeltaTa
     assert (needs_snapshot(changes, ITEMS), is_open(changes, ITEMS)) == (True, True)
 
 
-def test_a_first_sight_is_no_gap_and_each_difference_is_one_gap(changes: DeltaTable) -> None:
+def test_a_first_sight_is_no_gap_and_each_difference_is_one_gap(changes: Table) -> None:
     uri = changes.table_uri
     assert note(uri, {ITEMS: 7, OTHERS: 7}, [], Lsn(200)) == []
     assert note(uri, {ITEMS: 7, OTHERS: 7}, [], Lsn(210)) == []
@@ -122,7 +123,7 @@ def test_a_first_sight_is_no_gap_and_each_difference_is_one_gap(changes: DeltaTa
     assert not is_whole(changes, ITEMS, Lsn(300))
 
 
-def test_a_first_copy_from_before_a_change_of_the_publication_is_not_enough(changes: DeltaTable) -> None:
+def test_a_first_copy_from_before_a_change_of_the_publication_is_not_enough(changes: Table) -> None:
     uri = changes.table_uri
     note(uri, {OTHERS: 7}, [], Lsn(200))
     assert note(uri, {OTHERS: 8}, [], Lsn(220)) == [OTHERS]
@@ -135,7 +136,7 @@ def test_a_first_copy_from_before_a_change_of_the_publication_is_not_enough(chan
 
 
 def test_a_table_that_is_asked_for_is_not_whole_until_its_snapshot_lies_in_the_window(
-    changes: DeltaTable,
+    changes: Table,
 ) -> None:
     request_snapshots(changes.table_uri, [ITEMS], Lsn(200))
     changes.update_incremental()
@@ -150,14 +151,14 @@ def test_a_table_that_is_asked_for_is_not_whole_until_its_snapshot_lies_in_the_w
     assert healed_at(changes, ITEMS) is None, "nothing was missing: a history keeps what came before"
 
 
-def test_a_request_that_was_settled_before_that_was_marked_is_settled(changes: DeltaTable) -> None:
+def test_a_request_that_was_settled_before_that_was_marked_is_settled(changes: Table) -> None:
     request_snapshots(changes.table_uri, [ITEMS], Lsn(200))
     changes.update_incremental()
-    commit_marks(changes, changes.table_uri, [Transaction(snapshot_app(ITEMS), 250)])
+    commit_marks(changes, [Transaction(snapshot_app(ITEMS), 250)])
     assert is_whole(changes, ITEMS, Lsn(250))
 
 
-def test_a_table_that_is_left_out_has_its_gap_when_it_comes_back(changes: DeltaTable) -> None:
+def test_a_table_that_is_left_out_has_its_gap_when_it_comes_back(changes: Table) -> None:
     uri = changes.table_uri
     note(uri, {ITEMS: 7}, [], Lsn(200))
     assert note(uri, {}, [ITEMS], Lsn(210)) == []
@@ -169,7 +170,7 @@ def test_a_table_that_is_left_out_has_its_gap_when_it_comes_back(changes: DeltaT
     assert not is_left_out(changes, ITEMS)
 
 
-def test_an_open_gap_is_moved_on_by_a_change_behind_it_but_not_past_a_copy(changes: DeltaTable) -> None:
+def test_an_open_gap_is_moved_on_by_a_change_behind_it_but_not_past_a_copy(changes: Table) -> None:
     uri, snapshot_lsn = changes.table_uri, 100
     open_gaps(uri, [ITEMS], Lsn(90), beyond=True)
     changes.update_incremental()
@@ -257,7 +258,7 @@ def test_the_history_of_a_timeline_tells_where_it_left_its_ancestors(timeline: i
     assert parting(HISTORY, timeline) == lsn
 
 
-def test_a_look_from_before_a_gap_does_not_move_it_back(changes: DeltaTable) -> None:
+def test_a_look_from_before_a_gap_does_not_move_it_back(changes: Table) -> None:
     """A snapshot between the two positions would heal the gap without the missing change."""
     uri = changes.table_uri
     assert note(uri, {ITEMS: 7}, [], Lsn(110)) == []
@@ -269,7 +270,7 @@ def test_a_look_from_before_a_gap_does_not_move_it_back(changes: DeltaTable) -> 
     assert is_whole(changes, ITEMS, Lsn(400))
 
 
-def test_a_gap_does_not_take_back_a_later_request(changes: DeltaTable) -> None:
+def test_a_gap_does_not_take_back_a_later_request(changes: Table) -> None:
     uri = changes.table_uri
     request_snapshots(uri, [ITEMS], Lsn(500))
     open_gaps(uri, [ITEMS], Lsn(300), beyond=True)

@@ -22,7 +22,7 @@ def test_a_lake_that_bronze_makes_is_of_this_format(tmp_path: Path) -> None:
     require_own_lake(lake, "shop")
     open_sink(str(tmp_path))
     require_own_lake(lake, "shop")
-    changes = delta.open_existing(delta.location(lake, "bronze", "changes"))
+    changes = delta.open_existing(lake.uri("bronze", "changes"))
     assert changes.metadata().configuration[FORMAT_PROPERTY] == FORMAT
     open_sink(str(tmp_path))
 
@@ -38,7 +38,7 @@ def test_another_one_is_refused_with_the_remedy(
     tmp_path: Path, properties: dict[str, str], said: str
 ) -> None:
     lake = Lake(str(tmp_path))
-    uri = delta.location(lake, "bronze", "changes")
+    uri = lake.uri("bronze", "changes")
     delta.open_or_create(uri, CHANGES_SCHEMA, description="", properties=properties)
     for open_it in (lambda: require_own_lake(lake, "shop"), lambda: open_sink(str(tmp_path))):
         with pytest.raises(DefiniteError, match=said) as refused:

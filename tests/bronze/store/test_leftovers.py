@@ -20,6 +20,7 @@ from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.reader.changed_tables import resnapshot_unpublished
@@ -197,7 +198,7 @@ def test_a_dropped_table_is_forgotten_behind_the_stream(
     recreated = TableName("public", "day15")
     resnapshot_unpublished(landing, "smelt", [recreated], {recreated: 7}, Lsn(7000), frontier=Lsn(6000))
     assert sink.tables.needing_copy([recreated]) == {recreated}
-    assert is_open(DeltaTable(sink.uri), recreated), "what was changed meanwhile is missing"
+    assert is_open(open_existing(sink.uri), recreated), "what was changed meanwhile is missing"
     sink.tables.record_looks({recreated: ObservedStorage(Storage(15, {}, {15: Part("day15", 15)}))})
     after_a_start = open_sink(lake_path)
     for table, count in ((stays, 1), (recreated, 15)):

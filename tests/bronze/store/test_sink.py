@@ -6,6 +6,7 @@ import os
 import threading
 import time
 from dataclasses import replace
+from functools import partialmethod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,9 @@ from deltalake.exceptions import CommitFailedError
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, TransientError
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake import compaction
-from deltasmelt.bronze.lake.compaction import SmallFile, compact, tidy
+from deltasmelt.bronze.lake.compaction import SmallFile, compact
+from deltasmelt.bronze.lake.delta import open_existing
+from deltasmelt.bronze.lake.folder_table import FolderTable
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.postgres.connection import ServerIdentity
@@ -30,6 +33,8 @@ from tests.bronze.replaying import read_snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from deltasmelt.bronze.lake.table import Table
 
 IDENTITY = ServerIdentity(system_identifier=7, timeline=1, version=160000, database="shop")
 
@@ -212,7 +217,7 @@ def test_old_log_entries_and_joined_files_go_and_what_is_not_yet_named_stays(
     lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deltasmelt.bronze.store.sink._TIDY_EVERY", 150)
-    monkeypatch.setattr("deltasmelt.bronze.store.sink.tidy", lambda table: tidy(table, retention_hours=0))
+    monkeypatch.setattr(FolderTable, "tidy", partialmethod(FolderTable.tidy, retention_hours=0))
     folder = Path(lake_path, "bronze/changes")
     sink = open_sink(lake_path)
     of_a_snapshot = sink.parts("snapshot")
@@ -237,7 +242,7 @@ def test_old_log_entries_and_joined_files_go_and_what_is_not_yet_named_stays(
     assert len(contents(lake_path)) == 159 + 2
 
 
-def compact_changes(table: DeltaTable) -> bool:
+def compact_changes(table: Table) -> bool:
     return compact(table, CHANGES_SCHEMA, many=2, prefix="stream", measured=["commit_lsn"])
 
 
@@ -252,17 +257,17 @@ def test_of_two_compactions_at_once_only_one_comes_about_and_no_row_is_doubled(
     uri = f"{lake_path}/bronze/changes"
     find = compaction.small_files
 
-    def find_while_another_compacts(table: DeltaTable, **how: Any) -> list[SmallFile]:
+    def find_while_another_compacts(table: Table, **how: Any) -> list[SmallFile]:
         files = find(table, **how)
         monkeypatch.undo()
         if other == "ours":
-            assert compact_changes(DeltaTable(uri))
+            assert compact_changes(open_existing(uri))
         else:
             DeltaTable(uri).optimize.compact()
         return files
 
     monkeypatch.setattr(compaction, "small_files", find_while_another_compacts)
-    assert not compact_changes(DeltaTable(uri))
+    assert not compact_changes(open_existing(uri))
     assert contents(lake_path) == [(lsn, 0) for lsn in range(1, 20)]
     sink.write(rows(20, 1))
     sink.commit(at(20))
@@ -277,7 +282,7 @@ def test_a_compaction_that_slips_in_behind_the_last_look_is_refused_by_delta(lak
     uri = f"{lake_path}/bronze/changes"
     late = DeltaTable(uri)
     version = late.version()
-    assert compact_changes(DeltaTable(uri))
+    assert compact_changes(open_existing(uri))
     with pytest.raises(CommitFailedError):
         late.create_write_transaction(
             [],

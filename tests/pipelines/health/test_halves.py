@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import jsonschema
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import write_deltalake
 
 import deltasmelt
 from deltasmelt.bronze.errors import SmeltError, TransientError
 from deltasmelt.bronze.lake import parquet
 from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.pipelines.health.half import Half, words
 from deltasmelt.pipelines.health.lake_half import Backlog
@@ -273,7 +274,7 @@ def test_transactions_that_a_layer_lacks_are_counted_and_no_file_is_read_twice(
 
     def counted(*positions: int) -> dict[int, tuple[int, datetime | None]]:
         read.clear()
-        counts = backlog.after(DeltaTable(str(tmp_path)), [Lsn(position) for position in positions])
+        counts = backlog.after(open_existing(str(tmp_path)), [Lsn(position) for position in positions])
         return {int(position): count for position, count in counts.items()}
 
     def expected(*positions: int) -> dict[int, tuple[int, datetime | None]]:

@@ -54,7 +54,7 @@ def test_a_record_that_was_killed_between_its_two_statements_is_made_by_the_next
         during.setattr(commits, "overwrite", killed)
         with pytest.raises(EndedError):
             record_constraints(lake, recorded)
-    assert delta.open_table(delta.location(lake, "quality", CONSTRAINTS)) is not None
+    assert delta.open_table(lake.uri("quality", CONSTRAINTS)) is not None
     assert recorded_constraints(lake) is None
     record_constraints(lake, recorded)
     assert recorded_constraints(lake) == recorded

@@ -10,7 +10,6 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from deltasmelt.bronze.lake import delta
 from deltasmelt.pipelines.quality.results import history
 from deltasmelt.pipelines.quality.run import RunEndedError, run_quality
 from deltasmelt.pipelines.quality.schedule import QualityBeside
@@ -95,7 +94,7 @@ def test_a_run_runs_beside_cycles_when_due(
 def test_an_unreadable_history_stops_nothing(
     spark: SparkSession, lake: QualityLake, caplog: pytest.LogCaptureFixture
 ) -> None:
-    place = delta.location(lake.lake, "quality", "results")
+    place = lake.lake.uri("quality", "results")
     write_deltalake(place, pa.table({"odd": [1]}))
     messages: list[str] = []
     schedule = QualityBeside(lake.alone("silver.countries"), 3600, messages.append)

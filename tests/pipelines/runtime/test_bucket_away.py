@@ -35,7 +35,7 @@ def ids(lake: Lake) -> set[str]:
     table = open_table(lake.uri("bronze", "changes"))
     if table is None:
         return set()
-    rows = table.to_pyarrow_table(columns=["op", "new"]).to_pylist()
+    rows = (row for batch in table.batches(["op", "new"]) for row in batch.to_pylist())
     return {row["new"][0] for row in rows if row["op"] in {"insert", "snapshot"}}
 
 

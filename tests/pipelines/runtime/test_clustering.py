@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
+from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.gold.builder import gold_table
 from deltasmelt.pipelines.runtime.clustering import OWED, cluster_as_wanted
@@ -88,7 +89,7 @@ def test_orders_are_clustered_by_their_customer_and_few_documents_of_many_are_bu
     # The pipeline file wins, and an empty list is the key. A process ends before rows are written again.
     by_key = SilverSettings(cluster={"public.orders": []})
     shape = work.shapes(by_key)["orders"]
-    stored = DeltaTable(work.lake.uri("silver", "orders"))
+    stored = open_existing(work.lake.uri("silver", "orders"))
     assert cluster_as_wanted(spark, work.lake.sql("silver", "orders"), shape, stored, spark.sql)
     assert maintained(work, by_key)["orders"][0] == "clustered"
     assert maintained(work, by_key)["orders"] == []
@@ -108,7 +109,7 @@ def test_a_wide_table_keeps_statistics_of_its_late_key_and_what_delta_refuses_le
         return silver_table(relation("public.t", types, ("c35",)), settings)
 
     spark.sql(create(target, shape("bool"))[0])
-    stored = DeltaTable(lake.uri("silver", "t"))
+    stored = open_existing(lake.uri("silver", "t"))
     assert not cluster_as_wanted(spark, target, shape("int4", "c1"), stored, spark.sql), "still BOOLEAN there"
     stored.update_incremental()
     assert OWED not in stored.metadata().configuration

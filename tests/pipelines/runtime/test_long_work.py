@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from deltasmelt.bronze.lake.control import Cut, Run
     from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.gold.language.document import Document
     from deltasmelt.pipelines.settings import Pipeline
     from deltasmelt.silver.plan.activity import Work
@@ -63,7 +64,7 @@ class Gate:
         self.fails: list[Exception] = []
         self.begun = 0
 
-    def pass_through(self, run: Any, silver: Silver, work: Work, bronze: DeltaTable) -> Run:
+    def pass_through(self, run: Any, silver: Silver, work: Work, bronze: Table) -> Run:
         self.begun += 1
         assert self.open.wait(120)
         if self.fails:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.catalog import commit_marks, commits
@@ -92,11 +91,11 @@ def test_a_table_without_a_word_on_its_timestamps_is_written_again_once(
     before.sql(f"CREATE TABLE {address} (id INT, at TIMESTAMP) USING DELTA CLUSTER BY (id)")
     before.sql(f"INSERT INTO {address} VALUES (1, TIMESTAMP '9999-12-31 23:59:59.999999 UTC')")
     folder = rows_of(spark, f"DESCRIBE DETAIL {address}")[0]["location"]
-    assert has_old_files(DeltaTable(folder))
+    assert has_old_files(delta.open_existing(folder))
     child = access_of(spark).child()
     results = [renewed(child, address, delta.open_existing(uri), child.sql) for _ in range(2)]
     assert results == [True, False]
-    assert not has_old_files(DeltaTable(folder))
+    assert not has_old_files(delta.open_existing(folder))
     assert rows_of(spark, f"SELECT id, CAST(at AS STRING) FROM {address}") == [
         (1, "9999-12-31 23:59:59.999999")
     ]

@@ -10,10 +10,11 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import CommitProperties, Transaction, write_deltalake
 
 from deltasmelt.bronze.lake.control import Cut, Run
 from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.folder_table import FolderTable
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.pipelines.runtime.log_entries import cut_log, hours_to_state, positions
@@ -122,7 +123,7 @@ class Days:
         layers: tuple[Layer, ...] = ("silver", "gold")
         for layer in layers:
             for name in control.names(layer):
-                table, oldest = DeltaTable(self.lake.uri(layer, name)), control.oldest_version(layer, name)
+                table, oldest = FolderTable(self.lake.uri(layer, name)), control.oldest_version(layer, name)
                 assert oldest is not None
                 table.create_checkpoint()
                 cut_log(table, oldest)

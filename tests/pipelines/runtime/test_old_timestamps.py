@@ -9,8 +9,9 @@ from unittest.mock import patch
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import CommitProperties, DeltaTable, write_deltalake
+from deltalake import CommitProperties, write_deltalake
 
+from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.foreign_commits import SIGNATURE
 from deltasmelt.gold.builder import full
 from deltasmelt.pipelines.runtime import old_timestamps
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from deltasmelt.bronze.lake.location import Layer
+    from deltasmelt.bronze.lake.table import Table
     from tests.gold.shop import Shapes
 
 pytestmark = pytest.mark.spark
@@ -57,8 +59,8 @@ def fill(world: World) -> None:
         world.shop.put("letters", id=number, person=number // 2, sent=moment(-number))
 
 
-def opened(world: World, layer: Layer, name: str) -> DeltaTable:
-    return DeltaTable(world.lake.uri(layer, name))
+def opened(world: World, layer: Layer, name: str) -> Table:
+    return open_existing(world.lake.uri(layer, name))
 
 
 def rows(world: World, layer: Layer, name: str, version: int | None = None) -> list[Any]:
@@ -166,7 +168,7 @@ def test_many_files_are_known_by_the_log_and_read_again_where_it_was_cut(lake_pa
     for _ in range(4):
         write_deltalake(lake_path, rows, mode="append", commit_properties=signed)
     write_deltalake(lake_path, rows, mode="append")
-    table = DeltaTable(lake_path)
+    table = open_existing(lake_path)
     every = set(pa.table(table.get_add_actions())["path"].to_pylist())
 
     def doubtful(known: int, few: int = 0) -> int:

@@ -79,10 +79,8 @@ class Told:
         self.control.record_cut(Cut("gold", Lsn(20), None, dict.fromkeys(documents, 1)))
 
     def seen(self, name: str, number: int) -> None:
-        uri = delta.location(self.lake, "bronze", CHANGES)
-        commit_marks(
-            delta.open_existing(uri), uri, [Transaction(fingerprint_app(TableName.parse(name)), number)]
-        )
+        uri = self.lake.uri("bronze", CHANGES)
+        commit_marks(delta.open_existing(uri), [Transaction(fingerprint_app(TableName.parse(name)), number)])
 
     def standing(self, *layers: Layer, documents: tuple[str, ...] = ()) -> Stalled:
         return standing_still(self.lake, SilverSettings(), layers, documents)

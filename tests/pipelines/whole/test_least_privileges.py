@@ -14,7 +14,6 @@ import pytest
 from deltasmelt.bronze.catalog.select import select_tables
 from deltasmelt.bronze.config.sections import SourceSettings
 from deltasmelt.bronze.identifiers import TableName
-from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.postgres.connection import connect, log_end
@@ -93,7 +92,7 @@ def everything(pipeline: Pipeline, server: EmbeddedServer) -> None:
     read_all(pipeline.source, lake)
     first = read_snapshot(Lake(lake), TABLES[0])
     with connect(pipeline.source) as connection:
-        request_snapshots(delta.location(Lake(lake), "bronze", CHANGES), TABLES[:1], log_end(connection))
+        request_snapshots(Lake(lake).uri("bronze", CHANGES), TABLES[:1], log_end(connection))
         tables = select_tables(connection, pipeline.source)
     read_all(pipeline.source, lake)
     second_copy = read_snapshot(Lake(lake), TABLES[0])

@@ -17,7 +17,6 @@ from psycopg.conninfo import conninfo_to_dict
 
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.delta import open_at
-from deltasmelt.bronze.lake.transactions import transaction_version
 from deltasmelt.gold.builder.spark_settings import GOLD_APP
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.silver.cycle import Silver
@@ -110,7 +109,7 @@ class Place:
                 for name, mark in (
                     (table_name, cut.marks[table_name]) for table_name in cut.marks.keys() - {*damaged}
                 ):
-                    stored = transaction_version(open_at(self.lake.uri(layer, name), cut.tables[name]), app)
+                    stored = open_at(self.lake.uri(layer, name), cut.tables[name]).transaction_version(app)
                     assert stored == mark, (layer, name, cut.commit_lsn)
 
     def move_away(self, remedy: str | None) -> None:

@@ -10,7 +10,7 @@ import pytest
 from deltalake import DeltaTable
 
 from deltasmelt.bronze.lake.control_tables import ControlTables
-from deltasmelt.bronze.lake.delta import location, open_existing
+from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.contract import CHANGES
@@ -136,7 +136,7 @@ def test_what_is_kept_stays_as_it_was_while_bronze_goes_on(
     for lsn in (20, 30):
         writer.add(lsn, [update(robbed, lsn, "kept"), update(grows, lsn, "of another table")])
         writer.commit(lsn)
-    bronze = open_existing(location(lake, "bronze", CHANGES))
+    bronze = open_existing(lake.uri("bronze", CHANGES))
     assert [files_after(bronze, Lsn(lsn)).rows for lsn in (0, 20, 30)] == [4, 2, 0]
     assert files_after(bronze, Lsn(30)) == Later((), 0, 0)
     source = Source(lake)
@@ -168,7 +168,7 @@ def test_files_of_bronze_say_whose_rows_they_hold(tmp_path: object) -> None:
     ):
         writer.add(lsn, rows)
         writer.commit(lsn)
-    bronze = open_existing(location(lake, "bronze", CHANGES))
+    bronze = open_existing(lake.uri("bronze", CHANGES))
     assert files_after(bronze, Lsn(10)).snapshots == {copied: 3}
     assert files_after(bronze, Lsn(10), Lsn(15)).snapshots == {}
     assert files_after(bronze, Lsn(20)).snapshots == {}

@@ -279,8 +279,8 @@ def test_former_columns_are_numbered_and_a_clash_with_a_history_heals(
         bronze.snapshot(shape, 10, [["1", "7"], ["2", "8"]])
     assert fold(20) == clashing
     assert codes() == dict.fromkeys(("public.orders", "public.orders__history"), "silver-settings-clash")
-    uri = delta.location(lake, "bronze", CHANGES)
-    commit_marks(delta.open_existing(uri), uri, [Transaction(fingerprint_app(rival.table), NOT_CARRIED)])
+    uri = lake.uri("bronze", CHANGES)
+    commit_marks(delta.open_existing(uri), [Transaction(fingerprint_app(rival.table), NOT_CARRIED)])
     for lsn, shape in zip((30, 50, 70), back_and_forth[1:], strict=True):
         bronze.snapshot(shape, lsn, [["1", str(lsn)]])
         assert fold(lsn + 10) == clashing | {"orders", "orders__history"}

@@ -19,8 +19,7 @@ from deltasmelt.silver.run.worklist import Attempt
 from deltasmelt.silver.settings import SilverSettings
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
-
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.silver.plan.activity import Work
 
 
@@ -40,7 +39,7 @@ def test_no_table_is_at_work_any_more_when_a_cycle_is_left_early(lake_path: str)
 
     busy = [cast("Work", SimpleNamespace(table=SimpleNamespace(table=TableName("public", name))))
             for name in ("fails", "slow")]  # fmt: skip
-    attempt = Attempt(cast("DeltaTable", None), (), None, Lsn(10))
+    attempt = Attempt(cast("Table", None), (), None, Lsn(10))
     with patch.object(Silver, "_run", run), pytest.raises(KeyboardInterrupt):
         silver._run_all(busy, attempt)
     assert exited.is_set()

@@ -13,7 +13,7 @@ from deltasmelt.bronze.effects import Effect, guarded
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, TableError, TransientError
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake.control_tables import ControlTables
-from deltasmelt.bronze.lake.delta import location, open_existing
+from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.leases import commit_lost, put_back
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lake.spark_errors import cause_of
@@ -135,7 +135,7 @@ def troubles(path: str, spark: Answering) -> tuple[FailedTables, ControlTables]:
     BronzeWriter(lake)
     control = ControlTables(lake)
     failed_tables = FailedTables(cast("SparkSession", spark), lake, control)
-    failed_tables.begin(open_existing(location(lake, "bronze", CHANGES)))
+    failed_tables.begin(open_existing(lake.uri("bronze", CHANGES)))
     return failed_tables, control
 
 

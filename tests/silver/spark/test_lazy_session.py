@@ -74,8 +74,8 @@ class Folded:
 
     def idle(self, frontier: int) -> None:
         """Record, like the reader, that the stream advanced without a change."""
-        uri = delta.location(self.lake, "bronze", CHANGES)
-        commit_marks(delta.open_existing(uri), uri, [Transaction(STREAM_APP, frontier)])
+        uri = self.lake.uri("bronze", CHANGES)
+        commit_marks(delta.open_existing(uri), [Transaction(STREAM_APP, frontier)])
 
 
 def test_a_cycle_without_changes_records_its_cut_and_starts_nothing(lake_path: str) -> None:

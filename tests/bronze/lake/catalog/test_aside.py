@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from deltasmelt.bronze.lake.catalog.staging import aside, make, remove_left
+from deltasmelt.bronze.lake.staging import aside, make, remove_left
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 HOLDS = """
 import sys, time
 from pathlib import Path
-from deltasmelt.bronze.lake.catalog.staging import make
+from deltasmelt.bronze.lake.staging import make
 print(make(Path(sys.argv[1])), flush=True)
 time.sleep(600)
 """

@@ -9,15 +9,15 @@ import pyarrow as pa
 import pytest
 
 from deltasmelt.bronze.errors import DefiniteError, SmeltError
-from deltasmelt.bronze.lake import delta, named_files
-from deltasmelt.bronze.lake.catalog import commit_marks, commits
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.catalog import commit_marks, commits, files
 from deltasmelt.bronze.lake.catalog.sql import TableChangedError, failures, run
-from deltasmelt.bronze.lake.catalog.staging import aside
 from deltasmelt.bronze.lake.catalog.table import CatalogTable
 from deltasmelt.bronze.lake.client import CommitFailedError
 from deltasmelt.bronze.lake.control import Cut, OpenError
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.place import SCRATCH
+from deltasmelt.bronze.lake.staging import aside
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.contract import CHANGES_SCHEMA
 from deltasmelt.bronze.store.marks import READER_APP
@@ -157,9 +157,9 @@ def test_rows_that_were_read_before_an_append_take_nothing_of_it_along(
     from deltasmelt.bronze.lake.catalog.amend import amend  # noqa: PLC0415
 
     uri = made(lake, "amended")
-    delta.append(delta.open_existing(uri), rows(1, 2, 2, 3))
+    delta.open_existing(uri).append(rows(1, 2, 2, 3))
     before = CatalogTable(uri).rows().cast(SCHEMA)
-    delta.append(delta.open_existing(uri), rows(4))
+    delta.open_existing(uri).append(rows(4))
     amend(uri, before, before.filter(pa.compute.not_equal(before["id"], 2)))
     assert ids(spark, uri) == [1, 3, 4]
     changed = before.set_column(1, "name", pa.array([None] * before.num_rows, pa.string()))
@@ -263,13 +263,13 @@ def test_many_rows_are_one_commit(
                "columns": ["a"], "new": ["é"], "table_name": "t", "commit_lsn": 90,
     }  # fmt: skip
     some = pa.Table.from_pylist([{**change, "seq": number} for number in range(3)], schema=CHANGES_SCHEMA)
-    delta.append(delta.open_existing(uri), some)
-    monkeypatch.setattr(named_files, "_PIECE_BYTES", 1)
+    delta.open_existing(uri).append(some)
+    monkeypatch.setattr(files, "_PIECE_BYTES", 1)
     monkeypatch.setattr(commits, "append", None)
     if not sees:
         monkeypatch.setattr(commits, "sees_local_files", lambda _: False)
     before = CatalogTable(uri).version()
-    delta.append(delta.open_existing(uri), some)
+    delta.open_existing(uri).append(some)
     assert CatalogTable(uri).version() == before + 1
     if not sees:
         remaining = rows_of(

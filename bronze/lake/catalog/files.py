@@ -5,7 +5,7 @@ disk does not reveal the size in memory, because the file stores equal texts onc
 
 * Rows that fit into memory are sent to Spark directly.
 * For more rows, Spark's tasks read the files themselves if the tasks run on this machine.
-* Otherwise the process sends the rows piece by piece into a temporary table (`bronze.lake.scratch`), the
+* Otherwise the process sends the rows piece by piece into a temporary table (`.scratch`), the
   source of the commit. After a kill the temporary table remains, and a later commit of this kind drops the
   table after a day. A kill leaves nothing in the target table.
 """
@@ -20,17 +20,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from deltasmelt.bronze.lake.catalog import commits
-from deltasmelt.bronze.lake.catalog.staging import aside
+from deltasmelt.bronze.lake.catalog.scratch import NUMBERED, remove, remove_left
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lake.parquet import delete_files, open_whole
 from deltasmelt.bronze.lake.place import catalog_of, parts_of, scratch_name
-from deltasmelt.bronze.lake.scratch import NUMBERED, remove, remove_left
+from deltasmelt.bronze.lake.staging import aside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from deltasmelt.bronze.lake.catalog.table import CatalogTable
     from deltasmelt.bronze.lake.client import AddAction, RemoveAction, Transaction
+    from deltasmelt.bronze.lake.table import Table
 
 PURPOSE: Final = "landing"
 _PIECE_BYTES: Final = 64 * 1024 * 1024
@@ -38,7 +38,7 @@ _PIECE_BYTES: Final = 64 * 1024 * 1024
 
 
 def append_written(
-    table: CatalogTable,
+    table: Table,
     actions: Sequence[AddAction | RemoveAction],
     schema: pa.Schema,
     marks: Sequence[Transaction],
@@ -72,9 +72,7 @@ def _held(uri: str, paths: Sequence[str], schema: pa.Schema) -> pa.Table | None:
     return pa.concat_tables(held)
 
 
-def _append_in_pieces(
-    table: CatalogTable, paths: Sequence[str], schema: pa.Schema, marks: dict[str, int]
-) -> None:
+def _append_in_pieces(table: Table, paths: Sequence[str], schema: pa.Schema, marks: dict[str, int]) -> None:
     catalog, (_, layer, name) = catalog_of(table.table_uri), parts_of(table.table_uri)
     lake = Lake(catalog=catalog.name, known=catalog)
     remove_left(lake, PURPOSE)
