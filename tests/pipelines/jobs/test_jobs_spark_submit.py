@@ -43,15 +43,15 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def shop(database: str, tmp_path: Path) -> Path:
-    """Create a pipeline file over a source with rows."""
+def shop(database: str, store: ObjectStore, tmp_path: Path) -> Path:
+    """Create a pipeline file over a source with rows, with its lake in a store."""
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE orders (id int PRIMARY KEY, note text)")
         connection.execute("INSERT INTO orders SELECT n, 'order ' || n FROM generate_series(1, 100) AS n")
     file = tmp_path / "pipeline with spaces.yml"
     file.write_text(
         f'pipeline: submitted\nsource: {{dsn: "{database}", slot: submitted, publication: submitted}}\n'
-        "lake: {path: './my läke #1'}\n"
+        + lake_text("s3://lake/submitted", store.options())
     )
     return file
 
@@ -79,7 +79,7 @@ def submit(installed: Path, *words: str, cwd: Path) -> subprocess.CompletedProce
     return run(installed, "sh", str(script), *options, "--", *words, cwd=cwd)
 
 
-def test_the_wheel_holds_all_that_is_not_python_too(wheel: Path) -> None:
+def test_the_wheel_holds_all_data_files(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         (metadata,) = (archive.read(name).decode() for name in names if name.endswith("/METADATA"))
@@ -110,69 +110,42 @@ def test_the_wheel_holds_all_that_is_not_python_too(wheel: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.postgres
-def test_silver_and_sql_run_under_spark_submit_beside_packages_of_the_same_names(
-    installed: Path, shop: Path, tmp_path: Path
-) -> None:
-    for name in LAYERS:  # in the working folder, which comes first on the path as well
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "__init__.py").write_text("raise SystemExit(f'not ours: {__file__}')\n")
-    read = run(
-        installed,
-        sys.executable,
-        "-m",
-        "deltasmelt",
-        "bronze",
-        str(shop),
-        "--until-caught-up",
-        cwd=tmp_path,
-    )
-    assert read.returncode == 0, read.stderr
-
-    folded = submit(installed, "silver", str(shop), "--until-caught-up", cwd=tmp_path)
-    assert folded.returncode == 0, folded.stderr
-
-    query = (
-        "SELECT count(*) AS rows, max(note) AS last, '${env:HOME} ${x}' AS said FROM silver.orders "
-        "WHERE note <> '${spark.app.name}'"
-    )
-    process = submit(installed, "sql", str(shop), query, "--output", "json", cwd=tmp_path)
-    assert process.returncode == 0, process.stderr
-    assert json.loads(process.stdout) == {"rows": 100, "last": "order 99", "said": "${env:HOME} ${x}"}, (
-        "and no line of Spark's log among it"
-    )
-    assert (tmp_path / "spark-submit-sql.log").exists()
-
-
-@pytest.mark.spark
-@pytest.mark.postgres
-def test_a_submitted_job_reaches_a_lake_in_a_store_and_commits_on_condition(
+def test_submitted_commands_write_and_read_a_store(
     installed: Path, shop: Path, store: ObjectStore, tmp_path: Path
 ) -> None:
-    in_store = lake_text("s3://lake/submitted", store.options())
-    shop.write_text(shop.read_text().replace("lake: {path: './my läke #1'}\n", in_store))
+    """The working folder, first on the path as well, has packages with the layers' names."""
+    for name in LAYERS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit(f'not ours: {__file__}')\n")
     command = [sys.executable, "-m", "deltasmelt", "bronze", "--until-caught-up", str(shop)]
     read = run(installed, *command, cwd=tmp_path)
     assert read.returncode == 0, read.stderr
+
     folded = submit(installed, "silver", "--until-caught-up", str(shop), cwd=tmp_path)
     assert folded.returncode == 0, folded.stderr
     commits = store.requests("PUT", "/lake/submitted/silver/orders/_delta_log/0")
     assert len(commits) > 1
     assert {commit.condition for commit in commits if commit.path.endswith(".json")} == {"*"}
 
-
-@pytest.mark.spark
-def test_a_command_that_fails_fails_the_submission(installed: Path, tmp_path: Path) -> None:
-    failed = submit(installed, "silver", "missing.yml", cwd=tmp_path)
-    assert failed.returncode != 0
-    output = (
-        failed.stdout + failed.stderr
-    )  # spark-submit prints the driver's standard error on its own output
-    assert "no such pipeline file" in output
-    assert "Traceback" not in output
+    script = tmp_path / "report.sql"
+    script.write_text(
+        "SELECT count(*) AS rows, max(note) AS last, '${env:HOME} ${x}' AS said FROM silver.orders "
+        "WHERE note <> '${spark.app.name}';\nSELECT nte FROM silver.orders;\n"
+    )
+    process = submit(installed, "sql", str(shop), "-f", str(script), "--output", "json", cwd=tmp_path)
+    assert process.returncode != 0, "a command that fails fails the submission"
+    # spark-submit prints the driver's standard error on its own standard output.
+    row, _, message = process.stdout.partition("\n")
+    assert json.loads(row) == {"rows": 100, "last": "order 99", "said": "${env:HOME} ${x}"}, (
+        "and no line of Spark's log before the row"
+    )
+    assert f"error: {script}:2 (statement 2): [UNRESOLVED_COLUMN" in message
+    assert "Traceback" not in message + process.stderr
+    assert (tmp_path / "spark-submit-sql.log").exists()
 
 
 @pytest.mark.parametrize("words", [(), ("--master", "local[2]"), ("silver", "pipeline.yml"), ("--",)])
-def test_without_the_two_dashes_or_a_command_the_script_says_how_it_is_called(
+def test_wrong_words_for_the_script_print_its_usage(
     installed: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     script = installed / "deltasmelt" / "pipelines" / "conf" / "spark-submit" / "submit.sh"
