@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.postgres
 
 CHUNKS = 16
-SAMPLE = 4
-START_SAMPLE = 2
+SAMPLE = 2
+START_SAMPLE = 1
 
 
 @pytest.fixture(autouse=True)

@@ -85,7 +85,7 @@ def places(folder: Path, *, every: int) -> list[Fault]:
 
 @pytest.mark.usefixtures("small")
 def test_a_failed_effect_leaves_bronze_as_the_log(tmp_path: Path) -> None:
-    for fault in places(tmp_path, every=61):
+    for fault in places(tmp_path, every=121):
         run_with(fault, str(tmp_path / f"{fault.door} {fault.number} {fault.when}"))
 
 
@@ -142,7 +142,7 @@ def test_files_commits_and_confirmations_are_durable_in_order(
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("names_last", [False, True], ids=["names are lost", "files are empty"])
-@pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.torture)])
+@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.torture)])
 def test_a_power_cut_loses_nothing_confirmed(tmp_path: Path, *, names_last: bool, every: int) -> None:
     folder = tmp_path / "disk"
     folder.mkdir()
