@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
 from deltasmelt.silver.spark.small_reads import plain_files
 from tests.fix_spark import rows_of
@@ -50,6 +51,17 @@ def rows_at(
     if rows is None:
         rows = rows_by_spark(spark, f"{lake.sql(layer, name)} VERSION AS OF {version}")
     return rows
+
+
+def cells_at(
+    spark: SparkSession, lake: Lake, name: str, columns: str, version: int | None = None
+) -> list[tuple[Any, ...]]:
+    """Return some columns of a silver table's rows, sorted, NULL first."""
+    if version is None:
+        version = DeltaTable(lake.uri("silver", name)).version()
+    rows = rows_at(spark, lake, name, version)
+    wanted = (tuple(row[column] for column in columns.split(", ")) for row in rows)
+    return sorted(wanted, key=lambda cells: [(cell is not None, cell) for cell in cells])
 
 
 def _named(value: Any, type_: str | dict[str, Any]) -> Any:

@@ -19,7 +19,7 @@ from deltasmelt.silver.cycle import Silver
 from deltasmelt.silver.settings import SilverSettings
 from tests.bronze.replaying import current_lsn, execute, read_snapshot, source_of
 from tests.bronze.running import Running, wait_for
-from tests.fix_spark import rows_of
+from tests.silver.stored import cells_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,8 +41,7 @@ class Folding:
         self.silver = Silver(spark, self.lake, SilverSettings(history=["public.items"]), self.control)
 
     def rows(self, table: str) -> list[tuple[object, ...]]:
-        stored = rows_of(self.spark, f"SELECT id, note FROM {self.lake.sql('silver', table)}")
-        return sorted(tuple(row) for row in stored)
+        return cells_at(self.spark, self.lake, table, "id, note")
 
     def cycle_past(self, lsn: Lsn) -> Cut:
         """Run one cycle after bronze has everything up to an LSN; return the newest cut."""
@@ -54,9 +53,7 @@ class Folding:
         return cut
 
 
-def test_a_healthy_table_that_is_taken_again_while_silver_folds_on_gets_the_snapshots_rows(
-    spark: SparkSession, database: str, lake_path: str
-) -> None:
+def test_table_taken_again_gets_its_snapshot(spark: SparkSession, database: str, lake_path: str) -> None:
     source = source_of(database, timing=Timing(look_marks=0.1))
     execute(
         source,
