@@ -27,6 +27,7 @@ from deltasmelt.silver.cycle import Silver
 from deltasmelt.silver.settings import SilverSettings
 from tests.fix_spark import rows_of
 from tests.silver.histories import BronzeWriter
+from tests.silver.stored import cells_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -123,6 +124,10 @@ class KilledStage(ABC):
     def read(self, name: str, columns: str, cut: Cut) -> list[tuple[Any, ...]]:
         query = f"SELECT {columns} FROM {self.lake.sql('silver', name)} VERSION AS OF {cut.tables[name]}"
         return sorted(tuple(row) for row in rows_of(self.spark, query))
+
+    def stored(self, name: str, columns: str, cut: Cut) -> list[tuple[Any, ...]]:
+        """Return columns of a table's rows at a cut, from the table's files."""
+        return cells_at(self.spark, self.lake, name, columns, cut.tables[name])
 
 
 def main(path: str, point: str) -> None:

@@ -12,8 +12,9 @@ from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.silver.cycle import Silver
 from deltasmelt.silver.run.step_runner import StepRunner
 from deltasmelt.silver.settings import SilverSettings
-from tests.fix_spark import rows_of, signed
+from tests.fix_spark import signed
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
+from tests.silver.stored import cells_at
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -39,9 +40,7 @@ def upd(shape: Relation, *cells: str | None, toast: list[str] | None = None) -> 
 
 
 @pytest.mark.spark
-def test_a_window_whose_rows_are_not_all_there_is_not_done_until_they_are(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_window_with_missing_rows_is_not_done(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(path=str(tmp_path / "lake"))
     bronze, control = BronzeWriter(lake), ControlTables(lake)
 
@@ -49,8 +48,7 @@ def test_a_window_whose_rows_are_not_all_there_is_not_done_until_they_are(
         return Silver(spark, lake, SilverSettings(), control)
 
     def rows(name: str, columns: str = "id, note") -> list[tuple[Any, ...]]:
-        stored = rows_of(spark, f"SELECT {columns} FROM {lake.sql('silver', name)} ORDER BY id")
-        return [tuple(row) for row in stored]
+        return cells_at(spark, lake, name, columns)
 
     first = begun()
     bronze.relations([TAKEN, UNSENT, WIDE])
@@ -76,7 +74,7 @@ def test_a_window_whose_rows_are_not_all_there_is_not_done_until_they_are(
         cut = second_start.cycle() or control.latest_cut("silver")
         second_start.close()
         assert rows("taken") == [(1, "A"), (2, "B")]
-        assert rows("wide", "note, more") == [("after it", "m"), ("B", "n")]
+        assert rows("wide", "id, note, more") == [(1, "after it", "m"), (2, "B", "n")]
         assert cut is not None
         assert set(cut.tables) == {"taken", "wide"}
         assert [error.code for error in control.open_errors()] == ["value-missing"]
