@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import signal
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -16,7 +17,8 @@ from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
 from deltasmelt.pipelines.sql_shell.exports import Export
 from deltasmelt.pipelines.terminal.arguments import RowFormat
 from deltasmelt.silver.spark.tuning import settings
-from tests.pipelines.processes import task_seconds, until
+from tests.pipelines.in_process import smelt_here
+from tests.pipelines.processes import Command, task_seconds, until
 from tests.pipelines.sql_shell.pseudo_terminal import ROOT, Terminal
 from tests.pipelines.sql_shell.small_lake import make_small_lake
 from tests.pipelines.test_cli import one_message, smelt
@@ -82,28 +84,45 @@ def test_a_person_asks_errs_moves_cancels_and_leaves(file: Path) -> None:
         assert "id    | 1\ntotal | 1.50" in screen
         shell.type(r"\q", "")
         assert shell.ended() == 0
+        assert shell.children("java") == []
         assert not set(shell.seen) & set("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")  # no line moves across the prompt
     typed = (file.parent / "state" / "deltasmelt" / "sql-history" / "shop").read_text()
     assert "+SELECT count(*) AS n,\n+max(id) AS m FROM silver.orders;\n" in typed
 
 
+REPORT = (
+    "-- the report\n\\o csv\nSET TIME ZONE 'UTC';\n"
+    "SELECT id, total, CAST(NULL AS STRING) AS none, '' AS empty, `note, odd`,\n"
+    "  array(1, 2) AS list FROM silver.orders WHERE id <= 2 ORDER BY id;\n"
+    "\\o json\nSELECT count(*) AS n FROM gold.customer;\n\\o table\n"
+)
+
+
 @pytest.mark.spark
-def test_a_script_prints_every_form_at_one_cut_and_ends_at_its_first_error(file: Path) -> None:
-    """The log's folder has a name that Spark's launcher might split."""
+def test_ctrl_c_ends_a_script_and_its_jvm(file: Path) -> None:
+    """The statement would run for days. The log's folder has a name that Spark's launcher might split."""
     logs = file.parent / 'the "blue" lögs'
-    logs.mkdir()
-    script = file.parent / "report.sql"
-    script.write_text(
-        "-- the report\n\\o csv\nSET TIME ZONE 'UTC';\n"
-        "SELECT id, total, CAST(NULL AS STRING) AS none, '' AS empty, `note, odd`,\n"
-        "  array(1, 2) AS list FROM silver.orders WHERE id <= 2 ORDER BY id;\n"
-        "\\o json\nSELECT count(*) AS n FROM gold.customer;\n\\o table\n"
-        "SELECT 1 AS one; SELECT nme\nFROM silver.orders; SELECT 2"
-    )
-    process = smelt(
-        "sql", file, "-f", script, "--as-of", "0/1ff", folder=file.parent, seconds=280, SMELT_LOGS=str(logs)
-    )
+    script = file.parent / "endless.sql"
+    script.write_text(f"SELECT 1 AS one;\n{CROSS_JOIN}")
+    variables = {"SMELT_LOGS": str(logs)}
+    with Command("sql", file, "-f", script, folder=file.parent, variables=variables) as sql:
+        until(lambda: any(task_seconds(pid) > 1 for pid in sql.family("java")), 280)
+        sql.process.send_signal(signal.SIGINT)
+        assert sql.wait(60) == 130, sql.text()
+        until(lambda: not sql.family(), 60)
     assert [path.name for path in logs.glob("*/spark-*.log")] != []
+    assert "one\n---\n  1\n" in sql.text()
+    assert "interrupted\n" in sql.text()
+    assert "Traceback" not in sql.text()
+
+
+@pytest.mark.spark
+def test_a_script_ends_at_its_first_error(file: Path, spark: SparkSession) -> None:
+    """Every form of rows, at one cut."""
+    assert spark is not None
+    script = file.parent / "report.sql"
+    script.write_text(f"{REPORT}SELECT 1 AS one; SELECT nme\nFROM silver.orders; SELECT 2")
+    process = smelt_here("sql", file, "-f", script, "--as-of", "0/1ff", folder=file.parent)
     message = one_message(process)
     assert f"error: {script}:9 (statement 8): [UNRESOLVED_COLUMN" in message
     records, _, remaining = process.stdout.partition('{"n"')
@@ -129,12 +148,12 @@ def test_a_pipe_of_meta_commands_needs_no_spark(file: Path) -> None:
     assert process.stderr == ""
 
 
-def test_a_statement_and_a_file_are_not_both_taken(file: Path) -> None:
+def test_a_statement_and_a_file_are_refused(file: Path) -> None:
     process = smelt("sql", file, "SELECT 1", "--file", "x.sql", folder=file.parent)
     assert (process.returncode, process.stderr.count("not both")) == (2, 1)
 
 
-def test_rows_become_files_that_are_whole_or_not_there(spark: SparkSession, tmp_path: Path) -> None:
+def test_exported_files_are_whole_or_absent(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.sql(
         "SELECT id, timestamp'2026-01-31 12:00:00.123456' AS at FROM range(0, 1000, 1, 4) ORDER BY id"
     )
