@@ -16,6 +16,7 @@ from deltasmelt.silver.settings import SilverSettings
 from deltasmelt.silver.verify.rows import doubled_query
 from tests.fix_spark import rows_of
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
+from tests.silver.stored import cells_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,8 +36,7 @@ def test_each_new_key_has_one_row(spark: SparkSession, tmp_path_factory: pytest.
     silver, log = Silver(spark, lake, SilverSettings(deletes="soft"), control), SilverLog(lake)
 
     def rows(name: str) -> list[tuple[Any, ...]]:
-        query = f"SELECT id, email, _deleted FROM {lake.sql('silver', name)} ORDER BY id"
-        return [tuple(row) for row in rows_of(spark, query)]
+        return cells_at(spark, lake, name, "id, email, _deleted")
 
     bronze.relations([by_id, quiet])
     for shape in (by_id, quiet):
