@@ -54,7 +54,7 @@ def clustering(work: GoldWork, layer: Layer, name: str) -> list[str]:
     return list(row["clusteringColumns"])
 
 
-def test_orders_are_clustered_by_their_customer_and_few_documents_of_many_are_built_from_them(
+def test_orders_are_clustered_by_their_customer(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     work = GoldWork(spark, tmp_path / "lake", CUSTOMER)
@@ -97,9 +97,7 @@ def test_orders_are_clustered_by_their_customer_and_few_documents_of_many_are_bu
     assert clustering(work, "gold", "customer") == ["id"], "told when it was built"
 
 
-def test_a_wide_table_keeps_statistics_of_its_late_key_and_what_delta_refuses_leaves_nothing(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_wide_table_keeps_statistics_of_its_key(spark: SparkSession, tmp_path: Path) -> None:
     lake = Lake(path=str(tmp_path / "lake"))
     target = lake.sql("silver", "t")
 

@@ -204,9 +204,7 @@ def test_cycles_pass_while_a_large_table_is_copied(
     folding.stages.end()
 
 
-def test_the_failures_of_a_large_table_are_counted_across_cycles(
-    spark: SparkSession, lake_path: str, gate: Gate
-) -> None:
+def test_failures_of_long_work_count_across_cycles(spark: SparkSession, lake_path: str, gate: Gate) -> None:
     folding = Folding(spark, lake_path)
     gate.fails = [ValueError("the second"), ValueError("the first")]
     folding.copy("copied")
@@ -308,9 +306,7 @@ def test_cycles_pass_while_gold_builds(
     folding.stages.end()
 
 
-def test_a_stop_waits_for_long_work_and_gives_the_lease_back(
-    spark: SparkSession, lake_path: str, gate: Gate
-) -> None:
+def test_a_stop_waits_and_gives_its_lease_back(spark: SparkSession, lake_path: str, gate: Gate) -> None:
     folding = Folding(spark, lake_path)
     folding.copy("copied")
     folding.cycle()
@@ -324,5 +320,5 @@ def test_a_stop_waits_for_long_work_and_gives_the_lease_back(
     assert set(folding.notes("large", cut).values()) == {"copied"}
 
 
-def test_long_work_never_reads_the_rows_that_the_next_cycle_replaces() -> None:
+def test_long_work_reads_no_rows_of_the_window() -> None:
     assert long_work.LONG > bronze_window._ROWS

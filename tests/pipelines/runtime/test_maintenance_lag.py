@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.spark
-def test_a_vacuum_by_hand_within_a_day_leaves_the_files_that_a_lagging_gold_needs(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_vacuum_by_hand_spares_a_lagging_gold(spark: SparkSession, tmp_path: Path) -> None:
     with patch("deltasmelt.silver.run.step_runner._TINY_TARGET", 0):
         shop = Shop(spark, str(tmp_path))
         first = shop.step()
@@ -53,7 +51,7 @@ def test_a_vacuum_by_hand_within_a_day_leaves_the_files_that_a_lagging_gold_need
     assert shop.check_all() >= 2
 
 
-def test_a_table_says_a_day_more_than_is_needed_and_says_it_again_before_that_is_used_up() -> None:
+def test_a_table_states_a_day_more_in_time() -> None:
     hour = 3600.0
     assert hours_to_state(0.0, None) == 24
     assert hours_to_state(168 * hour, None) == 192
@@ -72,7 +70,7 @@ def test_a_table_says_a_day_more_than_is_needed_and_says_it_again_before_that_is
             assert current >= need + every, "it is enough until the next upkeep"
 
 
-def test_documents_may_stand_at_their_marks_and_at_the_newest_cuts_that_name_them(lake_path: str) -> None:
+def test_documents_stand_at_marks_and_newest_cuts(lake_path: str) -> None:
     """The documents: with an error, rewritten by maintenance, and removed with its table."""
     lake = Lake(lake_path)
     control = ControlTables(lake)
@@ -135,30 +133,32 @@ class Days:
         return totals
 
 
-def test_three_weeks_leave_no_more_than_the_first(tmp_path: Path) -> None:
-    """A busy document, a quiet document that every second cut omits, and a document failing from day three.
+def test_eight_days_leave_no_more_than_four(tmp_path: Path) -> None:
+    """A busy document, a quiet document that every second cut omits, and a document failing from day two.
 
     Each day has a new silver table, dropped on the next day. The retention of cuts is two days.
     """
     days, counts = Days(str(tmp_path)), []
     for name in ("countries", "quiet", "failing"):
         days.write("silver" if name == "countries" else "gold", name)
-    for day in range(21):
+    for day in range(8):
         days.write("silver", f"of_day_{day}")
         for turn in range(2):
             now = datetime(2026, 1, 1, tzinfo=UTC) + timedelta(days=day, hours=9 * turn)
             days.write("silver", "orders")
             days.write("gold", "busy")
-            gold = ["busy", *(["quiet"] if turn else []), *(["failing"] if day < 3 else [])]
+            gold = ["busy", *(["quiet"] if turn else []), *(["failing"] if day < 2 else [])]
             days.cycle(now, ["orders", "countries", f"of_day_{day}"], gold)
             days.lsn += 10
         counts.append(days.maintain(now))
-    week = Counter({name: max(count[name] for count in counts[:7]) for count in counts[:7] for name in count})
+    first = Counter(
+        {name: max(count[name] for count in counts[:4]) for count in counts[:4] for name in count}
+    )
     grown = {
-        name: number for name, number in counts[-1].items() if "of_day" not in name and number > week[name]
+        name: number for name, number in counts[-1].items() if "of_day" not in name and number > first[name]
     }
     assert not grown
-    assert not [name for name in counts[-1] if "failing" in name], "no cut names what failed weeks ago"
+    assert not [name for name in counts[-1] if "failing" in name], "no cut names what failed days ago"
     assert counts[-1]["names of silver"] <= 2 + 4
     # The quiet document goes on from the newest cut that names it, at once.
     last = days.control.last_named("gold", "quiet")

@@ -92,9 +92,7 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
     return world
 
 
-def test_maintenance_writes_them_again_and_no_cut_feed_or_document_is_harmed(
-    world: World, spark: SparkSession
-) -> None:
+def test_maintenance_renews_timestamps_without_harm(world: World, spark: SparkSession) -> None:
     def maintained() -> dict[tuple[str, str], list[str]]:
         work = Maintenance(spark, world.lake, world.control, retention=86400.0, documents=True)
         texts = {(result.layer, result.name): result.done for result in work.all_tables()}
@@ -151,7 +149,7 @@ def test_maintenance_writes_them_again_and_no_cut_feed_or_document_is_harmed(
     world.step(lambda shop: shop.put("people", id=9, seen=moment(900), home="moved"))
 
 
-def test_a_server_that_guards_the_setting_makes_no_statement_true(world: World, spark: SparkSession) -> None:
+def test_a_guarded_setting_leaves_timestamps_unstated(world: World, spark: SparkSession) -> None:
     address, table = world.lake.sql("silver", "people"), opened(world, "silver", "people")
     session = access_of(spark).child()
     session.conf.set(TYPE, "INT96")
@@ -162,7 +160,7 @@ def test_a_server_that_guards_the_setting_makes_no_statement_true(world: World, 
     assert statements == [None, None, MICROSECONDS]
 
 
-def test_many_files_are_known_by_the_log_and_read_again_where_it_was_cut(lake_path: str) -> None:
+def test_the_log_tells_which_files_are_doubtful(lake_path: str) -> None:
     rows = pa.table({"at": pa.array([moment(1)], pa.timestamp("us", tz="UTC"))})
     signed = CommitProperties(custom_metadata={"userMetadata": SIGNATURE})
     for _ in range(4):
