@@ -21,6 +21,7 @@ from deltasmelt.pipelines.spark.session import spark_session, stop_session
 from deltasmelt.pipelines.terminal.jvm_errors import in_words
 from deltasmelt.pipelines.terminal.logs import spark_log
 from deltasmelt.silver.spark.access import access_of
+from deltasmelt.silver.spark.lazy_session import LazySession
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -100,16 +101,14 @@ class WarmSpark:
         self._pipeline = pipeline
         self._announce = announce
         self._log = spark_log(pipeline.pipeline)
-        self._up = threading.Event()
-        self._session: SparkSession | None = None
-        self._failure: BaseException | None = None
         self._task: _Task | None = None
-        threading.Thread(target=self._start, name="spark-start", daemon=True).start()
+        self._lazy = LazySession(self._start)
+        self._lazy.prepare()
 
     @property
     def up(self) -> bool:
         """True after the start's success or failure."""
-        return self._up.is_set()
+        return self._lazy.ended.is_set()
 
     @property
     def cancelled(self) -> bool:
@@ -143,13 +142,13 @@ class WarmSpark:
 
     def stop(self) -> None:
         """Stop the session; wait for a session still starting, which holds files to remove."""
-        self._up.wait()
-        if self._session is not None:
-            stop_session(self._session)
+        self._lazy.ended.wait()
+        if self._lazy.started:
+            stop_session(self._lazy.get())
 
     def wait(self, seconds: float) -> bool:
         """Wait for the start; return whether the start has ended."""
-        return self._up.wait(seconds)
+        return self._lazy.ended.wait(seconds)
 
     def session(self) -> SparkSession:
         """Return the session.
@@ -157,30 +156,29 @@ class WarmSpark:
         Raises:
             Lost: the session did not start.
         """
-        if self._session is None:
-            raise Lost from self._failure
-        return self._session
+        try:
+            return self._lazy.get()
+        except Exception as error:  # noqa: BLE001 - the cause of the loss
+            raise Lost from in_words(error)
 
     def functions(self) -> tuple[str, ...]:
         """Return the names of Spark's functions after the session's start; empty after a failed start."""
-        self._up.wait()
-        if self._session is None:
+        self._lazy.ended.wait()
+        if not self._lazy.started:
             return ()
-        names = (row[0] for row in self._session.sql("SHOW SYSTEM FUNCTIONS").collect())
+        names = (row[0] for row in self._lazy.get().sql("SHOW SYSTEM FUNCTIONS").collect())
         return tuple(name for name in names if name.isidentifier())
 
-    def _start(self) -> None:
+    def _start(self) -> SparkSession:
         try:
-            self._session = spark_session(
+            return spark_session(
                 self._pipeline.spark,
                 log=self._log,
                 announce=self._announce,
                 lake=self._pipeline.lake_address().path,
             )
-        except BaseException as error:  # noqa: BLE001 - raised where a statement asks for the session
-            self._failure = in_words(error)
-        self._up.set()
-        self._announce("")
+        finally:
+            self._announce("")
 
     def _raise(self, error: BaseException) -> None:
         if isinstance(error, Lost):

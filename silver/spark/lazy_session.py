@@ -34,6 +34,7 @@ class LazySession:
     Attributes:
         meaning: the text given by the caller.
         failure: the error of a failed start.
+        ended: set after the start, whether the start succeeded or failed.
     """
 
     def __init__(self, start: Callable[[], SparkSession], *, meaning: str | None = None) -> None:
@@ -44,6 +45,7 @@ class LazySession:
         self.meaning = meaning
         self.failure: Exception | None = None
         self.started = False
+        self.ended = threading.Event()
 
     def get(self) -> SparkSession:
         """Return the session; start the session at the first call.
@@ -57,10 +59,12 @@ class LazySession:
             if self._session is None:
                 try:
                     self._session = self._start()
+                    self.started = True
                 except Exception as error:
                     self.failure = error
                     raise
-                self.started = True
+                finally:
+                    self.ended.set()
             return self._session
 
     def prepare(self) -> None:
