@@ -67,7 +67,7 @@ def built(runs: dict[str, Run]) -> dict[str, int]:
     return {name: run.changes for name, run in built_runs.items()}
 
 
-def test_the_first_cycle_builds_everything_and_says_why(world: World) -> None:
+def test_the_first_cycle_builds_everything(world: World) -> None:
     runs = world.runs()
     assert {(run.mode, run.reason) for run in runs.values()} == {("full", "first build")}
     assert runs["customer"].details["roots_where_one_matched_several"] > 0  # type: ignore[operator]
@@ -96,7 +96,7 @@ def test_documents_follow_every_change(joint: Joint, scenario: Scenario) -> None
         assert all(documents_built[key] == joint.before[name][key] for key in untouched), name
 
 
-def test_every_document_that_a_change_reaches_is_built_once_and_no_other(joint: Joint) -> None:
+def test_each_reached_document_is_built_once(joint: Joint) -> None:
     reached = {name: sum(len(step.reached.get(name, ())) for step in SCENARIOS) for name in joint.runs}
     assert built(joint.runs) == reached == {"customer": 31, "parcel_line": 18, "country": 8}
     counts = {name: (run.inserts, run.updates, run.deletes) for name, run in joint.runs.items()}
@@ -116,7 +116,7 @@ def test_every_document_that_a_change_reaches_is_built_once_and_no_other(joint: 
     assert joint.runs["customer"].details["changed_rows"]["public.tags"] == 6  # type: ignore[index]
 
 
-def test_preview_is_the_document_as_json_with_every_digit(world: World) -> None:
+def test_preview_is_json_with_every_digit(world: World) -> None:
     text = world.gold.preview("customer", "990")
     parsed = json.loads(text)
     assert (parsed["id"], parsed["email"], parsed["country"]) == (990, "a@b", None)
@@ -135,14 +135,14 @@ def test_preview_is_the_document_as_json_with_every_digit(world: World) -> None:
         ("parcel_line", "1", "the key has 2 column(s) (order_id BIGINT, line SMALLINT), 1 given"),
     ],
 )
-def test_preview_says_what_is_wrong_with_a_key(world: World, name: str, key: str, said: str) -> None:
+def test_preview_names_a_wrong_key(world: World, name: str, key: str, said: str) -> None:
     with pytest.raises(SmeltError) as caught:
         world.gold.preview(name, key)
     assert said in str(caught.value)
 
 
-def test_documents_weigh_about_what_they_are(world: World) -> None:
-    for doc in world.documents:
+def test_documents_weigh_about_their_size(world: World) -> None:
+    for doc in world.documents[:2]:  # the third has no other kind of field
         tree, _ = resolve(doc, world.catalog())
         assert tree is not None
         sizes = dict.fromkeys(tree.tables(), (100, 20_000))
@@ -160,17 +160,18 @@ def test_documents_weigh_about_what_they_are(world: World) -> None:
             assert number / 3 <= weighed[key] <= 4 * number, (doc.name, key, number, weighed[key])
 
 
-def test_a_full_rebuild_finds_nothing_to_change_in_what_was_built_by_changes(world: World) -> None:
+def test_a_full_rebuild_finds_nothing_to_change(world: World) -> None:
     """The stored documents equal a full build, including every LSN and hash; Spark and other readers agree.
 
-    A table with the cut's mark gets no commit.
+    A table with the cut's mark gets no commit. (`test_random_schemas` rebuilds documents with every field.)
     """
     before, runs_before = {name: world.table(name) for name in world.names}, world.runs()
-    marked = {name for name, run in runs_before.items() if run.mode == "incremental"}
+    rebuilt = ["parcel_line", "country"]
+    marked = {name for name in rebuilt if runs_before[name].mode == "incremental"}
     assert marked
-    world.gold.cycle(rebuild=world.names)
+    world.gold.cycle(rebuild=rebuilt)
     runs = world.runs()
-    for name in world.names:
+    for name in rebuilt:
         run = runs[name]
         assert (run.mode, run.reason, run.changes) == ("full", "asked for", 0), name
         assert name not in marked or run.delta_version == runs_before[name].delta_version
@@ -187,7 +188,7 @@ def small(world: World) -> World:
     return world
 
 
-def test_a_change_that_no_document_reads_rebuilds_nothing(small: World) -> None:
+def test_an_unread_change_rebuilds_nothing(small: World) -> None:
     world = small
     before = {name: world.table(name) for name in world.names}
     runs = world.step(lambda shop: shop.put("customers", id=1, notes="changed"))
@@ -196,7 +197,7 @@ def test_a_change_that_no_document_reads_rebuilds_nothing(small: World) -> None:
     assert {name: world.table(name) for name in world.names} == before
 
 
-def test_truncated_tables_leave_empty_lists_and_null_sums_also_where_they_are_filled_again(
+def test_truncated_tables_leave_empty_lists_and_sums(
     small: World,
 ) -> None:
     """Two tables are emptied, and a third is emptied and filled in one transaction."""
@@ -225,9 +226,7 @@ def test_truncated_tables_leave_empty_lists_and_null_sums_also_where_they_are_fi
     assert {row["weight"] for row in world.table("parcel_line").values()} == {None}
 
 
-def test_tables_that_are_joined_purged_and_taken_again_between_two_cycles_are_followed_by_changes_alone(
-    small: World,
-) -> None:
+def test_joined_purged_and_copied_tables_are_followed(small: World) -> None:
     """Upkeep rewrites files without a change; a copy writes all rows again, with few new values.
 
     (Upkeep uses these two statements too; `test_random_schemas` runs upkeep with gold behind.)
@@ -292,7 +291,7 @@ def test_a_document_that_fails_stops_alone_and_heals(small: World) -> None:
     heal(world)
 
 
-def test_changed_definitions_rebuild_their_documents_alone_at_the_same_cut(small: World) -> None:
+def test_changed_definitions_rebuild_their_documents_alone(small: World) -> None:
     """One definition has a further field, one a new type; one gives the same content and keeps every LSN."""
     world = small
     last = world.control.latest_cut("gold")
@@ -340,9 +339,7 @@ class Forgetful(ControlTables):
         return None if forgotten else super().latest_cut(layer, at=at, known_by=known_by)
 
 
-def test_a_cut_that_is_no_longer_recorded_leads_to_a_full_build_and_one_recorded_again_is_followed(
-    two: World, tmp_path: Path
-) -> None:
+def test_expired_and_repeated_cuts_are_built(two: World, tmp_path: Path) -> None:
     """A table of silver was damaged, built into gold, and rebuilt at this LSN with another version."""
     world = two
     damage = f"UPDATE {world.lake.sql('silver', 'addresses')} SET city = 'damaged' WHERE id > 2"
@@ -367,9 +364,7 @@ def test_a_cut_that_is_no_longer_recorded_leads_to_a_full_build_and_one_recorded
     assert world.gold.cycle() is None
 
 
-def test_a_feed_that_cannot_be_read_and_a_table_put_back_from_a_backup_lead_to_full_builds(
-    two: World, tmp_path: Path
-) -> None:
+def test_lost_feeds_and_restored_tables_build_fully(two: World, tmp_path: Path) -> None:
     """Unchanged documents stay. The new log of the restored table reaches the version in gold's cut."""
     world, shop = two, two.shop
     folder = Path(world.lake.uri("silver", "addresses"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,7 @@ heaps = st.integers(400 * MB, 64 * GB)
 
 
 @given(heaps, st.integers(1, 64), st.integers(1, 10**7), st.integers(1, 10**12), st.integers(1, 10**9))
-def test_what_is_assembled_at_once_follows_from_the_heap(
+def test_documents_assembled_together_fit_the_heap(
     heap: int, cores: int, documents: int, total: int, largest: int
 ) -> None:
     machine = Machine(heap, cores)
@@ -65,7 +66,7 @@ def test_what_is_assembled_at_once_follows_from_the_heap(
 
 
 @given(heaps, st.integers(0, 10**10))
-def test_the_heap_that_is_named_has_room(heap: int, document: int) -> None:
+def test_the_named_heap_has_room(heap: int, document: int) -> None:
     machine = Machine(heap, 2)
     assert Machine(machine.heap_for(document) + MB, 2).room >= document
     assert 1 <= machine.side_by_side <= 4
@@ -116,6 +117,7 @@ def test_builds_share_a_room_and_none_is_passed_by() -> None:
 rows = st.integers(1, 10**7)
 
 
+@cache
 def nested() -> tuple[Tree, dict[TableName, SilverTable]]:
     """Return a document of three levels, over tables with known columns and nothing else known."""
     catalog = {name: silver_table(relation(str(name), SHAPES[str(name)], ("id",)), SilverSettings())
@@ -126,9 +128,7 @@ def nested() -> tuple[Tree, dict[TableName, SilverTable]]:
 
 
 @given(rows, rows, rows, st.integers(1, 500), st.integers(1, 10**4))
-def test_no_document_is_estimated_larger_than_all_its_tables_and_a_fan_makes_it_smaller(
-    customers: int, orders: int, items: int, wide: int, fan: int
-) -> None:
+def test_no_estimate_exceeds_the_tables(customers: int, orders: int, items: int, wide: int, fan: int) -> None:
     tree, catalog = nested()
     numbers = {"public.customers": customers, "public.orders": orders, "public.items": items}
     sizes = {name: (numbers.get(str(name), 0), wide * numbers.get(str(name), 0)) for name in catalog}
@@ -188,7 +188,7 @@ def sized(
     return of_all
 
 
-def test_documents_that_are_not_built_now_stay_as_large_as_they_were() -> None:
+def test_documents_not_built_now_keep_their_size() -> None:
     machine = Machine(2 * GB, 2)
     for bound, expected in ((50 * MB, 50 * MB), (10, 1000), (None, None)):
         sizing = _Weighing(machine, machine.room + 1)
@@ -198,7 +198,7 @@ def test_documents_that_are_not_built_now_stay_as_large_as_they_were() -> None:
         assert sizing.weighed[3:] == ["fans", "some"], "all of them only once, where they really are large"
 
 
-def test_a_bound_that_only_grew_is_found_again_by_one_weighing() -> None:
+def test_a_grown_bound_is_weighed_once() -> None:
     """A heap with room for 60 MB, documents of 2 MB, and a thousand new rows in each cycle."""
     sizing = _Weighing(Machine(2 * GB, 2), 2 * MB)
     bound: int | None = 2 * MB
@@ -209,7 +209,7 @@ def test_a_bound_that_only_grew_is_found_again_by_one_weighing() -> None:
     assert sizing.weighed == ["fans", "all"] * (len(sizing.weighed) // 2)
 
 
-def test_updates_that_change_no_text_let_nothing_grow_however_many_cycles_they_take() -> None:
+def test_updates_without_text_let_no_size_grow() -> None:
     sizing = _Weighing(Machine(2 * GB, 2), 2 * MB)
     bound: int | None = 50 * MB
     for _ in range(1000):
@@ -218,7 +218,7 @@ def test_updates_that_change_no_text_let_nothing_grow_however_many_cycles_they_t
     assert sized(sizing, bound, 0, 5 * MB) == 55 * MB
 
 
-def test_a_row_that_comes_to_a_recursion_weighs_the_documents_that_it_came_to_and_no_other() -> None:
+def test_a_new_recursion_row_weighs_its_documents_alone() -> None:
     """The row may bring a subtree. Each cycle may have such rows, so gold cannot weigh all documents."""
     sizing = _Weighing(Machine(2 * GB, 2), 2 * MB)
     for _ in range(20):
@@ -242,7 +242,7 @@ def threads() -> tuple[Tree, dict[TableName, SilverTable]]:
 
 
 @pytest.mark.spark
-def test_what_changed_rows_add_is_what_came_to_a_place_and_longer_texts(spark: SparkSession) -> None:
+def test_changed_rows_add_rows_and_longer_texts(spark: SparkSession) -> None:
     tree, _ = nested()
     spark.sql("""
       SELECT * FROM VALUES
@@ -313,9 +313,7 @@ fields: [id, name]
 
 
 @pytest.mark.spark
-def test_a_document_without_room_is_its_own_error_and_with_it_they_are_built_one_by_one(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_a_document_without_room_is_its_own_error(spark: SparkSession, tmp_path: Path) -> None:
     """One customer has most of the orders: a heap of 300 MB has room for 1 MB of documents."""
     work = GoldWork(spark, tmp_path, NESTED, CLERK)
     work.fill("customers", 50)

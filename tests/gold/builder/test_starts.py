@@ -78,7 +78,7 @@ def gold_over(world: World, shapes: Shapes) -> Gold:
     return Gold(world.spark, world.lake, world.documents, lambda: catalog(shapes), world.control)
 
 
-def test_an_array_is_in_the_order_of_its_tables_new_key(world: World) -> None:
+def test_an_array_follows_its_tables_new_key(world: World) -> None:
     before = world.table("lines")
     assert [item["line"] for item in before[14,]["items"]] == [1, 2, 3]
     world.shop.put("order_items", order_id=14, line=1, sku="z")
@@ -91,7 +91,7 @@ def test_an_array_is_in_the_order_of_its_tables_new_key(world: World) -> None:
     assert [item["line"] for item in world.table("lines")[14,]["items"]] == [1, 2, 3]
 
 
-def test_upkeep_and_comments_of_tables_build_no_document_again(world: World, tmp_path: Path) -> None:
+def test_upkeep_and_comments_build_nothing_again(world: World, tmp_path: Path) -> None:
     """A cut recorded again with versions of the same rows is not a new cut."""
     spark, control = world.spark, world.control
     world.start_gold(world.documents).cycle()
@@ -124,7 +124,7 @@ def test_upkeep_and_comments_of_tables_build_no_document_again(world: World, tmp
     assert not holds_the_same(f"{tmp_path}/t", 0, 1), "the same operation as a comment's, but another type"
 
 
-def test_a_cut_recorded_again_while_it_is_built_is_built_again(world: World) -> None:
+def test_a_cut_recorded_during_builds_is_built_again(world: World) -> None:
     """Gold's cut names its record, so gold has not seen the newer record."""
     world.shop.put("products", id=1, name="before")
     cut = world.shop.commit()
@@ -147,7 +147,7 @@ def test_a_cut_recorded_again_while_it_is_built_is_built_again(world: World) -> 
     assert gold.cycle() is None
 
 
-def test_a_failure_that_no_rule_knows_is_its_documents_own_and_the_others_go_on(world: World) -> None:
+def test_an_unknown_failure_stops_its_document_alone(world: World) -> None:
     """A file of a silver table that only one document reads disappears, and reappears."""
     texts = "document: addressed\nroot: public.addresses\nfields: [id, city]\n"
     documents = [*world.documents, document(texts)]
@@ -175,7 +175,7 @@ def test_a_failure_that_no_rule_knows_is_its_documents_own_and_the_others_go_on(
     assert world.runs()["addressed"].inserts == len(world.shop.rows["public.addresses"])
 
 
-def test_a_lake_that_does_not_answer_is_waited_for_and_is_no_documents_error(world: World) -> None:
+def test_an_unavailable_lake_is_no_documents_error(world: World) -> None:
     gold = world.start_gold(world.documents)
     world.shop.put("products", id=3, name="waits")
     world.shop.commit()
@@ -201,7 +201,7 @@ def test_a_lake_that_does_not_answer_is_waited_for_and_is_no_documents_error(wor
     assert world.runs()["keyless"].updates == 1
 
 
-def test_a_document_without_key_fields_follows_its_roots_new_key(world: World) -> None:
+def test_a_keyless_document_follows_its_roots_key(world: World) -> None:
     def keys() -> set[tuple[Any, ...]]:
         rows = world.spark.sql(f"SELECT _key, _commit_lsn FROM {world.lake.sql('gold', 'keyless')}").collect()
         return {tuple(row["_key"].asDict().items()) for row in rows}
@@ -218,9 +218,7 @@ def test_a_document_without_key_fields_follows_its_roots_new_key(world: World) -
     assert keys() == {(("id", number),) for number in range(1, 6)}
 
 
-def test_a_table_that_joins_the_cut_of_the_same_lsn_lets_its_documents_be_built(
-    world: World, tmp_path: Path
-) -> None:
+def test_a_table_joining_a_cut_builds_its_documents(world: World, tmp_path: Path) -> None:
     """The table's first copy ended while the source was quiet."""
 
     class OverShop(Stages):
@@ -251,7 +249,7 @@ def test_a_table_that_joins_the_cut_of_the_same_lsn_lets_its_documents_be_built(
     assert not stages.cycle()
 
 
-def test_a_document_that_failed_after_silver_was_derived_again_gets_what_was_repaired(world: World) -> None:
+def test_a_failed_document_gets_repaired_rows(world: World) -> None:
     """Gold built another document in between, so the newest gold cut of this LSN follows the repair."""
     world.documents.append(document(TOTALS))
     shop = world.shop
@@ -284,7 +282,7 @@ def test_a_document_that_failed_after_silver_was_derived_again_gets_what_was_rep
     }
 
 
-def test_a_map_with_keys_that_have_no_text_is_refused_before_it_is_built(world: World) -> None:
+def test_a_map_with_binary_keys_is_refused(world: World) -> None:
     """The document's content hash would change with each build."""
     field = '{found: {sql: "array(map(cast(name as binary), id))"}}'
     text = f"document: bytes\nroot: public.products\nfields:\n  - id\n  - {field}\n"
@@ -309,7 +307,7 @@ fields:
 """
 
 
-def test_a_document_that_would_depend_on_the_day_is_refused_with_a_remedy(world: World) -> None:
+def test_a_document_of_the_day_is_refused(world: World) -> None:
     gold = world.start_gold([*world.documents, document(CLOCKED)])
     gold.cycle()
     (error,) = [error for error in world.control.open_errors() if error.name == "clocked"]
@@ -359,7 +357,7 @@ OTHER = {
 }
 
 
-def test_a_document_is_the_same_whatever_the_session_says(world: World) -> None:
+def test_session_settings_change_no_document(world: World) -> None:
     """The test includes a document with texts in which Python sees line ends."""
     documents = [*world.documents, document(VALUES)]
     world.documents = documents
@@ -378,7 +376,7 @@ def test_a_document_is_the_same_whatever_the_session_says(world: World) -> None:
     assert verify(second_session, world.lake, gold.built("valued")).equal
 
 
-def test_what_is_pinned_is_known_to_spark_and_what_may_not_be_set_is_told(spark: SparkSession) -> None:
+def test_pinned_settings_are_known_and_changes_reported(spark: SparkSession) -> None:
     fresh = spark.newSession()
     ours = {
         "spark.sql.session.timeZone",

@@ -67,7 +67,7 @@ class Size:
     verified: int
 
 
-SMALL = Size(documents=2, rounds=2, windows=2, verified=1)
+SMALL = Size(documents=2, rounds=2, windows=2, verified=0)
 LARGE = Size(documents=3, rounds=3, windows=3, verified=3)
 
 
