@@ -59,6 +59,12 @@ def mark_by_needs(item: pytest.Item) -> None:
             item.add_marker(mark)
 
 
+def selected(request: pytest.FixtureRequest, name: str) -> set[str]:
+    """Return the values of a parameter in those tests of a file that this run selects."""
+    specs = (getattr(item, "callspec", None) for item in request.session.items if item.path == request.path)
+    return {spec.params[name] for spec in specs if spec is not None and name in spec.params}
+
+
 def needs_nothing(item: pytest.Item) -> bool:
     """Check whether a test, by its marks, runs within pytest's own process."""
     return not any(item.get_closest_marker(mark) for mark in (*BY_FIXTURE, "process", "torture"))

@@ -1,9 +1,9 @@
 """A real server through bronze and silver: after every step silver equals the source, value by value.
 
 The histories are the SQL files in `scenarios`: a schema, then steps, each a list of transactions separated by
-empty lines. All histories play in one database, and one pipeline carries them. Bronze and silver are cut
-after every step, so each step is one window. After the last step Spark reads every table. After earlier steps
-the test reads the files of the cut's version.
+empty lines. The selected histories play in one database, and one pipeline carries them. Bronze and silver are
+cut after every step, so each step is one window. After the last step Spark reads every table. After earlier
+steps the test reads the files of the cut's version.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.silver.cycle import Silver
 from deltasmelt.silver.settings import SilverSettings
 from tests.fix_postgres import drop_database, make_database
+from tests.marks import selected
 from tests.pipelines.source_rows import source_rows
 from tests.silver.stored import rows_by_spark, stored_rows
 
@@ -46,6 +47,9 @@ if TYPE_CHECKING:
 SCENARIOS = {
     path.stem: path.read_text() for path in sorted((Path(__file__).parents[1] / "scenarios").glob("*.sql"))
 }
+LONG = {"added_defaults", "changed_shapes", "partitions_without_leaf", "retyped"}
+"""Scenarios of many tables for `make torture`; a cheaper test holds each claim too."""
+
 pytestmark = pytest.mark.timeout(1800)  # all histories are played in one fixture
 
 _EXACT = Context(prec=1100)
@@ -184,11 +188,17 @@ def comparable(value: Any) -> Any:
 
 
 @pytest.fixture(scope="module")
-def flow(spark: SparkSession, server_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flow]:
-    """Play every scenario to its end, and compare after each step."""
+def flow(
+    spark: SparkSession,
+    server_dsn: str,
+    tmp_path_factory: pytest.TempPathFactory,
+    request: pytest.FixtureRequest,
+) -> Iterator[Flow]:
+    """Play the selected scenarios to their end, and compare after each step."""
+    names = selected(request, "scenario") or {*SCENARIOS}
     dsn = make_database(server_dsn)
     flow = Flow(spark, dsn, Lake(path=str(tmp_path_factory.mktemp("e2e") / "lake")))
-    histories = {name: history(text) for name, text in SCENARIOS.items()}
+    histories = {name: history(text) for name, text in SCENARIOS.items() if name in names}
     for name, (schema, _) in histories.items():
         flow.play([schema])
         flow.note_tables(name)
@@ -216,7 +226,10 @@ def user_tables(connection: psycopg.Connection[Any]) -> list[TableName]:
 
 @pytest.mark.spark
 @pytest.mark.postgres
-@pytest.mark.parametrize("scenario", SCENARIOS)
+@pytest.mark.parametrize(
+    "scenario",
+    [pytest.param(name, marks=[pytest.mark.torture] if name in LONG else []) for name in SCENARIOS],
+)
 def test_silver_equals_the_source_after_every_step(flow: Flow, scenario: str) -> None:
     texts = [text for (_, name), text in flow.differences.items() if name == scenario]
     assert not texts, "\n".join(texts)
@@ -237,7 +250,7 @@ def test_every_cut_names_every_table(flow: Flow) -> None:
 
 @pytest.mark.spark
 @pytest.mark.postgres
-def test_status_says_of_every_table_that_it_is_whole(flow: Flow, tmp_path: Path) -> None:
+def test_status_calls_every_table_streaming(flow: Flow, tmp_path: Path) -> None:
     source = flow.source.dsn
     assert source is not None
     file = tmp_path / "pipeline.yml"
@@ -290,6 +303,7 @@ def test_the_stream_gives_the_values_of_the_snapshot(flow: Flow) -> None:
 
 @pytest.mark.spark
 @pytest.mark.postgres
+@pytest.mark.torture
 def test_columns_with_defaults_cost_no_copy(flow: Flow) -> None:
     changes = DeltaTable(flow.lake.uri("bronze", "changes")).to_pyarrow_table(columns=["table_name", "op"])
     copied = [row["table_name"] for row in changes.to_pylist() if row["op"] == "snapshot_end"]
