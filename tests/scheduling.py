@@ -59,7 +59,6 @@ LONGEST_FIRST: Final = (
     "pipelines/runtime/test_maintenance_lag.py",
     "deltasmelt/test_open_lake_in_catalog.py",
     "deltasmelt/test_open_lake.py",
-    "silver/fold/test_shape_histories.py",
     "pipelines/spark/test_fresh_sql.py",
     "pipelines/quality/test_quality_examples.py",
 )
