@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from deltasmelt.bronze.lake.control import Run
     from tests.gold.shop import Shapes, Shop
 
 pytestmark = pytest.mark.spark
@@ -53,7 +52,7 @@ UNREADABLE: Final = "changes of silver.people between versions"
 @pytest.fixture(scope="module")
 def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     lake = str(tmp_path_factory.mktemp("shapes") / "lake")
-    world = World(spark, lake, [PERSON, STAMP], Model(shapes=SHAPES))
+    world = World(spark, lake, [PERSON, STAMP], Model(shapes=SHAPES, tiny=True))
     for number in range(1, 9):
         world.shop.put("people", id=number, home=f"h{number}", work=f"w{number}", notes="n", seen=moment(1))
         world.shop.put("stamps", id=number, name=f"s{number}")
@@ -73,15 +72,28 @@ def changes(world: World) -> dict[str, int]:
     return {name: run.changes for name, run in world.runs().items()}
 
 
-def test_a_renamed_column_that_no_document_reads_hides_the_changes_once(world: World) -> None:
+def test_a_renamed_unread_column_hides_changes_once(world: World) -> None:
+    """Gold then follows the changes again, across a column with a default, and across a dropped column.
+
+    The default writes all rows. Gold builds only the documents with changed values.
+    """
+
     def change(shop: Shop) -> None:
         shop.rename_column("people", "notes", "remarks")
         shop.put("people", id=1, home="moved")
 
     world.step(change, full={"person": UNREADABLE})
     assert changes(world) == {"person": 1, "stamp": 0}
-    world.step(lambda shop: shop.put("people", id=2, home="moved", remarks="unread"))
-    assert (modes(world)["person"], changes(world)["person"]) == ("incremental", 1)
+
+    def defaulted_and_dropped(shop: Shop) -> None:
+        shop.put("people", id=3, home="moved", remarks="unread")
+        shop.add_column("people", "score", "int4", 7)
+        shop.put("people", id=4, home="with a score", score=8)
+        shop.drop_column("people", "remarks")
+
+    runs = world.step(defaulted_and_dropped)
+    assert runs["person"].details["changed_rows"] == {"public.people": 16}
+    assert (modes(world)["person"], changes(world)["person"]) == ("incremental", 2)
 
 
 def test_two_swapped_names_are_another_document(world: World) -> None:
@@ -90,51 +102,20 @@ def test_two_swapped_names_are_another_document(world: World) -> None:
         shop.put("people", id=3, work="after the swap")
 
     world.step(change, full={"person": "the definition changed"})
-    assert world.table("person")[1,]["work"] == "moved"
+    assert world.table("person")[4,]["work"] == "with a score"
 
 
-def test_a_column_that_came_with_a_default_writes_all_rows_and_builds_what_changed(world: World) -> None:
-    def change(shop: Shop) -> None:
-        shop.put("people", id=3, home="after the swapped names")
-        shop.add_column("people", "score", "int4", 7)
-        shop.put("people", id=4, home="with a score", score=8)
-
-    runs = world.step(change)
-    assert runs["person"].details["changed_rows"] == {"public.people": 16}
-    assert (modes(world)["person"], changes(world)["person"]) == ("incremental", 2)
-
-
-@pytest.fixture(scope="module")
-def widened(world: World) -> dict[str, Run]:
-    """Return the runs after the letters' weight became a BIGINT."""
+def test_a_wider_type_is_another_document(world: World) -> None:
+    """Delta also reads no feed across a widened type, even if no document reads the column."""
 
     def change(shop: Shop) -> None:
         shop.widen_column("letters", "weight", "int8")
         shop.put("letters", id=11, weight=5_000_000_000)
 
-    return world.step(change, full={"person": "the definition changed", "stamp": "cannot be read"})
+    world.step(change, full={"person": "the definition changed", "stamp": "cannot be read"})
 
 
-def test_a_wider_type_is_another_document_where_it_is_read(widened: dict[str, Run]) -> None:
-    """Delta also reads no feed across a widened type, even if no document reads the column."""
-    assert {run.mode for run in widened.values()} == {"full"}
-
-
-@pytest.mark.usefixtures("widened")
-def test_a_dropped_column_stays_in_silver_and_is_nothing_to_gold(world: World) -> None:
-    """A widened column hid the changes only once: gold builds both documents by their changes again."""
-
-    def change(shop: Shop) -> None:
-        shop.put("letters", id=12, weight=6_000_000_000, stamp=2)
-        shop.drop_column("people", "remarks" if "remarks" in shop.shapes["public.people"][0] else "notes")
-        shop.put("people", id=5, home="after the drop")
-
-    runs = world.step(change)
-    assert {run.mode for run in runs.values()} == {"incremental"}
-    assert changes(world) == {"person": 2, "stamp": 2}
-
-
-def test_a_table_derived_again_at_the_lsn_where_gold_stands_reaches_it(world: World) -> None:
+def test_a_table_derived_again_reaches_gold(world: World) -> None:
     before = world.shop.versions
     world.shop.put("people", id=6, home="repaired")
     cut = world.shop.derive_again()
@@ -154,31 +135,31 @@ def switch(shop: Shop, deletes: str) -> None:
 
 
 def test_soft_deletes_are_switched_on_and_off(world: World) -> None:
+    """The switch hides no changes of a widened table, which hid the changes only once."""
+
     def switched_on(shop: Shop) -> None:
         switch(shop, "soft")
         shop.remove("people", 8)
         shop.remove("letters", 81)
 
     world.step(switched_on)
+    assert modes(world) == {"person": "incremental", "stamp": "incremental"}
 
-    def deleted_and_back(shop: Shop) -> None:
+    def deleted_back_and_copied(shop: Shop) -> None:
         shop.put("people", id=8, home="back")
         shop.remove("people", 7)
         shop.remove("letters", 71)
         shop.truncate("stamps")
         shop.put("stamps", id=3, name="after the TRUNCATE")
-
-    runs = world.step(deleted_and_back)
-    assert (runs["stamp"].mode, runs["stamp"].deletes) == ("incremental", 7)
-
-    def taken_again(shop: Shop) -> None:
+        shop.commit()
         shop.remove("people", 6)  # which bronze does not get
         shop.put("people", id=7, home="came back unseen")
         shop.lose("people")
         shop.resnapshot("people")
         shop.remove("letters", 61)
 
-    runs = world.step(taken_again)
+    runs = world.step(deleted_back_and_copied)
+    assert (runs["stamp"].mode, runs["stamp"].deletes) == ("incremental", 7)
     assert (runs["person"].inserts, runs["person"].deletes) == (1, 1)
 
     def switched_off(shop: Shop) -> None:
@@ -186,23 +167,22 @@ def test_soft_deletes_are_switched_on_and_off(world: World) -> None:
         shop.remove("letters", 62)
 
     world.step(switched_off, full={"person": "changes of silver.", "stamp": "changes of silver."})
-    world.step(lambda shop: shop.remove("letters", 52))
-    assert modes(world) == {"person": "incremental", "stamp": "incremental"}
 
 
-def test_a_table_that_bronze_lacks_changes_of_stops_its_documents_until_its_copy_has_come(
-    world: World,
-) -> None:
+def test_a_document_waits_for_a_table_copy(world: World) -> None:
+    """Bronze lacks changes of a table; the other documents follow their changes, also hard deletes."""
     shop = world.shop
     before = world.control.latest_cut("gold")
     assert before is not None
     shop.put("people", id=2, home="nobody says so")
     shop.lose("people")
     shop.put("letters", id=100, person=2, weight=1, stamp=3)
+    shop.remove("letters", 52)
     shop.commit(without=["public.people"])
     cut = world.gold.cycle()
     assert cut is not None
     assert set(cut.tables) == {"stamp"}
+    assert modes(world)["stamp"] == "incremental"
     assert [(error.name, error.code) for error in world.control.open_errors()] == [
         ("person", "document-waits")
     ]
