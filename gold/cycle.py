@@ -251,14 +251,16 @@ class Gold:
         last = self._control.latest_cut("gold")
         if last is None or name not in last.tables:
             raise DefiniteError(
-                "no gold cut holds it yet",
+                "no gold cut contains the document yet",
                 code="document-not-built",
                 where=name,
-                remedy="run `smelt gold FILE --until-caught-up`; `smelt status` says if an error stops it",
+                remedy="run `smelt gold FILE --until-caught-up`; `smelt status` reports an error that stops "
+                "the document",
             )
         cut = self._control.latest_cut("silver", at=last.commit_lsn, known_by=last.seen)
         outdated = DefiniteError(
-            "its file, or the shape of a table that it reads, changed after it was built",
+            "the document's file, or the shape of a table that the document reads, changed after the last "
+            "build",
             code="document-not-built",
             where=name,
             remedy="run `smelt gold FILE --until-caught-up`: the next build applies the change",
@@ -324,7 +326,7 @@ class Gold:
             except SmeltError as error:
                 if error.code != COMMIT_LOST or not again:
                     raise
-                _LOGGER.warning("%s will be built again: %s", name, error)
+                _LOGGER.warning("%s is built again: %s", name, error)
             except Exception as error:
                 if (own := document_error(name, error)) is not None:
                     raise own from error
@@ -360,18 +362,18 @@ class Gold:
                 f"the silver cut {cut.commit_lsn} is older than the new shape of {shapes}",
                 code="document-waits",
                 where=document.name,
-                remedy="none while silver runs, as its next cut has the shape; otherwise run "
+                remedy="nothing to do while silver runs: its next cut has the new shape; otherwise run "
                 "`smelt silver FILE`",
             )
         missing = sorted(table.name for table in tree.tables().values() if table.name not in cut.tables)
         if missing:
             raise DefiniteError(
-                f"needs {', '.join(f'silver.{name}' for name in missing)}, "
-                f"which the silver cut {cut.commit_lsn} lacks",
+                f"the document needs {', '.join(f'silver.{name}' for name in missing)}, which the silver "
+                f"cut {cut.commit_lsn} does not contain",
                 code="document-waits",
                 where=document.name,
-                remedy="its snapshot is not complete, or the table has stopped: see `smelt status`; if it "
-                "was dropped at the source, remove it from the document file",
+                remedy="the table's snapshot is not complete, or the table is stopped: see `smelt status`; "
+                "if the table was dropped at the source, remove it from the document file",
             )
         return tree
 

@@ -91,10 +91,11 @@ class Preview:
         if row is None:
             self._check_key(tree, values, typed)
             raise DefiniteError(
-                f"there is no {tree.name} with the key {', '.join(values)}",
+                f"{tree.name} has no document with the key {', '.join(values)}",
                 code="document-not-found",
                 where=f"silver cut {seen.commit_lsn}" if isinstance(seen, Cut) else f"silver at {seen.lsn}",
-                remedy=f"the row is not in {tree.root.table.table}, or fails the document's where",
+                remedy=f"check the key: no row of {tree.root.table.table} has this key, or the document's "
+                "where excludes the row",
             )
         return row
 

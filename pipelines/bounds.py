@@ -42,7 +42,7 @@ class Bounds:
             f"{value!r} is not {self}",
             code="argument-invalid",
             where=where,
-            remedy=f"give {self}, or leave it out",
+            remedy=f"set {self}, or remove the key",
         )
 
     def __str__(self) -> str:

@@ -76,7 +76,7 @@ def smelt(
     """Replicate PostgreSQL to Delta Lake by change data capture.
 
     bronze holds the raw changes of the write-ahead log, silver the rows as they are now, gold nested
-    documents. A pipeline file says which database, which tables and where the lake is.
+    documents. A pipeline file names the database, the tables and the lake.
     """
     if version:
         typer.echo(f"deltasmelt {_version()}")
@@ -113,15 +113,16 @@ def init(
 ) -> None:
     """Write a pipeline file, and draft documents from foreign keys.
 
-    It reads the catalog of the database and creates nothing there. No existing file is overwritten. With
-    --databricks it writes a bundle for a pipeline file that is there, and asks neither source nor workspace.
+    It reads the catalog of the database and creates nothing in the database. It overwrites no file. With
+    --databricks it writes a bundle for an existing pipeline file, without a connection to source or
+    workspace.
     """
     if databricks is not None:
         _init_databricks(databricks, out, cloud, catalog, others={"--dsn": dsn, "--schema": schema})
         return
     for option, value in {"--cloud": cloud, "--catalog": catalog}.items():
         if value is not None:
-            raise typer.BadParameter("it belongs to --databricks FILE", param_hint=option)
+            raise typer.BadParameter("this option needs --databricks FILE", param_hint=option)
     from deltasmelt.pipelines.init.command import run_init
 
     if dsn is None and not any(name in os.environ for name in _LIBPQ):
@@ -135,7 +136,7 @@ def check(file: File, *, offline: arguments.Offline = False, output: OutputForma
     """Report problems and their fixes.
 
     It checks the server's settings, the role's privileges, slot, publication, tables, documents and
-    quality suites. Nothing is changed; an object store is tried with a small object, removed again. Exit
+    quality suites. It changes nothing; to test an object store, it writes and removes a small object. Exit
     code 1 if an error would stop the pipeline.
     """
     from deltasmelt.pipelines.commands.check import show_check
@@ -216,8 +217,8 @@ def status(
 ) -> None:
     """Show lag, slot, tables, documents and open errors.
 
-    It needs no Spark, and works while the server is down. While the lake cannot be read, it shows what the
-    server says, and ends with exit code 1.
+    It needs no Spark, and works while the server is down. If the lake cannot be read, it shows the state of
+    the server, and ends with exit code 1.
     """
     from deltasmelt.pipelines.commands.status import show_status, show_status_schema
 
@@ -232,14 +233,16 @@ def sql(
     file: File,
     statement: Annotated[
         str | None,
-        typer.Argument(metavar="SQL", help="Spark SQL over bronze.*, silver.*, gold.*; without it, a shell."),
+        typer.Argument(
+            metavar="SQL", help=("Spark SQL over bronze.*, silver.*, gold.*; without SQL, a shell.")
+        ),
     ] = None,
     *,
     script: Annotated[
         str | None, typer.Option("--file", "-f", metavar="SCRIPT", help="Run a file of statements.")
     ] = None,
     as_of: Annotated[str | None, typer.Option(metavar="LSN|TIME", help="Query an earlier state.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Most rows to show as a table.")] = 1000,
+    limit: Annotated[int, typer.Option(min=1, help="Largest number of rows in a table.")] = 1000,
     output: Annotated[
         RowFormat | None, typer.Option(help="A table of --limit rows, or a format of all rows.")
     ] = None,
@@ -255,7 +258,7 @@ def sql(
     from deltasmelt.pipelines.commands.sql import Asked, run_sql
 
     if statement is not None and script is not None:
-        raise typer.BadParameter("give a statement or --file, not both")
+        raise typer.BadParameter("use a statement or --file, not both")
     run_sql(_open(file), Asked(statement, script, as_of, limit, output, to, fresh), Output())
 
 
@@ -269,7 +272,7 @@ def explain(
 ) -> None:
     """Show the tables and join paths that a document is built from.
 
-    With it: the columns that are read there, and how many documents the last run updated from each table.
+    For each table it shows the columns that the document reads, and how many documents the last run updated.
     """
     from deltasmelt.pipelines.commands.explain import show_document_schema, show_explanation, show_file_schema
 
@@ -290,7 +293,8 @@ def preview(
 ) -> None:
     """Print one document as JSON, built now from silver.
 
-    It is built from silver's newest cut and written nowhere, so a changed document file can be tried.
+    It builds the document from silver's newest cut and writes nothing. Use it to try a changed document
+    file.
     """
     from deltasmelt.pipelines.commands.preview import run_preview
 
@@ -311,9 +315,9 @@ def verify(
 ) -> None:
     """Compare silver with PostgreSQL, and gold with a full rebuild.
 
-    Silver's tables are compared with the source row by row, by content, both at one LSN; a running pipeline
-    goes on meanwhile. Documents are compared with what silver gives at gold's newest cut. It prints the first
-    differences, and changes nothing without --repair. Exit code 1 if there are any.
+    It compares silver's tables with the source row by row, by content, both at one LSN; a running pipeline
+    continues. It compares documents with a full rebuild from silver at gold's newest cut. It prints the first
+    differences, and changes nothing without --repair. Exit code 1 if anything differs.
     """
     from deltasmelt.pipelines.commands.verify import run_verify
     from deltasmelt.pipelines.proof.load import Load
@@ -326,8 +330,9 @@ def verify(
 def quality(file: File, *, report: arguments.ReportFile = None, output: OutputFormat = Format.TEXT) -> None:
     """Check data quality of bronze, silver and gold, all at one LSN.
 
-    Expectations come from the source's constraints, from what the lake promises, and from your suites. Exit
-    code 1 if one of severity error fails or there is none, 3 if a stopped table is left out.
+    Expectations come from the source's constraints, from the guarantees of the lake, and from your suites.
+    Exit code 1 if an expectation of severity error fails or no expectation exists, 3 if a stopped table is
+    left out.
     """
     from deltasmelt.pipelines.commands.quality import run_quality_checks
 
@@ -344,7 +349,7 @@ def snapshot(
 ) -> None:
     """Copy whole tables again from the source; safe while running.
 
-    A running reader takes the snapshots; without one, this command does. Streaming continues meanwhile.
+    A running reader takes the snapshots; without a running reader, this command does. Streaming continues.
     """
     from deltasmelt.pipelines.commands.snapshot import run_snapshot
 
@@ -366,7 +371,7 @@ def rebuild(file: File, layer: arguments.LayerToRebuild, name: arguments.Rebuilt
 def maintain(file: File, *, output: OutputFormat = Format.TEXT) -> None:
     """Compact, cluster and vacuum the tables of silver and gold.
 
-    What `lake.retention` needs is kept. It may run beside the pipeline.
+    It keeps all versions that `lake.retention` needs. It may run in parallel with the pipeline.
     """
     from deltasmelt.pipelines.commands.maintain import run_maintain
 
@@ -377,9 +382,9 @@ def maintain(file: File, *, output: OutputFormat = Format.TEXT) -> None:
 def drop(file: File, *, yes: arguments.Yes = False) -> None:
     """Drop slot and publication at the source; keep the lake.
 
-    On a terminal it asks first; elsewhere it needs --yes. A publication that the pipeline did not create is
-    kept; its SQL is printed. A slot that is not the pipeline's is refused.
-    With manage: false nothing is removed, and all SQL is printed.
+    On a terminal it asks for confirmation; elsewhere it needs --yes. It keeps a publication that the pipeline
+    did not create, and prints the SQL. It refuses a slot that does not belong to the pipeline.
+    With manage: false it removes nothing, and prints all SQL.
     """
     from deltasmelt.pipelines.commands.drop import run_drop
 
@@ -440,7 +445,7 @@ def _init_databricks(
 
     for option, value in others.items():
         if value:
-            raise typer.BadParameter("--databricks reads a pipeline file, and no database", param_hint=option)
+            raise typer.BadParameter("--databricks reads a pipeline file, not a database", param_hint=option)
     chosen = next((name for name in CLOUDS if name == cloud), None)
     run_init_databricks(Output(), file=file, out=out, cloud=chosen, catalog=catalog)
 
@@ -477,7 +482,7 @@ def _shown(asked: _Asked) -> Shown | None:
     """Where the command shows what it does; None: nowhere."""
     if asked.http is None and asked.http_token_file is not None:
         raise typer.BadParameter(
-            "--http-token-file is for the page of --http: give both", param_hint="--http"
+            "--http-token-file is for the page of --http: use both options", param_hint="--http"
         )
     if asked.http is None and asked.metrics_port is None:
         return None

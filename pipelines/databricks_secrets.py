@@ -46,7 +46,7 @@ def secret(name: str) -> str:
         try:
             _KNOWN[name] = str(utilities.secrets.get(scope=scope, key=key))
         except Exception as error:
-            raise LookupError(f"Databricks refuses it: {_reason(error)}") from error
+            raise LookupError(f"Databricks refuses the secret: {_reason(error)}") from error
     return _KNOWN[name]
 
 
@@ -77,7 +77,7 @@ def _utilities() -> Any:
             continue
         if utilities is not None:
             return utilities
-    raise LookupError("; ".join(["this is not Databricks: it has no dbutils", *refused]))
+    raise LookupError("; ".join(["this environment is not Databricks: dbutils is missing", *refused]))
 
 
 def _of_the_sdk() -> Any:

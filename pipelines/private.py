@@ -26,7 +26,11 @@ def why_unwritable(folder: Path) -> str | None:
     """Return the obstacle to this account's writing to a folder; None without a known obstacle."""
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if not existing.is_dir():
-        return "it is a file, not a folder" if existing == folder else f"{existing} is a file, not a folder"
+        return (
+            "the path is a file, not a folder"
+            if existing == folder
+            else f"{existing} is a file, not a folder"
+        )
     if not os.access(existing, os.W_OK | os.X_OK):
         return f"this account may not write in {existing}"
     return None

@@ -47,6 +47,6 @@ def selected(
 def there_are(names: Sequence[str]) -> str:
     """Return a text with the candidates, the first few by name."""
     if not names:
-        return "there is none"
+        return "available: none"
     remainder = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"there {'is' if len(names) == 1 else 'are'} {', '.join(names[:_LISTED])}{remainder}"
+    return f"available: {', '.join(names[:_LISTED])}{remainder}"

@@ -203,8 +203,8 @@ class Pipeline(Section):
             f"{key}: {pattern} selects no file",
             code="pattern-unused",
             where=str(self.path),
-            remedy=f"correct the pattern, which is relative to {self.folder} ({there_are(names)}), or "
-            "remove it",
+            remedy=f"correct the pattern, which is relative to {self.folder} ({there_are(names)}), or remove "
+            "the pattern",
         )
 
     def _matching(self, pattern: str) -> list[Path]:
@@ -230,10 +230,12 @@ def load_pipeline(path: Path | str, text: str | None = None) -> Pipeline:
     file = Path(path).expanduser().absolute()
     if text is None and not file.is_file():
         raise ConfigurationError(
-            "is a folder, not a pipeline file" if file.is_dir() else "no such pipeline file",
+            "the path is a folder, not a pipeline file"
+            if file.is_dir()
+            else "the pipeline file does not exist",
             code="file-missing",
             where=str(path),
-            remedy="give the path of a pipeline file; `smelt init --dsn …` writes one",
+            remedy="set the path of a pipeline file; `smelt init --dsn …` writes a pipeline file",
         )
     if text is None:
         yaml = read_yaml(file, expand_env=True, secrets=secret)
@@ -283,7 +285,7 @@ def _refuse_misread(pipeline: Pipeline, yaml: YamlFile) -> None:
     path = pipeline.lake_address().root
     if (part := misread(path)) is not None:
         raise ConfigurationError(
-            f"the lake's location holds {part!r}, which deltalake reads as something else: "
+            f"the lake's location contains {part!r}, which deltalake reads differently: "
             f"{_without_query(path)!r}",
             code="lake-path",
             where=yaml.where(("lake", "path")),
@@ -299,11 +301,11 @@ def _refuse_executors(pipeline: Pipeline, yaml: YamlFile) -> None:
     """
     if pipeline.snapshot.engine == "spark" and pipeline.lake_address().place.needs_session:
         raise ConfigurationError(
-            "snapshot.engine: spark has executors write the lake's files, and this lake lies in a catalog, "
-            "which alone says where they are",
+            "with snapshot.engine: spark, executors write the lake's files, but this lake is in a catalog, "
+            "and only the catalog knows the location of its files",
             code="executors-unfit",
             where=yaml.where(("snapshot", "engine")),
-            remedy="leave snapshot.engine at local, or give lake.path",
+            remedy="leave snapshot.engine at local, or set lake.path",
         )
 
 
@@ -314,10 +316,10 @@ def _enter_store(pipeline: Pipeline, yaml: YamlFile) -> None:
     if lake.place.needs_session:
         if options:
             raise ConfigurationError(
-                "options are for object stores; this lake lies in a catalog",
+                "options are for object stores; this lake is in a catalog",
                 code="lake-store",
                 where=yaml.where(("lake", "options")),
-                remedy="remove lake.options: Spark's own settings, or the catalog, let it into the store",
+                remedy="remove lake.options: Spark's own settings, or the catalog, give access to the store",
             )
         return
     try:
@@ -326,8 +328,8 @@ def _enter_store(pipeline: Pipeline, yaml: YamlFile) -> None:
         refuse_wrong(lake.root, options)
         if "AWS_SESSION_TOKEN" in os.environ and _has_key_without_token(options):
             raise ValueError(  # noqa: TRY301 - as below
-                "AWS_SESSION_TOKEN of the environment is of another key than the option aws_access_key_id; "
-                "unset it, or give aws_session_token"
+                "AWS_SESSION_TOKEN of the environment belongs to another key than the option "
+                "aws_access_key_id; unset it, or set aws_session_token"
             )
     except ValueError as error:
         key = ("lake", "options") if pipeline.lake.options and "option" in str(error) else ("lake", "path")

@@ -42,7 +42,7 @@ _MEANINGS: Final = {
     ),
     "key-missing": (
         "a change has no key",
-        "make the replica identity cover the key: ALTER TABLE {table} REPLICA IDENTITY DEFAULT or FULL; then "
+        "include the key in the replica identity: ALTER TABLE {table} REPLICA IDENTITY DEFAULT or FULL; then "
         + _RESNAPSHOT,
     ),
     "key-not-unique": (
@@ -50,15 +50,15 @@ _MEANINGS: Final = {
         "source.keys must name columns that are unique and not null; correct it, then " + _RESNAPSHOT,
     ),
     "row-missing": (
-        "a change concerns a row that silver does not have (key {detail})",
+        "a change refers to a row that silver does not have (key {detail})",
         _RESNAPSHOT,
     ),
     "value-missing": (
-        "an unchanged TOAST value, which PostgreSQL did not send, is not in silver either (key {detail})",
+        "PostgreSQL did not send an unchanged TOAST value, and silver does not have the value (key {detail})",
         _RESNAPSHOT,
     ),
     "unknown-shape": (
-        "a change was written with columns that no version of the table's shape has ({detail})",
+        "no version of the table's shape has the columns of a change ({detail})",
         _RESNAPSHOT,
     ),
 }
@@ -118,10 +118,10 @@ def name_refused(table: TableName, name: str, why: str = "") -> TableError:
     """
     return TableError(
         table,
-        f"the catalog takes no table {name}{why or ': it knows fewer names than PostgreSQL'}",
+        f"the catalog rejects the table name {name}{why or ': it allows fewer names than PostgreSQL'}",
         code="catalog-name",
-        remedy="rename the table at the source, or leave it out with source.exclude; or give lake.path, "
-        "where any name can be",
+        remedy="rename the table at the source, or leave the table out with source.exclude; or set "
+        "lake.path, where any name is allowed",
     )
 
 
@@ -133,6 +133,6 @@ def failure(table: TableName, error: Exception) -> TableError:
         table,
         f"the table could not be updated: {cause_of(error)}",
         code="table-failed",
-        remedy="it is retried automatically, after growing pauses; if something else changed its silver "
-        f"table, undo that; or {_RESNAPSHOT.format(table=table)}",
+        remedy="nothing to do at first: silver retries automatically, with growing pauses; if another "
+        f"program changed the silver table, undo this change; or {_RESNAPSHOT.format(table=table)}",
     )

@@ -116,7 +116,7 @@ class Head:
                 f"silver.{name} cannot be read at the log's head: {self.out[name]}",
                 code="not-at-head",
                 where=str(self.lsn),
-                remedy="ask without --fresh for the newest cut; `smelt status` says what stops the table",
+                remedy="read without --fresh for the newest cut; `smelt status` reports what stops the table",
             )
         return self.views[name]
 
@@ -234,7 +234,9 @@ class FreshTables:
             if entry.table.name in names:
                 with aside.isolated(entry.table.table, end, {}):
                     views[entry.table.name] = self._view(entry.table, entry.work, bronze)
-        aside.out |= dict.fromkeys(past, "it is past that LSN, and no cut before it names the table") | torn
+        aside.out |= (
+            dict.fromkeys(past, "the table is past that LSN, and no earlier cut contains the table") | torn
+        )
         unavailable = {
             name: self._why(name, wanted_tables, aside, attempt) for name in names if name not in views
         }
@@ -274,15 +276,17 @@ class FreshTables:
         if table in aside.out:
             return aside.out[table]
         if not is_whole(attempt.bronze, table, attempt.end):
-            return "bronze lacks changes of it, until its next snapshot has come"
-        return "its first snapshot has not come to its end"
+            return "bronze lacks changes of the table until its next snapshot is complete"
+        return "the first snapshot of the table is not complete"
 
     def _view(self, table: SilverTable, work: Work | None, bronze: Table) -> str:
         """Return a view of a table's rows after the table's work; without work, of the stored rows."""
         session, stored = self._sessions.own(), self._log.read(table.name)
         if work is None:
             if stored is None:
-                raise RuntimeError(f"silver.{table.name} is not there, and there is nothing to make it of")
+                raise RuntimeError(
+                    f"silver.{table.name} does not exist, and bronze has no rows for the table"
+                )
             rows = table_at(session, self._lake, "silver", table.name, stored.version)
         else:
             steps = plan_versions(work) if table.versioned else plan(work)
@@ -366,9 +370,10 @@ class FreshTables:
         if self._lake.place.needs_session:
             raise TableError(
                 table.table,
-                "its columns change in the window, and of a catalog's table no clone is made to look ahead",
+                "the table's columns change in the window, and deltasmelt cannot clone a table of a catalog "
+                "to read it at the head",
                 code="table-failed",
-                remedy="ask again after silver's next cycle, or without --fresh",
+                remedy="read again after silver's next cycle, or without --fresh",
             )
         return self._lake.below(f"{_SCRATCH}/{uuid.uuid4().hex}")
 

@@ -101,9 +101,10 @@ def rebuild(
     if is_left_out(bronze, table.table):
         raise TableError(
             table.table,
-            "the source no longer has a table of this name, or the pipeline does not select it",
+            "the source no longer has a table of this name, or the pipeline does not select the table",
             code="rebuild-incomplete",
-            remedy="none is needed, as no cut names it; to replicate it, correct source.tables",
+            remedy="nothing to do, because no cut contains the table; to replicate the table, correct "
+            "source.tables",
         )
     if snapshot is None or snapshot > end or not is_whole(bronze, table.table, end):
         raise _incomplete(table)
@@ -137,9 +138,9 @@ def rebuild(
 def _incomplete(table: SilverTable) -> TableError:
     return TableError(
         table.table,
-        "bronze lacks some of its rows or changes",
+        "bronze lacks some rows or changes of the table",
         code="rebuild-incomplete",
-        remedy=resnapshot_remedy(table.table, "resnapshot it"),
+        remedy=resnapshot_remedy(table.table, "resnapshot the table"),
     )
 
 
@@ -158,7 +159,7 @@ def _before_others(
     try:
         stored_before = log.read_at(table.name, commit.version - 1)
     except DeltaError as error:
-        _warn_kept(table, f"the version before {commit} is gone: {cause_of(error)}")
+        _warn_kept(table, f"the version before {commit} no longer exists: {cause_of(error)}")
         return None
     if stored_before is None or stored_before.mark is None or stored_before.mark < snapshot:
         _warn_kept(table, f"a snapshot is newer than the version before {commit}")
@@ -168,8 +169,8 @@ def _before_others(
 
 def _warn_kept(table: SilverTable, why: str) -> None:
     _LOGGER.warning(
-        "what others did to silver.%s cannot be taken back: %s. Rows that ended before the newest snapshot "
-        "are kept as they are",
+        "changes of other programs to silver.%s cannot be undone: %s. Rows that ended before the newest "
+        "snapshot stay unchanged",
         table.name, why,
     )  # fmt: skip
 
@@ -258,10 +259,10 @@ def _require_no_more(stored: Stored | None, uri: str, end: Lsn) -> None:
     """Refuse to replace rows of a later LSN: changes would be lost, and the mark would hide the loss."""
     if stored is not None and stored.mark is not None and stored.mark > end:
         raise DefiniteError(
-            f"the table holds changes up to {stored.mark}, and {end} is what it was derived as of",
+            f"the table contains changes up to {stored.mark}, but the rebuild ends at {end}",
             code="already-running",
             where=uri,
-            remedy="stop the other process that carries silver on, then run this again",
+            remedy="stop the other process that writes silver, then run this command again",
         )
 
 

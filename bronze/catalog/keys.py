@@ -219,8 +219,8 @@ def _nullable(table: TableName, names: Sequence[str]) -> TableError:
     cure = ", ".join(f"ALTER COLUMN {quote_identifier(name)} SET NOT NULL" for name in names)
     return TableError(
         table,
-        f"the key override names {_list(names)}, which may be NULL; PostgreSQL keeps several rows with NULL "
-        "there, which nothing tells apart",
+        f"the key override names {_list(names)}, which may be NULL; PostgreSQL allows several rows with "
+        "NULL in a unique column, so such a key does not identify a row",
         code="key-nullable",
         remedy=f"ALTER TABLE {table.quoted} {cure}; or name other columns under source.keys",
     )
@@ -237,7 +237,7 @@ def _no_key(table: TableName, columns: Mapping[str, bool], indexes: Sequence[Uni
         )
     return TableError(
         table,
-        "the table has no primary key and no replica identity index, so its rows cannot be identified",
+        "the table has no primary key and no replica identity index, so no key identifies its rows",
         code="table-without-key",
         remedy=f"{cure} or leave the table out with source.exclude",
     )
@@ -263,7 +263,7 @@ def _generated_key(
 ) -> TableError:
     return TableError(
         table,
-        f"the key has the generated column {_list(lacking)}, which the publication does not send",
+        f"the key contains the generated column {_list(lacking)}, which the publication does not send",
         code="key-generated",
         remedy=f"{_sent(lacking, hidden)}{_other_identity([table], (), columns, indexes)}",
     )
@@ -281,8 +281,8 @@ def _generated_identity(
     suffix = "" if list(holders) == [table] else f" of {_list([str(holder) for holder in holders[:_SHOWN]])}"
     return TableError(
         table,
-        f"the replica identity{suffix} holds the generated column {_list(list(hidden.columns))}, which the "
-        "publication does not send",
+        f"the replica identity{suffix} contains the generated column {_list(list(hidden.columns))}, which "
+        "the publication does not send",
         code="identity-generated",
         remedy=f"{_sent(list(hidden.columns), hidden)}{_other_identity(holders, key, columns, indexes)}",
     )
@@ -328,13 +328,18 @@ def _uncovered(
             message = f"{subject} has REPLICA IDENTITY NOTHING"
         case "d" if primary is not None and not primary.immediate:
             code = "replica-identity-missing"
-            message = f"the primary key of {subject} is deferrable, which is no replica identity"
+            message = (
+                f"the primary key of {subject} is deferrable; PostgreSQL does not use a deferrable key as "
+                "replica identity"
+            )
         case _ if not identity.columns:
             code = "replica-identity-missing"
             message = f"{subject} has no usable replica identity"
         case _:
             code = "key-not-in-identity"
-            message = f"old rows of {subject} carry {_list(identity.columns)} only, not the key {_list(key)}"
+            message = (
+                f"old rows of {subject} contain only {_list(identity.columns)}, not the key {_list(key)}"
+            )
     return TableError(table, message, code=code, remedy=_identity_cure(holder, key, columns, indexes))
 
 
@@ -354,8 +359,9 @@ def _partial(table: TableName, key: Sequence[str], leaves: Sequence[TableName]) 
     examples = _list([str(leaf) for leaf in leaves[:_SHOWN]]) + (" …" if len(leaves) > _SHOWN else "")
     return TableError(
         table,
-        f"no unique index of the whole table guards the key {_list(key)}, so old rows must be logged in "
-        f"full; those of {examples} are not: REPLICA IDENTITY FULL of the root does not reach its partitions",
+        f"no unique index of the whole table covers the key {_list(key)}, so PostgreSQL must log old rows "
+        f"in full; {examples} do not log old rows in full: REPLICA IDENTITY FULL of the root does not apply "
+        "to its partitions",
         code="partition-identity",
         remedy=f"{_full(leaves)} or a primary key of {table.quoted} within these columns",
     )

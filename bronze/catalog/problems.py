@@ -49,8 +49,9 @@ def unreadable(table: TableName, what: str, error: Exception) -> TableError:
         table,
         f"{what}: {text}",
         code="table-unreadable",
-        remedy="the log of the reader has the whole error, which is a defect of deltasmelt; the table is "
-        "read again and resnapshotted automatically, or left out with source.exclude",
+        remedy="the error is a defect of deltasmelt; report the error with the reader's log. The reader "
+        "retries and resnapshots the table automatically; to stop this, leave the table out with "
+        "source.exclude",
     )
 
 
@@ -59,12 +60,12 @@ def damaged(table: TableName, why: str, what: str = "") -> TableError:
 
     `why` is the server's message; `what` names the object that therefore could not be read.
     """
-    message = f"the server cannot print what its catalog says of the table: {why}"
+    message = f"the server cannot print its catalog's description of the table: {why}"
     return TableError(
         table,
         f"{what}: {message}" if what else message,
         code="table-unreadable",
-        remedy="a default or a type of a column is damaged there, for example because a label of its enum "
+        remedy="a default or a type of a column is damaged at the server, for example because an enum label "
         "was deleted by hand (`smelt explain-error table-unreadable`); repair it, or leave the table out "
         "with source.exclude",
     )
@@ -74,11 +75,11 @@ def without_name(found: Unnamed) -> TableError:
     """Return the error of a table whose name no query can contain (`bronze.postgres.unnamed`)."""
     return TableError(
         found.table,
-        f"the name {found.name}, of the table, its schema, a column, an index or a partition, cannot be "
+        f"the name {found.name} (of the table, its schema, a column, an index or a partition) cannot be "
         "converted to UTF-8",
         code="character-not-convertible",
-        remedy="give it a name whose characters exist in UTF-8, or leave the table out with source.exclude; "
-        "see `smelt explain-error character-not-convertible`",
+        remedy="rename the object with characters that exist in UTF-8, or leave the table out with "
+        "source.exclude; see `smelt explain-error character-not-convertible`",
     )
 
 
@@ -106,12 +107,15 @@ def of_identity(
     if not problems or not facts.refuses_updates:
         return list(problems)
     first, table = problems[0], facts.relation.table
-    text, remedy = "it is left out of the publication, where its UPDATEs and DELETEs would fail", first.remedy
+    text, remedy = (
+        "the reader leaves the table out of the publication, where its UPDATEs and DELETEs would fail",
+        first.remedy,
+    )
     if publication is not None and facts.member is not None and publication.carries_updates:
-        text = f"publication {publication.name} carries it, so its UPDATEs and DELETEs fail"
+        text = f"publication {publication.name} contains the table, so UPDATEs and DELETEs of the table fail"
         reason, cure = _why_stays(facts, publication)
-        text += f", and {reason}" if reason else " until the reader has taken it out"
-        remedy = f"so that they work at once: {cure} then: {remedy}" if cure else remedy
+        text += f", and {reason}" if reason else " until the reader removes the table from the publication"
+        remedy = f"to allow UPDATEs and DELETEs at once: {cure} then: {remedy}" if cure else remedy
     text = f"{first.message}; {text}"
     return [TableError(table, text, code=first.code, remedy=remedy), *problems[1:]]
 
@@ -123,14 +127,14 @@ def _why_stays(facts: TableFacts, publication: Publication) -> tuple[str, str]:
         scope = "all tables" if publication.all_tables else f"schema {table.schema} as a whole"
         holders = [partition.table for partition in facts.partitions] or [table]
         full = " ".join(f"ALTER TABLE {name.quoted} REPLICA IDENTITY FULL;" for name in holders)
-        return f"a publication of {scope} gives no single table up", full
+        return f"a single table cannot leave a publication of {scope}", full
     drop = f"ALTER PUBLICATION {quote_identifier(publication.name)} DROP TABLE ONLY {table.quoted};"
     if not facts.manage:
         return "source.manage is false", drop
     if not publication.owned:
         return f"role {facts.role} does not own the publication (its owner is {publication.owner})", drop
     if not publication.made:
-        return "deltasmelt did not make the publication, so others may read it", drop
+        return "deltasmelt did not create the publication, so other subscribers may read it", drop
     return "", ""
 
 
@@ -145,10 +149,11 @@ def with_name_clashes(tables: Sequence[SourceTable]) -> list[SourceTable]:
         if rivals:
             problem = TableError(
                 table.table,
-                f"{', '.join(str(rival.table) for rival in rivals)} wants the same silver table "
+                f"{', '.join(str(rival.table) for rival in rivals)} needs the same silver table "
                 f"{table.table.silver_name}",
                 code="silver-name-clash",
-                remedy="leave all but one of them out with source.exclude, or rename one at the source",
+                remedy="leave all but one of these tables out with source.exclude, or rename a table at the "
+                "source",
             )
             table = replace(table, problems=(*table.problems, problem))  # noqa: PLW2901 - the same table, amended
         checked.append(table)
@@ -160,7 +165,7 @@ def _privileges(facts: TableFacts) -> Iterator[TableError]:
     if not facts.schema_usable:
         yield TableError(
             table,
-            f"USAGE on schema {table.schema} is missing",
+            f"the role has no USAGE on schema {table.schema}",
             code="schema-privilege",
             remedy=f"as its owner: GRANT USAGE ON SCHEMA {quote_identifier(table.schema)} "
             f"TO {quote_identifier(facts.role)};",
@@ -192,7 +197,7 @@ def _partition_privileges(facts: TableFacts) -> Iterator[TableError]:
         grants.append(f"GRANT SELECT ON {', '.join(name.quoted for name in unreadable)} TO {role};")
     yield TableError(
         facts.relation.table,
-        f"{' and '.join(lacks)} is missing, so the table cannot be copied: a copy reads each partition",
+        f"the role has no {' and '.join(lacks)}, so the table cannot be copied: a copy reads each partition",
         code="partition-privilege",
         remedy=f"as their owner: {' '.join(grants)}",
     )
@@ -204,7 +209,8 @@ def _row_security(facts: TableFacts) -> Iterator[TableError]:
     if holders:
         yield TableError(
             facts.relation.table,
-            f"row-level security of {holders[0]} applies to our role and would hide rows from the snapshot",
+            f"row-level security of {holders[0]} applies to the pipeline's role and would hide rows from "
+            "the snapshot",
             code="row-level-security",
             remedy=f"as a superuser: ALTER ROLE {quote_identifier(facts.role)} BYPASSRLS; "
             "or leave the table out with source.exclude",
@@ -224,14 +230,14 @@ def _publication(facts: TableFacts, publication: Publication | None) -> Iterator
         yield TableError(
             table,
             f"publication {publication.name} sends the changes of partitions under the partitions' names, "
-            "and it may not be changed",
+            "and the reader may not change the publication",
             code="publication-partition-root",
             remedy=f"as its owner: ALTER PUBLICATION {name} SET (publish_via_partition_root = true);",
         )
     if member.row_filter is not None:
         yield TableError(
             table,
-            f"the publication {publication.name} lets only some rows through: WHERE {member.row_filter}",
+            f"publication {publication.name} sends only some rows: WHERE {member.row_filter}",
             code="publication-row-filter",
             remedy=f"{statement} (without the filter; silver would otherwise not equal the source)",
         )
@@ -240,10 +246,10 @@ def _publication(facts: TableFacts, publication: Publication | None) -> Iterator
     if omitted:
         yield TableError(
             table,
-            f"the column list of publication {publication.name} leaves out {', '.join(omitted)}, "
-            "which the key or replica identity needs",
+            f"the column list of publication {publication.name} leaves out {', '.join(omitted)}; the key or "
+            "the replica identity needs these columns",
             code="publication-column-list",
-            remedy=f"{statement} (or with a column list that has these columns)",
+            remedy=f"{statement} (or with a column list that contains these columns)",
         )
 
 
@@ -252,7 +258,7 @@ def _unpublished(facts: TableFacts, publication: Publication | None) -> Iterator
     table = facts.relation.table
     if facts.manage:
         if not facts.owned:
-            reason = f"role {facts.role} does not own it (its owner is {facts.owner})"
+            reason = f"role {facts.role} does not own the table (its owner is {facts.owner})"
         elif publication is not None and not publication.owned:
             reason = f"role {facts.role} does not own the publication (its owner is {publication.owner})"
         else:
@@ -266,7 +272,8 @@ def _unpublished(facts: TableFacts, publication: Publication | None) -> Iterator
         add = f"GRANT {quote_identifier(facts.owner)} TO {quote_identifier(facts.role)};"
     yield TableError(
         table,
-        f"publication {facts.publication} does not carry the table, and it may not be added: {reason}",
+        f"publication {facts.publication} does not contain the table, and the reader may not add the table: "
+        f"{reason}",
         code="table-not-published",
         remedy=f"as owner: {add} or leave the table out with source.exclude",
     )
@@ -290,7 +297,7 @@ def _columns(relation: Relation) -> Iterator[TableError]:
     if reserved:
         yield TableError(
             table,
-            f"column {reserved[0]} has a name that silver or Delta uses itself",
+            f"column {reserved[0]} has a name that silver or Delta reserves",
             code="column-name-reserved",
             remedy=f"ALTER TABLE {table.quoted} RENAME COLUMN {quote_identifier(reserved[0])} TO …; "
             "or leave it out by a column list of the publication",

@@ -54,7 +54,11 @@ def comments_of(
         # bring, fails the query. Comments hold up no rows, so the reader continues without comments.
         level = logging.DEBUG if connection.info.dsn in _REFUSED else logging.WARNING
         _REFUSED.add(connection.info.dsn)
-        _LOGGER.log(level, "comments of the source's tables are left out, PostgreSQL refuses them: %s", error)
+        _LOGGER.log(
+            level,
+            "comments of the source's tables are skipped, because PostgreSQL refuses to return them: %s",
+            error,
+        )
         return None
     texts = _texts(connection, [row[2] for row in rows])
     comments: dict[int, dict[int, str]] = defaultdict(dict)
@@ -284,9 +288,9 @@ class RelationRow(NamedTuple):
         if self.persistence == "t":
             return "a temporary table is not in the write-ahead log"
         return {
-            "v": "a view has no rows of its own",
+            "v": "a view stores no rows",
             "m": "a materialized view cannot be published",
-            "f": "a foreign table's rows are on another server",
+            "f": "the rows of a foreign table are on another server",
         }.get(self.kind)
 
 

@@ -159,8 +159,8 @@ def _described(row: RelationRow, context: _Context, size: Size) -> SourceTable:
     except SmeltError:
         raise
     except Exception as error:
-        _LOGGER.exception("what the catalog says of %s cannot be read", row.table)
-        problem = unreadable(row.table, "what the catalog says of it cannot be read", error)
+        _LOGGER.exception("the catalog's description of %s cannot be read", row.table)
+        problem = unreadable(row.table, "the catalog's description of the table cannot be read", error)
         return _undescribed(row.oid, row.kind, problem)
 
 

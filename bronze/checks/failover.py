@@ -41,9 +41,8 @@ def failover_findings(
                 level="info",
                 code="failover-not-asked",
                 subject=subject,
-                message="the server holds changes back for its standbys (synchronized_standby_slots), but "
-                "they are "
-                "not asked to keep this slot: after a failover every table would be resnapshotted",
+                message="the server delays changes for its standbys (synchronized_standby_slots), but the "
+                "standbys do not synchronize this slot: a failover would resnapshot every table",
                 remedy="source.failover: true",
             )
         return
@@ -53,7 +52,8 @@ def failover_findings(
                 level="info",
                 code="failover-to-do",
                 subject=subject,
-                message=f"is not kept by standbys; the next start runs: {failover_command(source.slot)};",
+                message="is not synchronized to standbys; the next start runs: "
+                f"{failover_command(source.slot)};",
             )
         else:
             yield Finding.of(without_failover(source), subject)
@@ -63,9 +63,8 @@ def failover_findings(
             level="warning",
             code="failover-standbys-unnamed",
             subject="synchronized_standby_slots",
-            message="it names no standby, so the server may send us changes that no standby has; after a "
-            "failover "
-            "bronze would be ahead of the new primary" + physical,
+            message="synchronized_standby_slots names no standby, so the server may send changes that no "
+            "standby has; after a failover bronze would be ahead of the new primary" + physical,
             remedy=f"{service.setting('synchronized_standby_slots', '<slot of the standby>')} {_AT_STANDBY}",
         )
     for name in slot_names:
@@ -76,9 +75,9 @@ def failover_findings(
             level="warning",
             code="failover-standby-away",
             subject="synchronized_standby_slots",
-            message=f"the physical slot {name} that it names {state}; the stream waits until that standby "
-            "has all",
-            remedy=f"start that standby, or take its slot out of synchronized_standby_slots; {_AT_STANDBY}",
+            message=f"the physical slot {name} in synchronized_standby_slots {state}; the stream waits until "
+            "this standby has received all changes",
+            remedy=f"start this standby, or remove its slot from synchronized_standby_slots; {_AT_STANDBY}",
         )
 
 

@@ -61,12 +61,12 @@ def inheritance_findings(
             subject=str(parents[parent]),
             message="a query of this table also shows the rows of tables that inherit from the table; "
             + (
-                f"of these the patterns leave out {_some(outside)}, and silver lacks their rows"
+                f"the patterns do not select {_some(outside)}, so silver lacks the rows of these tables"
                 if outside
-                else f"silver has these rows in tables of their own: {_some(heirs)}"
+                else f"silver has the rows of {_some(heirs)} in separate tables"
             ),
-            remedy=f"select them as tables of their own, each with a key: add {_patterns(outside)} to "
-            "source.tables, and unite them with this table where documents or queries need all rows"
+            remedy=f"select these tables as well, each with a key: add {_patterns(outside)} to "
+            "source.tables; combine them with this table where documents or queries need all rows"
             if outside
             else None,
         )

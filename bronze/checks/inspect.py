@@ -73,7 +73,7 @@ def _slot(
                 level="info",
                 code="slot-missing",
                 subject=subject,
-                message="does not exist yet; the first start makes it",
+                message="does not exist yet; the first start creates the slot",
             )
         else:
             yield Finding(
@@ -93,7 +93,7 @@ def _slot(
             level="info",
             code="slot-in-use",
             subject=subject,
-            message=f"backend {slot.active_pid} reads it; a second start would be refused",
+            message=f"backend {slot.active_pid} reads the slot; a second start would be refused",
         )
     if budget is None:
         return
@@ -102,7 +102,7 @@ def _slot(
     danger = slot_risk(slot, budget.seconds_left, None, budget)
     if slot.wal_status == "unreserved" or low or danger.level > RiskLevel.NONE:
         start = "" if budget.reads else "start the pipeline; "
-        size = "<more>" if budget.limit is not None else "<well above what is held>"
+        size = "<more>" if budget.limit is not None else "<well above the WAL held back>"
         yield Finding(
             level="warning",
             code="slot-at-risk",

@@ -67,15 +67,17 @@ def _conditions(root: str, name: str) -> Iterator[Finding]:
         if put is None:  # the first answer was lost, and the put was repeated
             put = objects.read(root, name)
         if put is None or objects.put(root, name, b"as a new one", over=None) is not None:
-            yield _unsafe(root, "it lets an object be put as a new one where one is")
+            yield _unsafe(
+                root, ("the store replaced an existing object although the write allowed only a new object")
+            )
             return
         stale = replace(put, tag=_WRONG_TAG, version=put.version and _WRONG_GENERATION)
         if objects.put(root, name, b"over other content", over=stale) is not None:
-            yield _unsafe(root, "it lets an object be put over content that is not there")
+            yield _unsafe(root, "the store replaced an object although the write required other content")
     except (OSError, BaseError) as error:
         if not isinstance(error, NotSupportedError) and not _NOT_SERVED.search(str(error)):
             raise
-        yield _unsafe(root, f"it refuses conditions: {words_of(error)}")
+        yield _unsafe(root, f"the store refuses conditional writes: {words_of(error)}")
 
 
 def _unsafe(root: str, why: str) -> Finding:
@@ -83,7 +85,7 @@ def _unsafe(root: str, why: str) -> Finding:
         level="error",
         code="lake-conditional-put",
         subject=root,
-        message=f"this store does not put on condition: {why}",
+        message=f"this store does not support conditional writes: {why}",
         remedy="use a store with conditional writes (If-None-Match and If-Match), or a newer release of this "
-        "one; else two processes could overwrite each other's commits",
+        "store; otherwise two processes could overwrite each other's commits",
     )

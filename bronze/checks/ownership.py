@@ -159,7 +159,7 @@ def _refuse_slot(slot: SlotClaims | None, source: SourceSettings, changes: Table
     lake = None if changes is None else str(changes.metadata().id)
     if slot.lake is not None:
         if slot.lake != lake:
-            raise _of_another_lake(source, f"is read into another lake ({slot.lake}); {_this(lake)}")
+            raise _of_another_lake(source, f"belongs to another lake ({slot.lake}); {_this(lake)}")
     elif slot.sent and (changes is None or position_of(changes) is None):
         raise _of_another_lake(source, f"has sent {slot.sent} transactions to a reader; {_this(None)}")
 
@@ -173,7 +173,7 @@ def _of_another_lake(source: SourceSettings, how: str) -> DefiniteError:
         f"replication slot {source.slot} {how}",
         code="slot-of-another-lake",
         where=address_of(source),
-        remedy="if this is the wrong lake (a volume that is not mounted, a wrong lake.path), correct that; "
-        "if both lakes are wanted, choose another source.slot; if the other lake is given up: "
+        remedy="if this is the wrong lake (a volume that is not mounted, a wrong lake.path), correct "
+        "lake.path; to use both lakes, choose another source.slot; if the other lake is no longer needed: "
         f"SELECT pg_drop_replication_slot({quote_literal(source.slot)});",
     )

@@ -56,7 +56,8 @@ def publication_findings(
                 level="error",
                 code="publication-blocks-updates",
                 subject=str(table.table),
-                message=f"{subject} carries this table {part} replica identity: its UPDATEs and DELETEs fail",
+                message=f"{subject} contains this table {part} replica identity: UPDATEs and DELETEs of the "
+                "table fail",
                 remedy=_out_of(publication, table, source),
             )
     for table in tables:
@@ -76,8 +77,8 @@ def publication_findings(
             level="info",
             code="publication-carries-more",
             subject=subject,
-            message=f"it also carries {len(unselected)} tables that the patterns do not select: "
-            f"{', '.join(unselected[:5])}" + (" …" if len(unselected) > 5 else ""),
+            message=f"the publication also contains {len(unselected)} tables that the patterns do not "
+            f"select: {', '.join(unselected[:5])}" + (" …" if len(unselected) > 5 else ""),
         )
 
 
@@ -92,7 +93,7 @@ def _to_do(
 ) -> Iterator[Finding]:
     subject = f"publication {source.publication}"
     missing = publication is None
-    state = "does not exist" if missing else "does not carry all that the pipeline reads"
+    state = "does not exist" if missing else "does not contain all tables that the pipeline reads"
     sql = " ".join(statements)
     if not source.manage:
         code = "publication-missing" if missing else "publication-incomplete"
@@ -124,7 +125,8 @@ def _to_do(
             level="error",
             code="publication-privilege",
             subject=subject,
-            message=f"{state}, and role {role} lacks what correcting that needs: {'; '.join(privileges)}",
+            message=f"{state}, and role {role} lacks the privileges to correct the publication: "
+            f"{'; '.join(privileges)}",
             remedy=f"as owner of the tables and the publication: {sql}",
         )
     else:
@@ -141,4 +143,4 @@ def _out_of(publication: Publication, table: SourceTable, source: SourceSettings
     if not (source.manage and publication.ours and publication.may_lose(table.table)):
         return cure
     drop = f"ALTER PUBLICATION {quote_identifier(publication.name)} DROP TABLE ONLY {table.table.quoted};"
-    return f"{drop} or: start the reader, which does so; or: {cure}"
+    return f"{drop} or: start the reader, which runs this statement; or: {cure}"

@@ -140,7 +140,7 @@ def role_findings(server: Server, source: SourceSettings) -> Iterator[Finding]:
             level="error",
             code="replication-privilege",
             subject=f"role {server.role}",
-            message="the role may not replicate: no stream, no slot",
+            message="the role may not replicate: it can neither create a slot nor stream changes",
             remedy=f"as an administrator: {server.service.replication(server.role)}",
         )
     if refusal is not None and (claims or refusal.code != "replication-privilege"):
@@ -148,8 +148,8 @@ def role_findings(server: Server, source: SourceSettings) -> Iterator[Finding]:
             level="error",
             code=refusal.code,
             subject="replication connection",
-            message=f"an ordinary connection is admitted, one for replication is not: {refusal.message}",
-            remedy=f"{refusal.remedy}; a connection pooler in between must be bypassed",
+            message=f"an ordinary connection is accepted, a replication connection is not: {refusal.message}",
+            remedy=f"{refusal.remedy}; if a connection pooler is in between, connect to the server directly",
         )
 
 
@@ -181,9 +181,9 @@ def _identity(server: Server, version: int) -> Iterator[Finding]:
             level="warning",
             code="server-newer",
             subject="server",
-            message=f"PostgreSQL {server.version}{name} is newer than any that deltasmelt was tested with "
-            f"({NEWEST_VERSION // 10000})",
-            remedy="look for a newer deltasmelt",
+            message=f"PostgreSQL {server.version}{name} is newer than the newest version that deltasmelt was "
+            f"tested with ({NEWEST_VERSION // 10000})",
+            remedy="check for a newer deltasmelt",
         )
     else:
         yield Finding(
@@ -204,7 +204,7 @@ def _messages(server: Server) -> Iterator[Finding]:
             level="error",
             code="permission-denied",
             subject=f"role {server.role}",
-            message=f"the role may not write messages to the log ({server.denied_messages})",
+            message=f"the role may not write messages to the write-ahead log ({server.denied_messages})",
             remedy="as an administrator: GRANT EXECUTE ON FUNCTION "
             f"{server.denied_messages} TO {quote_identifier(server.role)};",
         )
@@ -219,7 +219,7 @@ def _settings(server: Server) -> Iterator[Finding]:
             level="error",
             code="wal-level",
             subject="wal_level",
-            message=f"wal_level is {server.wal_level}; changes can only be decoded with logical",
+            message=f"wal_level is {server.wal_level}; logical replication needs wal_level logical",
             remedy=service.logical,
         )
     if server.wal_keep == -1:
@@ -237,7 +237,7 @@ def _settings(server: Server) -> Iterator[Finding]:
             level="info",
             code="wal-keep-limited",
             subject="max_slot_wal_keep_size",
-            message=f"the server invalidates the slot once it is {server.wal_keep} MB behind",
+            message=f"the server invalidates the slot as soon as the slot is {server.wal_keep} MB behind",
         )
     if 0 < server.sender_timeout < _SHORT_TIMEOUT_MILLISECONDS:
         yield Finding(
@@ -258,17 +258,17 @@ def _encoding(server: Server) -> Iterator[Finding]:
     if server.encoding == "UTF8":
         return
     effect = (
-        "so it takes any bytes for text; where they are no UTF-8 their table stops"
+        "so the server accepts any bytes as text; bytes that are not UTF-8 stop their table"
         if server.encoding == "SQL_ASCII"
-        else "a text with a character that UTF-8 has no counterpart for stops its table"
+        else "a text with a character that does not exist in UTF-8 stops its table"
     )
     yield Finding(
         level="warning",
         code="encoding-not-utf8",
         subject="server_encoding",
         message=f"the encoding of database {server.database} is {server.encoding}; {effect}",
-        remedy="`smelt explain-error character-not-convertible` shows how to find such texts; "
-        "for good: pg_dump, and restore into a database with ENCODING 'UTF8'",
+        remedy="`smelt explain-error character-not-convertible` shows how to find such texts; a permanent "
+        "solution: pg_dump, and restore into a database with ENCODING 'UTF8'",
     )
 
 
@@ -284,8 +284,8 @@ def _room(server: Server, slot: SlotState | None) -> Iterator[Finding]:
             level="error" if stops else "warning",
             code="slots-exhausted",
             subject="max_replication_slots",
-            message=f"{server.slots_used} of {server.slots} replication slots are taken; "
-            + ("none is left for the pipeline" if stops else "none would be left for a snapshot"),
+            message=f"{server.slots_used} of {server.slots} replication slots are in use; "
+            + ("the pipeline has no free slot" if stops else "a snapshot would have no free slot"),
             remedy="SELECT slot_name, active, wal_status FROM pg_replication_slots; drop those nobody uses "
             f"(SELECT pg_drop_replication_slot('…');), or {cure}",
         )
@@ -297,8 +297,8 @@ def _room(server: Server, slot: SlotState | None) -> Iterator[Finding]:
             level="error" if stops else "warning",
             code="senders-exhausted",
             subject="max_wal_senders",
-            message=f"{server.senders_used} of {server.senders} walsenders are taken; "
-            + ("none is left for the stream" if stops else "none would be left for a snapshot"),
+            message=f"{server.senders_used} of {server.senders} walsenders are in use; "
+            + ("the stream has no free walsender" if stops else "a snapshot would have no free walsender"),
             remedy="SELECT pid, application_name, client_addr FROM pg_stat_replication; shows who has them; "
             + service.setting("max_wal_senders", str(server.senders + 10), restart=True),
         )
@@ -315,7 +315,7 @@ def _connections(server: Server) -> Iterator[Finding]:
                 level="error",
                 code="connection-limit",
                 subject=f"{kind} {name}",
-                message=f"the {kind} may have {limit} connections at once; the reader alone needs "
+                message=f"the {kind} may open at most {limit} connections; the reader alone needs "
                 f"{_CONNECTIONS}, and other commands need more",
                 remedy=f"as an administrator: ALTER {kind.upper()} {quote_identifier(name)} "
                 f"CONNECTION LIMIT {3 * _CONNECTIONS};",
@@ -330,9 +330,8 @@ def forgetting_findings(version: int) -> Iterator[Finding]:
             level="warning",
             code="server-minor-old",
             subject="server",
-            message=f"PostgreSQL {major}.{minor} loses changes of a table that is added to a publication "
-            "while a "
-            "transaction that has written it is open; the reader avoids it with a new session of the "
-            "stream before each such copy, other readers of the server do not",
+            message=f"PostgreSQL {major}.{minor} loses changes of a table that joins a publication while a "
+            "transaction that wrote the table is open; the reader prevents this loss by a new session of "
+            "the stream before each such copy, other readers of the server do not",
             remedy=f"update the server to {major}.{MENDED[major]} or later",
         )

@@ -86,9 +86,7 @@ def slot_risk(
     if seconds_left is None or seconds_left >= short:
         return SlotRisk(RiskLevel.NONE) if budget is None else _by_amount(budget, seconds_left, raise_limit)
     remaining = duration(seconds_left)
-    while_copying = (
-        "" if copies_left is None else f", while the snapshots of tables take {copies_left:.0f} s more"
-    )
+    while_copying = "" if copies_left is None else f", while snapshots need {copies_left:.0f} s more"
     return SlotRisk(
         RiskLevel.SHORT, f"at the present rate the slot is lost in {remaining}{while_copying}: {raise_limit}"
     )
@@ -105,16 +103,16 @@ def _by_amount(budget: WalBudget, seconds_left: float | None, raise_limit: str) 
     """Judge the amount of held WAL, independent of the rate."""
     if budget.limit is None and budget.held >= MUCH_BYTES:
         text = (
-            f"{megabytes(budget.held)} of WAL is held back, and only the server's disk limits it: "
-            f"{budget.cause}; end that, then set max_slot_wal_keep_size to what the disk can spare, well "
-            "above what is held"
+            f"{megabytes(budget.held)} of WAL is held back, and only the server's disk limits the amount: "
+            f"{budget.cause}; remove this cause, then set max_slot_wal_keep_size to an amount that the disk "
+            "can spare, well above the WAL held back now"
         )
         return SlotRisk(RiskLevel.MUCH if budget.held < _MOST_BYTES else RiskLevel.SHORT, text)
     if budget.limit is None or budget.left is None or budget.used < _HALF or budget.held < NOTABLE_BYTES:
         return SlotRisk(RiskLevel.NONE)  # half of a small limit comes and goes with each segment
     estimate = "" if seconds_left is None else f" ({duration(seconds_left)} at the present rate)"
     text = (
-        f"{budget.used:.0%} of the {megabytes(budget.limit)} of WAL that the server keeps for it is used "
-        f"up, {megabytes(budget.left)} is left{estimate}: {raise_limit}"
+        f"the slot has used {budget.used:.0%} of the {megabytes(budget.limit)} of WAL that the server keeps "
+        f"for the slot, {megabytes(budget.left)} is left{estimate}: {raise_limit}"
     )
     return SlotRisk(RiskLevel.MUCH, text)

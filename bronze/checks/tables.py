@@ -79,7 +79,7 @@ def _lacking(problem: TableError, tables: Sequence[SourceTable]) -> Finding:
     schema = tables[0].table.schema
     subject, names = f"schema {schema}", _some(tables)
     if problem.code == "schema-privilege":
-        message = f"{problem.message}; it has {len(tables)} of the selected tables"
+        message = f"{problem.message}; {len(tables)} of the selected tables are in this schema"
         return Finding(
             level="error", code=problem.code, subject=subject, message=message, remedy=problem.remedy
         )
@@ -156,8 +156,8 @@ def _patterns(
                 level="warning",
                 code="key-table-unknown",
                 subject="source.keys",
-                message=f"a key is given for {text}, which the patterns do not select",
-                remedy=_correction("remove it, or correct it", text, names),
+                message=f"source.keys names {text}, which the patterns do not select",
+                remedy=_correction("remove this key, or correct the name", text, names),
             )
 
 
@@ -176,8 +176,8 @@ def _key(table: SourceTable, source: SourceSettings) -> Iterator[Finding]:
                 level="warning",
                 code="key-not-unique",
                 subject=str(table.table),
-                message=f"no unique index covers the given key {', '.join(key)}; two rows of one key would "
-                "stop the table",
+                message=f"no unique index covers the key {', '.join(key)} from source.keys; two rows with an "
+                "equal key would stop the table",
                 remedy=f"CREATE UNIQUE INDEX CONCURRENTLY ON {table.table.quoted} (…);",
             )
         return
@@ -187,9 +187,8 @@ def _key(table: SourceTable, source: SourceSettings) -> Iterator[Finding]:
             level="info",
             code="key-is-identity-index",
             subject=str(table.table),
-            message=f"old rows do not carry the primary key {', '.join(primary)}, so the replica identity "
-            "index "
-            f"{', '.join(key)} is the key",
+            message=f"old rows do not contain the primary key {', '.join(primary)}, so the replica identity "
+            f"index {', '.join(key)} is the key",
             remedy=f"ALTER TABLE {table.table.quoted} REPLICA IDENTITY DEFAULT; makes it the primary key",
         )
 
@@ -203,8 +202,7 @@ def _types(table: SourceTable) -> Iterator[Finding]:
             level="info",
             code="type-as-text",
             subject=str(table.table),
-            message="these become PostgreSQL's text, having no type of their own in Spark: "
-            f"{', '.join(as_text)}",
+            message=f"these columns become text, because Spark has no such type: {', '.join(as_text)}",
         )
     texts = [
         f"{column.name} ({column.type_text})"
@@ -216,9 +214,9 @@ def _types(table: SourceTable) -> Iterator[Finding]:
             level="warning",
             code="type-names-objects",
             subject=str(table.table),
-            message="these print the name of an object of the database: "
-            f"{', '.join(texts)}; when it is renamed, PostgreSQL shows the new name in all rows, the log has "
-            "no change, and silver keeps the former name",
+            message=f"these columns print the name of a database object: {', '.join(texts)}; after a rename "
+            "of the object PostgreSQL shows the new name in all rows, the write-ahead log contains no "
+            "change, and silver keeps the former name",
             remedy=f"store the OID or a text; or run smelt snapshot FILE {table.table} after such a rename",
         )
 
@@ -252,4 +250,8 @@ def _all_tables(connection: psycopg.Connection[Any]) -> list[str]:
 
 def _correction(what: str, name: str, known: Sequence[str]) -> str:
     near = difflib.get_close_matches(name, known, n=1)
-    return f"{what}; did you mean {near[0]}?" if near else f"{what}; it is schema.table, case counts"
+    return (
+        f"{what}; did you mean {near[0]}?"
+        if near
+        else (f"{what}; the form is schema.table, and case matters")
+    )

@@ -89,10 +89,10 @@ class WalBudget:
         if self.held < NOTABLE_BYTES:
             return ""
         if not self.reads:
-            return "nobody reads the slot"
+            return "no reader uses the slot"
         if self.transactions:
             size = megabytes(self.held - self.unread)
-            return f"{size} of it since the oldest open transaction: {self.transactions}"
+            return f"{size} of WAL since the oldest open transaction: {self.transactions}"
         return f"the reader is {megabytes(self.unread)} behind (a slow lake, or a large transaction)"
 
     @property
@@ -100,15 +100,15 @@ class WalBudget:
         """All facts of the budget as one line of text."""
         parts = [f"{megabytes(self.held)} of WAL held back"]
         if self.limit is None:
-            parts.append("no limit but the server's disk, whose room PostgreSQL does not tell")
+            parts.append("no limit except the server's disk, whose free space PostgreSQL does not report")
         else:
             parts.append(
-                f"{megabytes(self.left or 0)} may be written until max_slot_wal_keep_size "
+                f"{megabytes(self.left or 0)} of WAL left until max_slot_wal_keep_size "
                 f"({megabytes(self.limit)}) is reached"
             )
         if self.rate is not None:
             duration_left = "" if self.seconds_left is None else f": {duration(self.seconds_left)} left"
-            parts.append(f"{self.rate / 1e6:,.1f} MB/s is written now{duration_left}")
+            parts.append(f"the server writes {self.rate / 1e6:,.1f} MB/s now{duration_left}")
         return "; ".join([*parts, *filter(None, [self.cause])])
 
 

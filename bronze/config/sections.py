@@ -75,7 +75,7 @@ def _port_text(value: object) -> object:
 Port = Annotated[
     str,
     BeforeValidator(_port_text),
-    in_the_form(r"[0-9]{1,5}(,[0-9]{1,5})*", "a port, or one for each host: 5432,5433"),
+    in_the_form(r"[0-9]{1,5}(,[0-9]{1,5})*", "a port, or a port for each host: 5432,5433"),
 ]
 """A port, or a port for each of several hosts: ``5432,5433``."""
 

@@ -198,8 +198,8 @@ def _secret_error(path: Path, line: int, secret: str, why: str) -> Configuration
         f"the secret {secret} cannot be read: {why}",
         code="secret-unreadable",
         where=f"{path}:{line}",
-        remedy="correct scope and key, and let who runs this read the scope; outside of Databricks take the "
-        "value from the environment: ${NAME}",
+        remedy="correct scope and key, and allow the user or service principal of this run to read the "
+        "scope; outside Databricks use an environment variable: ${NAME}",
     )
 
 
@@ -259,7 +259,7 @@ class _Builder:
         self.values[path] = line
         self._count += 1
         if self._count > _MAX_NODES:
-            raise _TooManyError(f"its aliases make more than {_MAX_NODES:,} values of it", line)
+            raise _TooManyError(f"aliases expand to more than {_MAX_NODES:,} values", line)
         if id(node) in self._open:
             self.problems.append(Problem(line, "an alias that contains itself"))
             return None
@@ -293,7 +293,7 @@ class _Builder:
             key = str(key_node.value)
             if key in built:
                 first = self.keys[*path, key]
-                self.problems.append(Problem(line, f"key {key!r} stands twice (first at line {first})"))
+                self.problems.append(Problem(line, f"key {key!r} occurs twice (first at line {first})"))
                 continue
             self.keys[*path, key] = line
             built[key] = self.build(value_node, (*path, key))
@@ -310,7 +310,9 @@ class _Builder:
     def _scalar(self, node: ScalarNode, path: YamlPath, line: int) -> Any:
         text = str(node.value)
         if any("\ud800" <= sign <= "\udfff" for sign in text):
-            self.problems.append(Problem(line, "half of a character (a surrogate), which no text may hold"))
+            self.problems.append(
+                Problem(line, ("an incomplete character (a surrogate), which is not valid in text"))
+            )
             return None
         if self._expand_env and "$" in text:
             expanded = self._expand(text, path, line)

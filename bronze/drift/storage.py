@@ -162,7 +162,7 @@ def why_again(known: Storage, now: Storage, carried: Collection[int] = ()) -> st
     `carried` has the attnums of new columns whose default is in bronze.
     """
     if known.relation_id != now.relation_id:
-        return "it is another table of the same name"
+        return "the table was dropped, and another table has the same name"
     return _why_partitions(known, now) or _why_columns(known, now, carried) or _why_unlogged(known, now)
 
 
@@ -225,7 +225,7 @@ def _why_partitions(known: Storage, now: Storage) -> str | None:
         if not part.born:
             return f"partition {part.name} was attached"
         if part.file not in (0, oid):
-            return f"partition {part.name} was truncated or rewritten before it was first seen"
+            return f"partition {part.name} was truncated or rewritten before the reader first read its state"
     return None
 
 
@@ -243,12 +243,12 @@ def _why_unlogged(known: Storage, now: Storage) -> str | None:
     if now.named:
         return None
     if known.placed not in (0, now.placed):
-        return "it was in another schema for a while"
+        return "the table was in another schema for a while"
     old_part, new_part = known.parts.get(known.relation_id), now.parts.get(now.relation_id)
     if old_part is None or new_part is None or old_part.file == new_part.file:
         return None
     same_toast = old_part.toast == new_part.toast != 0
-    return None if same_toast else "it may have been unlogged for a while"
+    return None if same_toast else "the table may have been unlogged for a while"
 
 
 def _why_columns(known: Storage, now: Storage, carried: Collection[int]) -> str | None:
@@ -276,7 +276,7 @@ def _why_columns(known: Storage, now: Storage, carried: Collection[int]) -> str 
             continue
         if old_column is None:
             if rewritten or (column.missing and attnum not in carried):
-                return f"column {column.name} came with a default"
+                return f"column {column.name} was added with a default"
         elif old_column.type is None:
             return f"column {column.name} was not published before"
         elif old_column.is_redefined(column):

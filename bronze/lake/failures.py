@@ -48,7 +48,7 @@ _REFUSED: Final = re.compile(
     r"403 Forbidden|401 Unauthorized|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|"
     r"InvalidToken|AuthenticationFailed|AuthorizationFailure|AuthorizationPermissionMismatch|AccountIsDisabled"
 )
-_BY_OPTIONS: Final = "give them in lake.options, in the environment, or by a role of the machine"
+_BY_OPTIONS: Final = "set them in lake.options, in the environment, or by a role of the machine"
 
 
 @contextmanager
@@ -105,17 +105,17 @@ def store_error(error: Exception, where: str, what: str = "opened") -> SmeltErro
     said = words_of(error)
     if lacks_bucket(error):
         return DefiniteError(
-            f"there is no such bucket or container: {said}",
+            f"the bucket or container does not exist: {said}",
             code="lake-bucket",
             where=where,
-            remedy="make the bucket, or correct lake.path; deltasmelt makes none",
+            remedy="create the bucket, or correct lake.path; deltasmelt creates no bucket",
         )
     if _OTHER_REGION.search(said):
         return DefiniteError(
-            f"the bucket lies in another region than is said: {said}",
+            f"the bucket is in another region than configured: {said}",
             code="lake-bucket",
             where=where,
-            remedy="give the bucket's region as aws_region in lake.options, or as AWS_REGION",
+            remedy="set the bucket's region as aws_region in lake.options, or as AWS_REGION",
         )
     if _NO_KEYS.search(said):
         return DefiniteError(
@@ -126,27 +126,28 @@ def store_error(error: Exception, where: str, what: str = "opened") -> SmeltErro
         )
     if _REFUSED.search(said):
         return DefiniteError(
-            f"the store refuses: the lake cannot be {what}: {said}",
+            f"the store refuses access, so the lake cannot be {what}: {said}",
             code="lake-credentials",
             where=where,
-            remedy="check the credentials and what they allow (list, read, put and delete below lake.path); "
-            f"{_BY_OPTIONS}",
+            remedy="check the credentials and their permissions (list, read, put and delete below "
+            f"lake.path); {_BY_OPTIONS}",
         )
     return TransientError(
         f"the lake cannot be {what}: {said}",
         code="lake-unreachable",
         where=where,
-        remedy="check the endpoint, the network to it, and the store's own state",
+        remedy="check the endpoint, the network to the store, and the state of the store",
     )
 
 
 def vanished(where: str) -> TransientError:
     """Return the error for a lake that vanished after an earlier read; a volume may return."""
     return TransientError(
-        "the lake was there, and is gone",
+        "the lake no longer exists at this location",
         code="lake-unreachable",
         where=where,
-        remedy="mount the volume again, or move the lake back; after an intended removal start anew",
+        remedy="mount the volume again, or move the lake back; if the removal was intended, start with a new "
+        "lake",
     )
 
 

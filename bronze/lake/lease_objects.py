@@ -114,7 +114,7 @@ def held_by(found: Found | None) -> str:
     """Return a description of the holder for messages."""
     fields = {} if found is None else said(found)
     if not {"command", "pid", "host", "put"} <= fields.keys():
-        return "by a process that says nothing of itself"
+        return "by an unknown process"
     return "by `{command}`, process {pid} on {host}, last seen {put}".format(**fields)
 
 

@@ -91,12 +91,13 @@ class Lease:
         """
         if self.lost is None and _now() < self.until - self.pace.margin:
             return
-        why = self.lost or "it could not be renewed in time"
+        why = self.lost or "the lease could not be renewed in time"
         raise TransientError(
-            f"the lease of {self.name} does not hold: {why}",
+            f"the lease of {self.name} is not valid: {why}",
             code="lease-lost",
             where=self.root,
-            remedy="check the network to the store, or what keeps Spark busy; nothing was written without it",
+            remedy="check the network to the store, and whether Spark is overloaded; nothing was written "
+            "without the lease",
         )
 
     def renew(self) -> None:
@@ -135,7 +136,7 @@ class Lease:
         found = cells_of(self.root).read(self.root, self.name_of)
         if found is not None and said(found).get("holder") == HOLDER:
             return found
-        self.lost = f"taken over {held_by(found)}" if found is not None else "its object was removed"
+        self.lost = f"taken over {held_by(found)}" if found is not None else "the lease object was removed"
         _LOGGER.error("the lease of %s was lost: %s", self.name, self.lost)
         return None
 
@@ -154,7 +155,7 @@ class Lease:
         giver.start()
         giver.join(_GIVING_SECONDS)
         if giver.is_alive():
-            _LOGGER.warning("the lease of %s was not given back in time: the next one waits", self.name)
+            _LOGGER.warning("the lease of %s was not released in time: the next process waits", self.name)
 
     def _give_back(self) -> None:
         with self._one:
@@ -167,7 +168,7 @@ class Lease:
                     given = cells_of(self.root).put(self.root, self.name_of, free, over=ours)
                 self.given = None if given is None else given.tag
             except Exception as error:  # noqa: BLE001 - of any kind: the work under the lease is done
-                _LOGGER.warning("the lease of %s could not be given back: %s", self.name, words_of(error))
+                _LOGGER.warning("the lease of %s could not be released: %s", self.name, words_of(error))
 
     @property
     def name_of(self) -> str:
@@ -230,11 +231,10 @@ def commit_lost(table: str, where: str, again: str) -> SmeltError:
         again: work that the pipeline repeats.
     """
     return SmeltError(
-        f"what was committed to {table} is not in its log: another process that holds no lease wrote the "
-        "same version",
+        f"the log of {table} lacks a commit: another process without a lease wrote the same version",
         code=COMMIT_LOST,
         where=where,
-        remedy=f"find what else writes the lake's tables, and stop it; {again} again",
+        remedy=f"find the process that writes the lake's tables, and stop it; {again} again",
     )
 
 
@@ -247,10 +247,10 @@ def put_back(table: str, where: str, version: int) -> SmeltError:
         version: version that the table now lacks.
     """
     return SmeltError(
-        f"version {version} of {table} is gone: somebody put the table back, or removed it",
+        f"version {version} of {table} is missing: the table was rolled back or removed",
         code=PUT_BACK,
         where=where,
-        remedy="stop the pipeline before tables are put back; what the table lacks now is folded again",
+        remedy="stop the pipeline before you restore tables; silver and gold apply the missing changes again",
     )
 
 
@@ -267,8 +267,8 @@ def still_holding(lake: Lake, stages: Iterable[str]) -> None:
                 f"this lake's {stage} stage no longer belongs to this process: {lease.lost}",
                 code="lease-lost",
                 where=lake.root,
-                remedy="this process stood still, or could not reach the lake, for longer than that; the "
-                "other one goes on",
+                remedy="this process was paused, or could not reach the lake, until its lease expired; the "
+                "other process continues",
             )
 
 
@@ -333,7 +333,7 @@ def _taken(
             renewed, before = before is not None and found is not None and found.tag != before.tag, found
             refused = [over for over in refused if over == found]
             if len(refused) > _FUTILE:
-                raise OSError("it is refused, although nobody puts it")  # noqa: TRY301 - as below
+                raise OSError("the store refuses the lease, although no other process writes it")  # noqa: TRY301 - as below
             if found is not None and found.body in tried:
                 return Lease(root, name, command, pace, found, tried[found.body] + pace.seconds)
             free = found is None or is_free(found) or _since(root, name) > patience_of(found)
@@ -352,16 +352,16 @@ def _taken(
             failed += 1
             if failed > 1:
                 raise TransientError(
-                    f"the lease of {name} cannot be taken: {words_of(error)}",
+                    f"the lease of {name} cannot be acquired: {words_of(error)}",
                     code="lake-unreachable",
                     where=root,
-                    remedy="check the bucket or catalog, credentials and network; a store must know "
-                    "conditional puts",
+                    remedy="check the bucket or catalog, credentials and network; the store must support "
+                    "conditional writes",
                 ) from error
             free = True  # unknown: this process waits for no holder
         if not told and not free and not wait:
             told = True
-            say(f"{name} is held {held_by(found)}: waiting to see whether it is alive")
+            say(f"{name} is held {held_by(found)}: waiting to see whether this process still runs")
         time.sleep(pace.looks)
 
 
@@ -400,5 +400,6 @@ def _running(root: str, name: str, found: Found | None) -> DefiniteError:
         f"this lake's {name} stage is already running: {held_by(found)}",
         code="already-running",
         where=root,
-        remedy="wait for it or stop it (Ctrl-C, or SIGTERM); only one process at a time can run a stage",
+        remedy="wait for this stage or stop it (Ctrl-C, or SIGTERM); only one process at a time can run a "
+        "stage",
     )

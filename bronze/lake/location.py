@@ -68,7 +68,7 @@ def folder_name(name: str) -> str:
         ValueError: the name is empty.
     """
     if not name:
-        raise ValueError("a table's name is not empty")
+        raise ValueError("the name of a table must not be empty")
     first = _code(name[0]) if name[0] == "_" or _DEVICES.fullmatch(name) else _written(name[0])
     readable = first + "".join(map(_written, name[1:]))
     if len(readable) <= LONGEST:
@@ -92,7 +92,7 @@ def table_name(folder: str) -> str | None:
     else:
         name = _ESCAPED.sub(_read, folder)
     if not name or folder_name(name) != folder:
-        raise ValueError(f"{folder!r} is no folder of a table")
+        raise ValueError(f"{folder!r} is not the folder of a table")
     return name
 
 

@@ -296,7 +296,7 @@ class PartWriter:
     @contextmanager
     def _usable(self) -> Iterator[None]:
         if self._given_up:
-            raise UnusableWriterError(f"{self._prefix} files were given up: an earlier write failed")
+            raise UnusableWriterError(f"files of {self._prefix} were given up: an earlier write failed")
         try:
             yield
         except BaseException:
@@ -360,7 +360,7 @@ class PartWriter:
         footer = self._footers[0] if self._footers else None
         stored = size if self._folder is None else (self._folder / self._name).stat().st_size
         if footer is None or footer.num_rows != self._statistics.rows or stored != size:
-            raise OSError(f"{self._name} was not written whole: {stored} of {size} bytes")
+            raise OSError(f"{self._name} was not written completely: {stored} of {size} bytes")
         return size
 
 

@@ -156,10 +156,10 @@ class Catalog:
         """
         if self._session is None:
             raise ConfigurationError(
-                f"only a Spark session reaches the tables of catalog {self.name!r}, and none is there",
+                f"the tables of catalog {self.name!r} need a Spark session, and this command has no session",
                 code="catalog-session",
                 where=self.name,
-                remedy="run this command where Spark can be started, or give lake.path",
+                remedy="run this command where Spark can start, or set lake.path",
             )
         return self._session()
 

@@ -61,8 +61,8 @@ def refuse_wrong(location: str, options: Mapping[str, str]) -> None:
         return
     if scheme not in SCHEMES:
         raise ValueError(
-            f"{scheme}:// is no store that a lake can lie in; "
-            f"known are {', '.join(f'{one}://' for one in sorted(SCHEMES))} and local folders"
+            f"a lake cannot be in {scheme}://; supported are "
+            f"{', '.join(f'{one}://' for one in sorted(SCHEMES))} and local folders"
         )
     known = next(keys for schemes, keys in _KEYS.items() if scheme in schemes)
     for name in names:
@@ -70,7 +70,7 @@ def refuse_wrong(location: str, options: Mapping[str, str]) -> None:
             raise ValueError(f"unknown option {name!r} of {scheme}://{suggestion(name, known)}")
     if scheme in AZURE and azure_host(location) is None:
         raise ValueError(
-            f"{scheme}:// names container and account: {scheme}://container@account.dfs.core.windows.net/…"
+            f"{scheme}:// needs container and account: {scheme}://container@account.dfs.core.windows.net/…"
         )
     _refuse_wrong_values(options)
 
@@ -78,15 +78,16 @@ def refuse_wrong(location: str, options: Mapping[str, str]) -> None:
 def _refuse_wrong_values(options: Mapping[str, str]) -> None:
     for name, value in options.items():
         if name in _BOOLEANS and value.lower() not in _TRUE | _FALSE:
-            raise ValueError(f"option {name!r} is true or false")
+            raise ValueError(f"option {name!r} must be true or false")
         if name in _ENDPOINTS and re.match(r"https?://[^/]", value) is None:
-            raise ValueError(f"option {name!r} begins with http:// or https://, and names a host")
+            raise ValueError(f"option {name!r} must begin with http:// or https://, and name a host")
         if name == "google_service_account" and value.lstrip().startswith("{"):
             raise ValueError(
-                "option 'google_service_account' is a file; what is in one is google_service_account_key"
+                "option 'google_service_account' is a file; for the content of the file use "
+                "google_service_account_key"
             )
         if _UNSAFE.fullmatch(name) and ("create" in value or is_true(value)):
-            raise ValueError(f"option {name!r} has Spark overwrite commits of others")
+            raise ValueError(f"option {name!r} would allow Spark to overwrite commits of other writers")
 
 
 def is_true(said: str | None) -> bool:

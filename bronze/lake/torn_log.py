@@ -96,7 +96,7 @@ def set_torn_aside(uri: str, *, thorough: bool = True, writes: bool = True) -> b
         path = entry_path(log, version)
         if not writes:
             raise TransientError(
-                f"entry {version} of the table's log, the newest, is torn",
+                f"the newest entry {version} of the table's log is torn",
                 code="log-entry-torn",
                 where=str(path),
                 remedy="start the pipeline: the process that writes the table sets the entry aside",
@@ -108,7 +108,7 @@ def set_torn_aside(uri: str, *, thorough: bool = True, writes: bool = True) -> b
                 return False
             name.replace(name.with_name(f"{name.name}{_ASIDE}"))
         flush_to_disk(log)
-    _LOGGER.warning("%s was torn by a power cut; it is set aside, as if its commit had failed", path)
+    _LOGGER.warning("%s was torn by a power failure; it is set aside, as if its commit had failed", path)
     return True
 
 
@@ -128,7 +128,7 @@ def _torn(folder: Path, log: Path, *, thorough: bool) -> tuple[int, tuple[int, .
         return None
     if torn != entries[-1:]:
         raise DefiniteError(
-            f"entry {torn[0]} of the table's log is torn, and later ones follow it",
+            f"entry {torn[0]} of the table's log is torn, and later entries follow",
             code="log-entry-torn",
             where=str(entry_path(log, torn[0])),
             remedy=_remedy(folder),
@@ -163,10 +163,11 @@ def _locked(log: Path, *, writes: bool) -> Iterator[None]:
                     time.sleep(_LOCK_POLL)
                     continue
                 raise TransientError(
-                    f"another process sets a torn entry of the table's log aside since {_LOCK_SECONDS:.0f} s",
+                    "another process has been setting a torn entry of the table's log aside for "
+                    f"{_LOCK_SECONDS:.0f} s",
                     code="log-entry-torn",
                     where=str(log),
-                    remedy="end the process that hangs in this folder; until then it is tried again",
+                    remedy="end the process that hangs in this folder; until then deltasmelt retries",
                 ) from None
             except OSError:
                 _LOGGER.warning("%s is on a file system without locks", log)
@@ -181,12 +182,12 @@ def _remedy(folder: Path) -> str:
     layer = folder.parent.name
     if layer in DERIVED:
         return (
-            f"stop the pipeline, and restore the file from a backup; or: mv {folder} {folder}.torn. The next "
-            f"start then makes the table anew from {'bronze' if layer == 'silver' else 'silver'}; "
-            "see `smelt explain-error log-entry-torn`"
+            f"stop the pipeline, and restore the file from a backup; or: mv {folder} {folder}.torn. The "
+            f"next start then recreates the table from {'bronze' if layer == 'silver' else 'silver'}; see "
+            "`smelt explain-error log-entry-torn`"
         )
     return (
-        "restore the file from a backup, or move the lake away, drop its slot and start anew; "
+        "restore the file from a backup, or move the lake away, drop its slot and start with a new lake; "
         "see `smelt explain-error log-entry-torn`"
     )
 

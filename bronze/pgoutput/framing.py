@@ -77,7 +77,7 @@ class Frames:
         self.lsn = self.int64(self.at[:-1] + 1)
         self._check_types(lengths)
         for message in np.flatnonzero(self.lsn < 0)[:1].tolist():
-            self.malformed(message, "a message's LSN is beyond what WAL can have")
+            self.malformed(message, "the LSN of a message is above the highest possible LSN")
 
     def __len__(self) -> int:
         return len(self.at) - 1
@@ -122,10 +122,10 @@ class Frames:
     def _check_headers(self, lengths: Positions) -> None:
         """Check that each message has a header and a type byte, so that later reads stay inside."""
         for message in np.flatnonzero(lengths <= HEADER)[:1].tolist():
-            malformed(f"a message of {lengths[message]} bytes has no room for its header", None)
+            malformed(f"a message of {lengths[message]} bytes is shorter than its header", None)
         for message in np.flatnonzero(self.data[self.at[:-1]] != _XLOG_DATA)[:1].tolist():
             malformed(
-                f"not an XLogData message: it opens with {self._bytes[int(self.at[message])]:#04x}", None
+                f"not an XLogData message: the first byte is {self._bytes[int(self.at[message])]:#04x}", None
             )
 
     def _check_types(self, lengths: Positions) -> None:
@@ -147,10 +147,11 @@ def malformed(problem: str, lsn: Lsn | None) -> NoReturn:
         DefiniteError: always.
     """
     raise DefiniteError(
-        f"the replication stream is not what pgoutput protocol 1 sends: {problem}",
+        f"the replication stream does not follow pgoutput protocol 1: {problem}",
         code="stream-malformed",
         where=f"WAL at {lsn}" if lsn else "WAL at an unknown position",
-        remedy="check the slot's plugin and what lies between; see `smelt explain-error stream-malformed`",
+        remedy="check the slot's plugin and any proxy between reader and server; see `smelt explain-error "
+        "stream-malformed`",
     )
 
 

@@ -94,7 +94,7 @@ class AnnouncedLayouts:
                 former = self._newest.get(relation)
                 if former is None and not choice.all():
                     row = rows[int(np.argmin(choice))]
-                    problem = f"a change of relation {relation}, which was not announced"
+                    problem = f"a change of relation {relation}, which the server did not announce"
                     frames.malformed(int(message[row]), problem)
                 choices = [former or TupleLayout.of(None, ()), *(layout for _, layout in versions)]
             layout_of_row[rows] = choice + len(layouts)

@@ -109,7 +109,7 @@ def parse_truncate(body: bytes) -> list[int]:
     count = fields.number(4)
     fields.number(1)
     if 4 * count > len(body):
-        raise ValueError("it names more relations than it holds")
+        raise ValueError("the message names more relations than it contains")
     relations = [fields.number(4) for _ in range(count)]
     fields.end()
     return relations
@@ -143,7 +143,7 @@ class _Fields:
     def take(self, count: int) -> bytes:
         content = self._body[self._at : self._at + count]
         if len(content) != count:
-            raise ValueError("it is cut short")
+            raise ValueError("the message is truncated")
         self._at += count
         return content
 
@@ -153,11 +153,11 @@ class _Fields:
     def text(self) -> str:
         end = self._body.find(b"\0", self._at)
         if end < 0:
-            raise ValueError("a name has no end")
+            raise ValueError("a name has no terminator")
         content = self.take(end - self._at)
         self._at += 1
         return content.decode()  # UnicodeDecodeError is a ValueError
 
     def end(self) -> None:
         if self._at != len(self._body):
-            raise ValueError(f"it has {len(self._body) - self._at} bytes left over")
+            raise ValueError(f"the message has {len(self._body) - self._at} surplus bytes")

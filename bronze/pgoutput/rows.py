@@ -139,7 +139,7 @@ def _tuples(frames: Frames, rows: SliceRows) -> dict[str, pa.Array]:
     changed = IS_CHANGE[type_]
     for row in np.flatnonzero(changed & ~_TUPLE_TAGS[type_, tag])[:1].tolist():
         frames.malformed(
-            int(rows.message[row]), f"a {chr(type_[row])!r} message opens with {chr(tag[row])!r}"
+            int(rows.message[row]), f"a {chr(type_[row])!r} message begins with {chr(tag[row])!r}"
         )
     has_old = changed & (tag != _NEW)
     position = start + 6
@@ -150,17 +150,17 @@ def _tuples(frames: Frames, rows: SliceRows) -> dict[str, pa.Array]:
     has_new = changed & (type_ != DELETE)
     with_both = has_old & has_new
     for row in np.flatnonzero(with_both & (frames.data[position - 1] != _NEW))[:1].tolist():
-        frames.malformed(int(rows.message[row]), "no new tuple follows the old one")
+        frames.malformed(int(rows.message[row]), "the new tuple after the old tuple is missing")
     new_rows = np.flatnonzero(has_new)
     new = _walk(frames, rows, new_rows, position[new_rows])
 
     end = position - 1
     end[new_rows] = new.after
     for row in np.flatnonzero(changed & (end != frames.at[rows.message + 1]))[:1].tolist():
-        frames.malformed(int(rows.message[row]), "the message goes on behind its tuples")
+        frames.malformed(int(rows.message[row]), "the message continues after its tuples")
     for cell in old.unchanged[:1].tolist():
         row = old_rows[int(np.searchsorted(np.cumsum(old.widths), cell, side="right"))]
-        frames.malformed(int(rows.message[row]), "a value of an old tuple was not sent")
+        frames.malformed(int(rows.message[row]), "an old tuple contains a value that was not sent")
 
     return {
         "new": _lists(frames, count, new_rows, new),
@@ -176,7 +176,7 @@ def _walk(frames: Frames, rows: SliceRows, chosen: Positions, positions: Positio
     tuples = walk(frames, message, positions)
     announced = np.array([len(layout.names) for layout in rows.layouts])[rows.layout[chosen]]
     for row in np.flatnonzero(tuples.widths != announced)[:1].tolist():
-        columns = f"a tuple of {tuples.widths[row]} columns where {announced[row]} were announced"
+        columns = f"a tuple has {tuples.widths[row]} columns, the server announced {announced[row]}"
         frames.malformed(int(message[row]), columns)
     return tuples
 

@@ -114,7 +114,7 @@ class Transactions:
         anywhere = (self._frames.types == TYPE) | (self._frames.types == ORIGIN)
         misplaced = (inside != np.where(begins, 0, 1)) & ~anywhere
         for message in np.flatnonzero(misplaced)[:1].tolist():
-            place = "inside of another transaction" if inside[message] else "outside of a transaction"
+            place = "inside another transaction" if inside[message] else "outside a transaction"
             self._frames.malformed(message, f"a {chr(self._frames.types[message])!r} message {place}")
 
     def _check_begins(self, begun: Positions, lsn: Positions, ts: Positions, last_lsn: int) -> None:
@@ -123,10 +123,11 @@ class Transactions:
         for index in np.flatnonzero((lsn <= former) | (ts < _EARLIEST) | (ts > _LATEST))[:1].tolist():
             if lsn[index] <= former[index]:
                 problem = (
-                    f"a transaction that commits at {Lsn(lsn[index])}, behind one at {Lsn(former[index])}"
+                    f"a transaction that commits at {Lsn(lsn[index])} follows a transaction that committed "
+                    f"at {Lsn(former[index])}"
                 )
             else:
-                problem = "a commit time beyond all calendars"
+                problem = "a commit time outside the calendar"
             self._frames.malformed(int(begun[index]), problem)
 
     def _commits(self, committed: Positions, alone: NDArray[np.bool_]) -> Commit | None:
@@ -136,7 +137,7 @@ class Transactions:
         frames, real = self._frames, committed[~alone[committed]]
         repeated = frames.int64(frames.at[real] + (HEADER + 2))
         for index in np.flatnonzero(repeated != self.commit_lsn[self.number[real]])[:1].tolist():
-            frames.malformed(int(real[index]), f"a Commit at {Lsn(repeated[index])} that no Begin announced")
+            frames.malformed(int(real[index]), f"a Commit at {Lsn(repeated[index])} without a matching Begin")
         last = int(committed[-1])
         lsn = Lsn(self.commit_lsn[self.number[last]])
         if alone[last]:
@@ -144,7 +145,7 @@ class Transactions:
         fields = np.array([HEADER + 10, HEADER + 18]) + frames.at[last]
         end, ts = frames.int64(fields).tolist()
         if end <= lsn or not _EARLIEST <= ts <= _LATEST:
-            frames.malformed(last, "a Commit whose end or time cannot be")
+            frames.malformed(last, "a Commit with an impossible end or time")
         return Commit(lsn, Lsn(end), _EPOCH + timedelta(microseconds=ts + _POSTGRES_EPOCH))
 
     def _open_transaction(self) -> OpenTransaction:

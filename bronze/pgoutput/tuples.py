@@ -209,7 +209,7 @@ class _Steps:
     def _refuse(self, row: int, kind: int) -> NoReturn:
         if kind == _BINARY:
             self._frames.malformed(
-                int(self._messages[row]), "a value in binary form, which was not asked for"
+                int(self._messages[row]), "a value in binary form, which the reader did not request"
             )
         self._frames.malformed(int(self._messages[row]), f"unknown kind of value {bytes([kind])!r}")
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.identifiers import TableName
 
 REMEDY: Final = (
-    "let them end, or end them: SELECT pg_terminate_backend(<pid>); a prepared transaction: "
-    "COMMIT PREPARED '<name>'; or ROLLBACK PREPARED '<name>';"
+    "wait until these transactions end, or end them: SELECT pg_terminate_backend(<pid>); a prepared "
+    "transaction: COMMIT PREPARED '<name>'; or ROLLBACK PREPARED '<name>';"
 )
 
 _MOST: Final = 5

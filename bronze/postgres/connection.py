@@ -291,20 +291,21 @@ def log_end(connection: psycopg.Connection[Any]) -> Lsn:
 def in_recovery(where: str) -> DefiniteError:
     """Return the error that the server is a standby, perhaps during its promotion."""
     return DefiniteError(
-        "the server is a standby: neither publication nor heartbeat can be written there",
+        "the server is a standby: neither a publication nor a heartbeat can be written to a standby",
         code="server-in-recovery",
         where=where,
-        remedy="give the primary as the source; of several hosts, target_session_attrs: primary finds it",
+        remedy="set the primary as the source; with several hosts, target_session_attrs: primary selects the "
+        "primary",
     )
 
 
 def standby_without_slot(where: str) -> DefiniteError:
     """Return the error that the server is a standby, but the command needs the primary's slot."""
     return DefiniteError(
-        "the server is a standby, which has no slot of ours",
+        "the server is a standby and does not have the pipeline's slot",
         code="server-in-recovery",
         where=where,
-        remedy="give the primary's address",
+        remedy="set the primary's address in the source section",
     )
 
 
@@ -354,7 +355,8 @@ def _require_version(version: int, source: SourceSettings) -> None:
     if version < MINIMUM_VERSION:
         release = f"{version // 10000}" if version >= 100000 else f"{version // 10000}.{version // 100 % 100}"
         raise DefiniteError(
-            f"the server is PostgreSQL {release}, at least {MINIMUM_VERSION // 10000} is needed",
+            f"the server is PostgreSQL {release}; deltasmelt needs PostgreSQL {MINIMUM_VERSION // 10000} or "
+            "later",
             code="server-too-old",
             where=address_of(source),
             remedy="upgrade the server; PostgreSQL 14 to 18 are supported",

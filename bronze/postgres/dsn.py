@@ -65,7 +65,7 @@ def require_plain_names(values: Mapping[str, str], where: str) -> None:
     if "@" in values.get("host", "") or "@" in values.get("hostaddr", ""):
         raise _unreadable("an @ in user or password is not percent-encoded", where)
     if not all(_is_port(port) for port in values.get("port", "").split(",")):
-        raise _unreadable("the port is no number (is a : or / of the password not encoded?)", where)
+        raise _unreadable("the port is not a number (is a : or / of the password not encoded?)", where)
 
 
 def require_sendable(values: Mapping[str, str], section: str = "source") -> None:
@@ -76,7 +76,7 @@ def require_sendable(values: Mapping[str, str], section: str = "source") -> None
     """
     for key, value in values.items():
         if "\0" in value or any("\ud800" <= sign <= "\udfff" for sign in value):
-            raise _unreadable("it holds a NUL, or bytes that are no UTF-8", f"{section}.{key}")
+            raise _unreadable("a value contains a NUL, or bytes that are not UTF-8", f"{section}.{key}")
 
 
 def _is_port(text: str) -> bool:
@@ -88,7 +88,7 @@ def _unreadable(reason: str, where: str = "source.dsn") -> ConfigurationError:
         f"the connection string cannot be read: {reason}",
         code="dsn-invalid",
         where=where,
-        remedy="write postgresql://user:password@host:5432/database, special characters of user and password "
-        "percent-encoded (@ as %40, / as %2F, : as %3A, % as %25), or use the keys host, port, database, "
-        "user and password",
+        remedy="write postgresql://user:password@host:5432/database, with special characters of user and "
+        "password percent-encoded (@ as %40, / as %2F, : as %3A, % as %25), or use the keys host, port, "
+        "database, user and password",
     )

@@ -33,7 +33,8 @@ UNREACHABLE: Final = Rule(
     TransientError,
     "server-unreachable",
     "the server cannot be reached: {said}",
-    "check host and port, that PostgreSQL runs and listens there (listen_addresses), and the firewall",
+    "check host and port, the firewall, and that PostgreSQL runs and listens on this address "
+    "(listen_addresses)",
 )
 HOST_UNKNOWN: Final = Rule(
     TransientError,
@@ -45,15 +46,15 @@ PASSWORD_REJECTED: Final = Rule(
     ConfigurationError,
     "password-rejected",
     "PostgreSQL rejected the password of role {user}",
-    "check user and password of the source section (${{ENV}} variables, PGPASSWORD, ~/.pgpass); "
-    "to set a new one, as an administrator: \\password {user_quoted}",
+    "check user and password of the source section (${{ENV}} variables, PGPASSWORD, ~/.pgpass); to set a "
+    "new password, as an administrator: \\password {user_quoted}",
 )
 PASSWORD_MISSING: Final = Rule(
     ConfigurationError,
     "password-missing",
-    "PostgreSQL asks for a password for role {user}, and none was given",
-    "give it by PGPASSWORD, `password: ${{SMELT_PASSWORD}}` in the source section, or a password file "
-    "(~/.pgpass, passfile; libpq ignores one that others can read: chmod 600)",
+    "PostgreSQL requires a password for role {user}, and the connection has no password",
+    "set PGPASSWORD, `password: ${{SMELT_PASSWORD}}` in the source section, or a password file (~/.pgpass, "
+    "passfile; libpq ignores a file that others can read: chmod 600)",
 )
 ROLE_UNKNOWN: Final = Rule(
     ConfigurationError,
@@ -66,8 +67,8 @@ ROLE_UNKNOWN: Final = Rule(
 DATABASE_UNKNOWN: Final = Rule(
     ConfigurationError,
     "database-unknown",
-    "database {database} does not exist on that server",
-    "check the database in the source section; `psql -l` lists those there are",
+    "database {database} does not exist on this server",
+    "check the database in the source section; `psql -l` lists the existing databases",
 )
 CONNECT_DENIED: Final = Rule(
     DefiniteError,
@@ -78,66 +79,68 @@ CONNECT_DENIED: Final = Rule(
 HBA: Final = Rule(
     DefiniteError,
     "pg-hba-rejected",
-    "the server's pg_hba.conf admits no such connection: {said}",
+    "the server's pg_hba.conf does not allow this connection: {said}",
     "add a line such as `hostssl {database} {user} <client address>/32 scram-sha-256` to pg_hba.conf and "
-    "SELECT pg_reload_conf(); where only hostssl lines match, set sslmode: require",
+    "SELECT pg_reload_conf(); if only hostssl lines match, set sslmode: require",
 )
 SSL: Final = Rule(
     ConfigurationError,
     "ssl-failed",
-    "no encrypted connection could be agreed on: {said}",
-    "set sslmode (and sslrootcert) of the source section to what the server offers; "
-    "SHOW ssl; tells whether it offers any",
+    "client and server could not agree on an encrypted connection: {said}",
+    "set sslmode (and sslrootcert) of the source section to a mode that the server offers; SHOW ssl; "
+    "reports whether the server offers encryption",
 )
 SSL_NOT_OFFERED: Final = Rule(
     ConfigurationError,
     "ssl-not-offered",
-    "the server offers no encryption, and sslmode asks for it: {said}",
-    "switch it on at the server (ssl_cert_file, ssl_key_file; ALTER SYSTEM SET ssl = on; "
-    "SELECT pg_reload_conf();), or, on a network that you trust, set sslmode: prefer",
+    "the server offers no encryption, and sslmode requires encryption: {said}",
+    "enable encryption at the server (ssl_cert_file, ssl_key_file; ALTER SYSTEM SET ssl = on; SELECT "
+    "pg_reload_conf();), or, on a network that you trust, set sslmode: prefer",
 )
 SSL_UNTRUSTED: Final = Rule(
     ConfigurationError,
     "ssl-untrusted",
-    "the server's certificate is not to be trusted: {said}",
-    "give the authority that signed it as sslrootcert (managed services publish theirs); if that is right, "
-    "the certificate has expired and has to be renewed at the server",
+    "the server's certificate is not trusted: {said}",
+    "set sslrootcert to the certificate of the authority that signed the server's certificate (managed "
+    "services publish this file); if sslrootcert is correct, the certificate has expired: renew it at the "
+    "server",
 )
 SSL_HOST: Final = Rule(
     ConfigurationError,
     "ssl-host-mismatch",
-    "the server's certificate was made for another host: {said}",
-    "give as `host` the name that the certificate has (and the address as `hostaddr`, where that name does "
-    "not resolve), or have the certificate made for this host; sslmode: verify-ca does not look at names",
+    "the server's certificate was issued for another host: {said}",
+    "set `host` to the name in the certificate (and `hostaddr` to the address, if this name does not "
+    "resolve), or issue a certificate for this host; sslmode: verify-ca does not compare names",
 )
 SSL_FILE: Final = Rule(
     ConfigurationError,
     "ssl-file",
     "a file of the encrypted connection cannot be used: {said}",
-    "check sslrootcert, sslcert and sslkey of the source section, as seen by the account that runs the "
-    "pipeline; a private key may be read by its owner alone (chmod 600)",
+    "check sslrootcert, sslcert and sslkey of the source section as the account that runs the pipeline; "
+    "only its owner may read a private key (chmod 600)",
 )
 CLIENT_CERTIFICATE: Final = Rule(
     ConfigurationError,
     "client-certificate-rejected",
-    "the server does not accept our client certificate, or we gave none: {said}",
-    "give sslcert and sslkey of the source section: a certificate that has not expired, signed by the "
-    "authority in the server's ssl_ca_file, with {user} as common name (or mapped to it in pg_ident.conf)",
+    "the server does not accept the client certificate, or the connection has none: {said}",
+    "set sslcert and sslkey of the source section: a certificate that has not expired, signed by the "
+    "authority in the server's ssl_ca_file, with {user} as common name (or mapped to this role in "
+    "pg_ident.conf)",
 )
 PEER: Final = Rule(
     ConfigurationError,
     "peer-rejected",
-    "over its socket the server admits an operating-system account as the role of the same name, and this "
-    "one is not {user}: {said}",
+    "over its socket the server accepts an operating-system account only as the role of the same name, and "
+    "this account is not {user}: {said}",
     "run the pipeline as that account, map the account in pg_ident.conf, or give `host: localhost` and a "
     "password",
 )
 AUTH_METHOD: Final = Rule(
     ConfigurationError,
     "auth-method-refused",
-    "the server asks for another way to authenticate than channel_binding or require_auth admit: {said}",
+    "channel_binding or require_auth does not allow the server's authentication method: {said}",
     "store the role's password as scram-sha-256 and connect with TLS (channel_binding: require needs both), "
-    "or take the requirement out of the source section, PGCHANNELBINDING or PGREQUIREAUTH",
+    "or remove the requirement from the source section, PGCHANNELBINDING or PGREQUIREAUTH",
 )
 TOO_MANY: Final = Rule(
     TransientError,
@@ -148,21 +151,21 @@ TOO_MANY: Final = Rule(
 LIMITED: Final = Rule(
     TransientError,
     TOO_MANY.code,
-    "no more connections of this role, or to this database, are allowed: {said}",
+    "the connection limit of this role or of this database is reached: {said}",
     "as an administrator: ALTER ROLE {user_quoted} CONNECTION LIMIT <more>; or "
     "ALTER DATABASE {database_quoted} CONNECTION LIMIT <more>;",
 )
 STARTING: Final = Rule(
     TransientError,
     "server-starting",
-    "the server is not accepting connections now: {said}",
-    "nothing to do if it is being restarted; otherwise read the server's log",
+    "the server does not accept connections now: {said}",
+    "nothing to do if the server is restarting; otherwise read the server's log",
 )
 NO_PRIMARY: Final = Rule(
     TransientError,
     "primary-not-found",
-    "none of the hosts is what target_session_attrs asks for: {said}",
-    "nothing to do while a standby is being promoted; otherwise name the primary among the hosts",
+    "none of the hosts satisfies target_session_attrs: {said}",
+    "nothing to do during the promotion of a standby; otherwise name the primary among the hosts",
 )
 LOST: Final = Rule(
     TransientError,
@@ -200,17 +203,17 @@ SLOTS_EXHAUSTED: Final = Rule(
     DefiniteError,
     "slots-exhausted",
     "the server has no room for another replication slot or walsender: {said}",
-    "drop slots nobody uses (SELECT slot_name, active FROM pg_replication_slots; "
-    "SELECT pg_drop_replication_slot('…');), or ALTER SYSTEM SET max_replication_slots = <more>; "
-    "ALTER SYSTEM SET max_wal_senders = <more>; and restart PostgreSQL",
+    "drop unused slots (SELECT slot_name, active FROM pg_replication_slots; SELECT "
+    "pg_drop_replication_slot('…');), or ALTER SYSTEM SET max_replication_slots = <more>; ALTER SYSTEM SET "
+    "max_wal_senders = <more>; and restart PostgreSQL",
 )
 SLOT_IN_USE: Final = Rule(
     DefiniteError,
     "slot-in-use",
     "replication slot {slot} is in use by another session: {said}",
-    "end the other reader of this slot; who it is: SELECT a.pid, a.application_name, a.client_addr "
-    "FROM pg_replication_slots s JOIN pg_stat_activity a ON a.pid = s.active_pid "
-    "WHERE s.slot_name = {slot_literal};",
+    "stop the other reader of this slot; to find it: SELECT a.pid, a.application_name, a.client_addr FROM "
+    "pg_replication_slots s JOIN pg_stat_activity a ON a.pid = s.active_pid WHERE s.slot_name = "
+    "{slot_literal};",
 )
 SLOT_MISSING: Final = Rule(
     DefiniteError,
@@ -223,21 +226,22 @@ SLOT_LOST: Final = Rule(
     DefiniteError,
     "slot-lost",
     "replication slot {slot} can no longer be read: {said}",
-    "raise max_slot_wal_keep_size; then `smelt snapshot FILE --all` makes a new slot and resnapshots every "
-    "table, deletes included",
+    "raise max_slot_wal_keep_size; then `smelt snapshot FILE --all` creates a new slot and resnapshots "
+    "every table, deletes included",
 )
 PUBLICATION_MISSING: Final = Rule(
     DefiniteError,
     "publication-missing",
-    "publication {publication} does not exist (or did not yet at this point of the log)",
-    "`smelt check` prints the CREATE PUBLICATION; if it was recreated: SELECT "
+    "publication {publication} does not exist (or did not exist yet at this point of the log)",
+    "`smelt check` prints the CREATE PUBLICATION; if the publication was recreated: SELECT "
     "pg_drop_replication_slot({slot_literal}); then `smelt snapshot FILE --all`",
 )
 OPTION_UNKNOWN: Final = Rule(
     ConfigurationError,
     "connection-option-unknown",
-    "the server does not know a setting given with the connection: {said}",
-    "check `options` of the DSN and PGOPTIONS; a connection pooler that refuses them must be bypassed",
+    "the server does not know a setting of the connection: {said}",
+    "check `options` of the DSN and PGOPTIONS; if a connection pooler refuses these options, connect to the "
+    "server directly",
 )
 SERVICE_UNKNOWN: Final = Rule(
     ConfigurationError,
@@ -249,20 +253,21 @@ LOCKED: Final = Rule(
     TransientError,
     "lock-not-available",
     "a lock was not granted in time: {said}",
-    "find the holder: SELECT pid, state, query FROM pg_stat_activity "
-    "WHERE xact_start IS NOT NULL AND cardinality(pg_blocking_pids(pid)) = 0;",
+    "find the session that holds the lock: SELECT pid, state, query FROM pg_stat_activity WHERE xact_start "
+    "IS NOT NULL AND cardinality(pg_blocking_pids(pid)) = 0;",
 )
 CANCELLED: Final = Rule(
     TransientError,
     "statement-cancelled",
     "the server cancelled a statement: {said}",
-    "nothing to do if somebody cancelled it; otherwise look for a timeout set by a pooler or a watchdog",
+    "nothing to do if a person cancelled the statement; otherwise search for a timeout set by a pooler or a "
+    "watchdog",
 )
 CONFLICT: Final = Rule(
     TransientError,
     "concurrent-change",
-    "somebody changed the same thing at the same moment: {said}",
-    "nothing to do; it is tried again",
+    "another session changed the same object at the same time: {said}",
+    "nothing to do: deltasmelt retries",
 )
 RESOURCES: Final = Rule(
     TransientError,
@@ -274,8 +279,8 @@ READ_ONLY: Final = Rule(
     DefiniteError,
     "server-read-only",
     "the server is read-only: {said}",
-    "give the primary, not a standby, as the source; on a primary, "
-    "ALTER ROLE {user_quoted} RESET default_transaction_read_only;",
+    "set the primary, not a standby, as the source; on a primary, ALTER ROLE {user_quoted} RESET "
+    "default_transaction_read_only;",
 )
 REFUSED_SESSION: Final = Rule(
     ConfigurationError,
@@ -294,25 +299,25 @@ UNKNOWN: Final = Rule(
     DefiniteError,
     "server-error",
     "PostgreSQL reported an error: {said}",
-    "read the server's log; if this stays, report it with the SQLSTATE above",
+    "read the server's log; if the error persists, report it with the SQLSTATE above",
 )
 
 UNDECODABLE: Final = Rule(
     DefiniteError,
     "stream-undecodable",
     "the server cannot send a change of slot {slot}: {said}",
-    "correct at the source what the message names (a missing library); a change that can never be sent (a "
-    "value of more than about 500 MB) is given up by `smelt snapshot FILE --all`, which makes a new slot and "
-    "resnapshots every table: the other changes since the end of bronze are not in bronze either",
+    "correct the cause that the message names at the source (a missing library); to give up a change that "
+    "can never be sent (a value of more than about 500 MB): `smelt snapshot FILE --all` creates a new slot "
+    "and resnapshots every table. Bronze then also lacks the other changes since the end of bronze",
 )
 
 TOO_LARGE: Final = Rule(
     TransientError,
     "stream-out-of-memory",
     "the server has no memory for a change of slot {slot}: {said}",
-    "it is tried again; if it stays at the same LSN, give the server more memory, or give the change up by "
-    "`smelt snapshot FILE --all`, which makes a new slot and resnapshots every table: the other changes "
-    "since the end of bronze are not in bronze either",
+    "nothing to do at first: the reader retries. If the error stays at the same LSN, add memory to the "
+    "server, or give up the change: `smelt snapshot FILE --all` creates a new slot and resnapshots every "
+    "table. Bronze then also lacks the other changes since the end of bronze",
 )
 
 OF_TABLES: Final = (ROW_SECURITY, PERMISSION, UNCONVERTIBLE)

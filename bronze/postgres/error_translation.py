@@ -181,7 +181,7 @@ def tables_changed(happened: str, error: psycopg.Error, source: SourceSettings) 
         f"{happened}: {error.diag.message_primary}",
         code="concurrent-change",
         where=address_of(source),
-        remedy="nothing to do; the tables are looked at again",
+        remedy="nothing to do: the reader reads the tables' state again",
     )
 
 

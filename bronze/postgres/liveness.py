@@ -54,9 +54,9 @@ wake the caller earlier.
 class Liveness(Enum):
     """The known state of the backend behind a silent connection."""
 
-    OVER = "it is gone, or waits for us"
+    OVER = "it has ended, or waits for the client"
     WORKS = "it works"
-    UNKNOWN = "nobody can ask"
+    UNKNOWN = "its state cannot be read"
 
 
 def walsender_liveness(source: SourceSettings, backend_pid: int) -> Liveness:
@@ -99,12 +99,16 @@ class CopyLine:
             self._silent_since = self._asked = time.monotonic()
             return
         abandon(self._connection)
-        reason = "the server waits for us" if liveness is Liveness.OVER else "the server refuses to be asked"
+        reason = (
+            "the server waits for the client"
+            if liveness is Liveness.OVER
+            else ("the server does not report the state of the connection")
+        )
         raise TransientError(
-            f"nothing of an answer has arrived for {waited:.0f} s while {reason}",
+            f"no part of an answer has arrived for {waited:.0f} s while {reason}",
             code="connection-lost",
             where=address_of(self._source),
-            remedy="nothing; the copy is tried again over a new connection",
+            remedy="nothing to do: the reader retries the copy over a new connection",
         )
 
 
@@ -118,7 +122,9 @@ def _liveness(source: SourceSettings, backend_pid: int, idle: str) -> Liveness:
     except SmeltError as error:
         if error.code in _AWAY:
             return Liveness.OVER
-        _LOGGER.warning("backend %d is silent, and the server tells nothing of it: %s", backend_pid, error)
+        _LOGGER.warning(
+            "backend %d is silent, and the server does not report its state: %s", backend_pid, error
+        )
         return Liveness.UNKNOWN
     if row is None or str(row[0] or "").startswith(idle):
         return Liveness.OVER

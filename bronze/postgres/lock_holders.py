@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.identifiers import TableName
 
 
-LET_GO: Final = "another session, which has let it go since"
+LET_GO: Final = "another session, which has released the lock since then"
 """The text for a lock that no session holds any more."""
 
 
@@ -62,8 +62,8 @@ _HOLDERS_QUERY: Final = """
 """A prepared transaction has no process; the lock on its own transaction number leads to its name."""
 
 END_HOLDER: Final = (
-    "to end who holds it: SELECT pg_terminate_backend(…); a prepared transaction: COMMIT PREPARED '…'; or "
-    "ROLLBACK PREPARED '…';"
+    "to end the session that holds the lock: SELECT pg_terminate_backend(…); a prepared transaction: COMMIT "
+    "PREPARED '…'; or ROLLBACK PREPARED '…';"
 )
 
 

@@ -179,7 +179,7 @@ class ReplicationConnection:
         if result.status == pq.ExecStatus.FATAL_ERROR:
             return translate_result(result, self._source)
         return TransientError(
-            f"unexpected answer of the server: {pq.ExecStatus(result.status).name}",
+            f"unexpected answer from the server: {pq.ExecStatus(result.status).name}",
             code="stream-ended",
             where=address_of(self._source),
         )

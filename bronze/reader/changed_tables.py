@@ -81,13 +81,13 @@ def resnapshot_unpublished(
     fingerprints = {table: seen.get(table, NOT_CARRIED) for table in selected}
     for table in landing.sink.tables.note_membership(fingerprints, left_out, lsn):
         _LOGGER.warning(
-            "%s is resnapshotted: publication %s did not carry all of it, or its changes were "
-            "left out, for a while before %s",
+            "%s is resnapshotted: publication %s did not contain all of the table, or the reader left out "
+            "its changes, for a while before %s",
             table,
             publication,
             lsn,
         )
-        landing.progress.set(said=f"{table} is resnapshotted: it was not published all the time")
+        landing.progress.set(said=f"{table} is resnapshotted: the table was not published the whole time")
     landing.sink.tables.forget(left_out, lsn, frontier)
 
 
@@ -150,7 +150,9 @@ def resnapshot_rewritten(
         if reason is not None and landing.resnapshots:
             changed.append(table.table)
             if not waits:
-                _LOGGER.warning("%s is resnapshotted: %s, of which the log says nothing", table.table, reason)
+                _LOGGER.warning(
+                    "%s is resnapshotted: %s, and the log contains no change for this", table.table, reason
+                )
                 landing.progress.set(said=f"{table.table} is resnapshotted: {reason}")
         elif not waits:
             current, relation = table.storage, table.relation

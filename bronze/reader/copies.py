@@ -191,8 +191,8 @@ class SnapshotThread:
                     # The stream's own connection works, and a refused connection may succeed later.
                     if not isinstance(error, TransientError) and error.code not in REFUSALS:
                         raise
-                    _LOGGER.warning("copying tables is tried again: %s", error)
-                    self._landing.progress.set(copies_wait=f"snapshots are tried again: {error.in_a_line()}")
+                    _LOGGER.warning("copying tables is retried: %s", error)
+                    self._landing.progress.set(copies_wait=f"snapshots are retried: {error.in_a_line()}")
                     self.trouble.failed(error)
                     if self.trouble.pause(self._stop):
                         return

@@ -51,8 +51,8 @@ def settled_requests(
         end = log_end(connection)
     for table in marks.move_back(requests, end):
         _LOGGER.warning(
-            "%s: the request for a snapshot after %s lies beyond this server's log, which ends at %s: it is "
-            "another server's, and counts as a request as of now",
+            "%s: the requested snapshot after %s is beyond the end of this server's log, %s; the request "
+            "came from another server and now counts from the present position",
             table,
             requests[table],
             end,

@@ -179,7 +179,7 @@ class Reader:
                     if until is not None and self._growth.stuck(self.progress.read()) > self._timing.failing:
                         raise
                     self._trouble.failed(error)
-                    _LOGGER.warning("the stream is started again: %s", error)
+                    _LOGGER.warning("the stream is restarted: %s", error)
                     self.progress.set(phase="waiting", said=error.in_a_line())
                     self._report(now=True)
                     self._trouble.pause(stop)
@@ -253,7 +253,8 @@ class Reader:
         with connect(self._source, application_name=name) as connection, until_stopped(stop, connection):
             if self._landing is None and self._source.manage and is_starting_over(self._lake):
                 self._undecodable = DefiniteError(
-                    "the publication was dropped, and the reader was stopped before it had started over",
+                    "the publication was dropped, and the reader stopped before its restart with new "
+                    "snapshots was complete",
                     code="publication-missing",
                 )
                 return False

@@ -252,7 +252,7 @@ def _say(stop: threading.Event, progress: Callable[[str], None] | None, said: st
             f"stopped while {said}",
             code="statement-cancelled",
             where="the replication slot",
-            remedy="nothing to do if somebody stopped the command; otherwise run the command again",
+            remedy="nothing to do if a person stopped the command; otherwise run the command again",
         )
     if progress is not None:
         progress(said)

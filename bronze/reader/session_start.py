@@ -347,8 +347,8 @@ class SessionStart:
                 if time.monotonic() >= notice:
                     notice = time.monotonic() + timing.wait_notice
                     self.say(
-                        f"comparing the server's log with bronze's: {comparison.reached} of "
-                        f"{comparison.end} (the slot is at {slot.confirmed_flush})"
+                        f"comparing the server's log with bronze: {comparison.reached} of {comparison.end} "
+                        f"(the slot is at {slot.confirmed_flush})"
                     )
             if confirm is not None:
                 receiver.confirm(confirm.confirm)

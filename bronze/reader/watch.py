@@ -202,7 +202,7 @@ class Watch:
             except SmeltError as error:
                 lasts = not isinstance(error, TransientError)
                 level = logging.WARNING if lasts else logging.DEBUG
-                _LOGGER.log(level, "the watch connects again: %s", error)
+                _LOGGER.log(level, "the watch for changed tables connects again: %s", error)
                 self._trouble.failed(error, recorded=lasts)
                 if self._trouble.pause(self._stop):
                     return

@@ -163,8 +163,8 @@ def _in_use(connection: psycopg.Connection[Any], slot: SlotState, source: Source
         f"replication slot {slot.name} is in use by backend {slot.active_pid}{session}",
         code="slot-in-use",
         where=address_of(source),
-        remedy="stop the other reader: a slot serves one pipeline, started once; if its machine is gone: "
-        f"SELECT pg_terminate_backend({slot.active_pid});",
+        remedy="stop the other reader: a slot serves one pipeline, started once; if its machine no longer "
+        f"runs: SELECT pg_terminate_backend({slot.active_pid});",
     )
 
 
@@ -194,10 +194,10 @@ def _make(connection: psycopg.Connection[Any], source: SourceSettings, say: Call
 
 def _vanished(source: SourceSettings) -> TransientError:
     return TransientError(
-        f"replication slot {source.slot} vanished as soon as it was made",
+        f"replication slot {source.slot} was dropped immediately after its creation",
         code="slot-missing",
         where=address_of(source),
-        remedy="somebody drops it; find out who",
+        remedy="find the process that drops the slot, and stop it",
     )
 
 
@@ -248,13 +248,13 @@ def _watch(maker: _SlotMaker, source: SourceSettings, say: Callable[[str], None]
         blockers = _in_the_way(maker.connection.info.backend_pid, source)
         if time.monotonic() >= deadline:
             raise TransientError(
-                f"replication slot {source.slot} could not be made within {wait:g} s, "
-                f"because transactions are open: {blockers}",
+                f"replication slot {source.slot} could not be created within {wait:g} s, because "
+                f"transactions are open: {blockers}",
                 code="slot-waits-for-transactions",
                 where=address_of(source),
                 remedy=REMEDY,
             )
-        say(f"making slot {source.slot} waits for open transactions: {blockers}")
+        say(f"creating slot {source.slot} waits for open transactions: {blockers}")
         maker.join(max(0.0, min(notice, deadline - time.monotonic())))
 
 

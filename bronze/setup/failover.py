@@ -45,8 +45,8 @@ def require_support(version: int, source: SourceSettings) -> None:
         f"source.failover needs PostgreSQL {SINCE // 10000}, the server is {version // 10000}",
         code="failover-unsupported",
         where=address_of(source),
-        remedy="remove source.failover, or upgrade the server; before 17 a promoted standby has no slot, and "
-        "`smelt snapshot FILE --all` resnapshots every table there",
+        remedy="remove source.failover, or upgrade the server; before PostgreSQL 17 a promoted standby has "
+        "no slot, and `smelt snapshot FILE --all` resnapshots every table after a failover",
     )
 
 
@@ -75,9 +75,9 @@ def without_failover(source: SourceSettings) -> DefiniteError:
     """Return the error of a slot that should be marked for standbys, but that the reader may not mark."""
     user, database = user_and_database(source)
     return DefiniteError(
-        f"replication slot {source.slot} is not kept by standbys, and source.failover asks for it",
+        f"replication slot {source.slot} is not synchronized to standbys, and source.failover requires this",
         code="slot-failover-missing",
         where=address_of(source),
-        remedy=f'run, while nobody reads the slot: psql "dbname={database} user={user} replication=database" '
-        f'-c "{failover_command(source.slot)}" (or set source.manage: true)',
+        remedy=f'run, while no reader uses the slot: psql "dbname={database} user={user} '
+        f'replication=database" -c "{failover_command(source.slot)}" (or set source.manage: true)',
     )

@@ -162,9 +162,13 @@ def _taken_out(
         except psycopg.Error as error:
             if connection.broken:
                 raise translate(error, source) from error
-            _LOGGER.warning("%s cannot be taken out of publication %s yet: %s", table, name, error)
+            _LOGGER.warning("%s cannot be removed from publication %s yet: %s", table, name, error)
         else:
-            _LOGGER.warning("%s is taken out of publication %s, which made its UPDATEs fail", table, name)
+            _LOGGER.warning(
+                "%s is removed from publication %s, which made UPDATEs and DELETEs of the table fail",
+                table,
+                name,
+            )
             executed.append(statement)
     return executed
 
@@ -226,7 +230,7 @@ def _repeated(
             if attempt == _ATTEMPTS - 1:
                 raise translate(error, source) from error
         except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
-            happened = "a table vanished while the publication was changed"
+            happened = "a table was dropped while the publication was changed"
             raise tables_changed(happened, error, source) from error
         except psycopg.Error as error:
             raise translate(error, source) from error
@@ -276,7 +280,8 @@ def _locked(table: TableName, source: SourceSettings, holder: str) -> TableError
         table,
         f"the table cannot join publication {source.publication} yet: it is locked by {holder}",
         code="table-locked",
-        remedy=f"nothing to do: it is retried automatically, and added when the lock is gone; {END_HOLDER}",
+        remedy="nothing to do: the reader retries and adds the table after the lock is released; "
+        f"{END_HOLDER}",
     )
 
 
@@ -286,7 +291,7 @@ def _unmanaged(
     missing = publication is None
     return DefiniteError(
         f"publication {source.publication} "
-        + ("does not exist" if missing else "does not carry what the pipeline reads"),
+        + ("does not exist" if missing else "does not contain all tables that the pipeline reads"),
         code="publication-missing" if missing else "publication-incomplete",
         where=address_of(source),
         remedy=f"run, as owner of the tables: {' '.join(statements)} (or set source.manage: true)",
@@ -295,9 +300,9 @@ def _unmanaged(
 
 def _not_permitted(error: psycopg.Error, source: SourceSettings, statements: Sequence[str]) -> DefiniteError:
     return DefiniteError(
-        f"the publication may not be made or changed: {error.diag.message_primary}",
+        f"the role may not create or change the publication: {error.diag.message_primary}",
         code="publication-privilege",
         where=address_of(source),
-        remedy=f"let the owner of tables and publication run: {' '.join(statements)} "
-        "(making one needs CREATE on the database; adding a table needs to own both)",
+        remedy=f"as owner of the tables and of the publication, run: {' '.join(statements)} (CREATE "
+        "PUBLICATION needs CREATE on the database; adding a table needs ownership of publication and table)",
     )

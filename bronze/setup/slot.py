@@ -110,7 +110,7 @@ def slot_problem(slot: SlotState, source: SourceSettings, database: str) -> Defi
         code = "slot-wrong-plugin"
         trouble, cure = (
             f"uses plugin {slot.plugin}, not {PLUGIN}",
-            f"{rename}, or drop it if nothing uses it: {drop}",
+            f"{rename}, or drop the slot if it is unused: {drop}",
         )
     elif slot.database != database:
         code = "slot-other-database"
@@ -120,10 +120,11 @@ def slot_problem(slot: SlotState, source: SourceSettings, database: str) -> Defi
     elif slot.invalidation is not None or slot.wal_status == "lost":
         code = "slot-lost"
         reason = slot.invalidation or "wal_removed"
-        trouble = f"is invalidated ({reason}): changes after {slot.confirmed_flush} are lost to it"
+        trouble = f"is invalidated ({reason}): the slot has lost the changes after {slot.confirmed_flush}"
         cure = (
-            f"{_invalidation_cure(slot.invalidation)}; then `smelt snapshot FILE --all` makes a new slot "
-            f"and resnapshots every table, deletes included (a pipeline that has read nothing yet: {drop})"
+            f"{_invalidation_cure(slot.invalidation)}; then `smelt snapshot FILE --all` creates a new slot "
+            "and resnapshots every table, deletes included (for a pipeline that has read nothing yet: "
+            f"{drop})"
         )
     else:
         return None

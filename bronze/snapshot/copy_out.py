@@ -135,10 +135,10 @@ def snapshot_gone(said: str | None, source: SourceSettings) -> TransientError:
         source: settings of the server's connection.
     """
     return TransientError(
-        f"the exported snapshot is gone, for the session that held it has ended: {said}",
+        f"the session that exported the snapshot has ended, so the snapshot no longer exists: {said}",
         code="snapshot-gone",
         where=address_of(source),
-        remedy="nothing; tables that are not complete are copied again under a new snapshot",
+        remedy="nothing to do: the reader copies incomplete tables again under a new snapshot",
     )
 
 

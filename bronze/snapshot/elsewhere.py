@@ -187,11 +187,11 @@ class Elsewhere:
             working = connection.execute(_WORKING, [f"{TASK_NAME} {self._round}"]).fetchone()
         if working is None:
             raise TransientError(
-                f"no executor has copied anything for {silence:g} s",
+                f"no executor has copied any row for {silence:g} s",
                 code="snapshot-task-failed",
                 where="Spark",
-                remedy="tables that are not complete are copied again; if it persists, see in Spark's page "
-                "whether the cluster gives executors",
+                remedy="nothing to do: incomplete tables are copied again; if the error persists, check in "
+                "Spark's UI whether the cluster provides executors",
             )
         self._heard = time.monotonic()
 
@@ -283,10 +283,10 @@ class Elsewhere:
                 copy.error = copy.error or without_executors(copy.table, lacks)
             case "renamed":
                 raise TransientError(
-                    f"a table or its schema got another name before its copy: {result.error['message']}",
+                    f"a table or its schema was renamed before its copy: {result.error['message']}",
                     code="concurrent-change",
                     where=address_of(self._source),
-                    remedy="nothing to do; the tables are looked at again",
+                    remedy="nothing to do: the reader reads the tables' state again",
                 )
             case "gone":
                 raise snapshot_gone(result.error["message"], self._source)

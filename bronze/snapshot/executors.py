@@ -141,13 +141,13 @@ def _require_packages(told: dict[str, Any]) -> None:
 def _of_executor(told: dict[str, Any], source: SourceSettings) -> SmeltError:
     """Convert an executor's failure at the server or the lake into an error of the reader."""
     error = told["error"]
-    message = f"the executor {told['host']} of the snapshots: {error['message']}"
+    message = f"the snapshot executor {told['host']}: {error['message']}"
     if error["code"] in _NO_WAY:  # the server runs, because the reader is connected
         return DefiniteError(
             message,
             code=CODE,
             where=address_of(source),
-            remedy="let the executors' machines reach the server, or leave snapshot.engine at local",
+            remedy="allow the executors' machines to reach the server, or leave snapshot.engine at local",
         )
     kind = TransientError if error["transient"] else DefiniteError
     return kind(

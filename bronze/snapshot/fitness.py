@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 CODE: Final = "executors-unfit"
 REMEDY: Final = (
-    "give the executors the reader's environment (page executors-unfit): PYSPARK_PYTHON where it is "
-    "installed, an archive of it by spark.archives, or addArtifacts of Spark Connect"
+    "give the executors the reader's environment (page executors-unfit): PYSPARK_PYTHON if it is installed "
+    "there, an archive of the environment by spark.archives, or addArtifacts of Spark Connect"
 )
 _SAME: Final = ("deltasmelt", "psycopg", "pyarrow", "deltalake")
 _SETTING: Final = "snapshot.engine"
@@ -39,17 +39,17 @@ def unfit(what: str, remedy: str = REMEDY) -> DefiniteError:
 def not_shared(uri: str) -> DefiniteError:
     """Return the error ``executors-unfit`` for a lake that the executors' machines do not share."""
     return unfit(
-        f"a file that an executor wrote into {uri} is not there for the reader",
-        "a lake in a local folder needs a folder that all machines share; else use an object store, or "
-        "snapshot.engine: local",
+        f"the reader cannot find a file that an executor wrote into {uri}",
+        "put a lake in a local folder on a file system that all machines share; otherwise use an object "
+        "store, or snapshot.engine: local",
     )
 
 
 def silent(seconds: float) -> DefiniteError:
     """Return the error ``executors-unfit`` for executors that did not answer."""
     return unfit(
-        f"no executor came to the end of a first small task within {seconds:g} s",
-        "see in Spark's page whether the cluster gives executors at all, and read their logs; or leave "
+        f"no executor finished a first small task within {seconds:g} s",
+        "check in Spark's UI whether the cluster provides executors, and read their logs; or leave "
         "snapshot.engine at local",
     )
 

@@ -106,9 +106,9 @@ def error_of_table(table: TableName, error: psycopg.Error, source: SourceSetting
     if isinstance(error, (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)):
         return TableError(
             table,
-            "the table, a partition or an index of it was locked by another session when it was copied",
+            "another session locked the table, a partition or an index of the table during the copy",
             code="table-locked",
-            remedy="nothing to do: it is resnapshotted automatically when the lock is gone",
+            remedy="nothing to do: the reader resnapshots the table automatically after the lock is released",
         )
     return table_error(table, error, source)
 
@@ -119,7 +119,8 @@ def locked_by(table: TableName, holder: str) -> TableError:
         table,
         f"the table cannot be copied yet: it is locked by {holder}",
         code="table-locked",
-        remedy=f"nothing to do: it is resnapshotted automatically when the lock is gone; {END_HOLDER}",
+        remedy="nothing to do: the reader resnapshots the table automatically after the lock is released; "
+        f"{END_HOLDER}",
     )
 
 
@@ -129,7 +130,7 @@ def gone(table: TableName) -> TableError:
         table,
         "the table was dropped or renamed before it could be copied",
         code="table-gone",
-        remedy="nothing to do if that was meant; the next start selects tables by their present names",
+        remedy="nothing to do if this was intended; the next start selects tables by their present names",
     )
 
 
@@ -139,7 +140,7 @@ def lost(table: TableName, what: object) -> TableError:
         table,
         f"{what} while the table was copied",
         code="table-changed",
-        remedy="nothing to do: it is resnapshotted automatically",
+        remedy="nothing to do: the reader resnapshots the table automatically",
     )
 
 
@@ -149,8 +150,8 @@ def interrupted_again(table: TableName, failure: TransientError) -> TableError:
         table,
         f"the copy of the table failed twice in a row: {failure.message}",
         code="copy-failed",
-        remedy=f"{failure.remedy or 'read the log of the server'}; the table is resnapshotted automatically, "
-        "ever more rarely while this lasts",
+        remedy=f"{failure.remedy or 'read the log of the server'}; the reader retries automatically, with "
+        "growing pauses",
     )
 
 
@@ -160,6 +161,6 @@ def unreadable(table: TableName, what: object) -> TableError:
         table,
         f"a row of the copy cannot be read: {what}",
         code="copy-failed",
-        remedy="the log of the reader has the whole error, which is a defect of deltasmelt; the table is "
-        "resnapshotted automatically, or left out with source.exclude",
+        remedy="the error is a defect of deltasmelt; report the error with the reader's log. The reader "
+        "resnapshots the table automatically; to stop this, leave the table out with source.exclude",
     )

@@ -51,7 +51,7 @@ class SnapshotRows:
         width = len(self._names)
         count, remainder = divmod(len(cells), width or 1)
         if remainder:
-            raise ValueError(f"{len(cells)} values are no rows of {width} columns")
+            raise ValueError(f"{len(cells)} values do not fill rows of {width} columns")
         return self._table(OP_SNAPSHOT, list_array(np.arange(count + 1) * width, cells), first_seq)
 
     def end(self, seq: int) -> pa.Table:

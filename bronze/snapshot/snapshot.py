@@ -168,7 +168,7 @@ class Snapshot:
                             self._take_groups(large, stop, outcome, watcher, budget, begin=begin)
             except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
                 # A table's lock prevents a rename of the table, but not of its schema.
-                happened = "a table or its schema got another name before its copy"
+                happened = "a table or its schema was renamed before its copy"
                 raise tables_changed(happened, error, self._source) from error
         if outcome.interrupted is not None:
             raise outcome.interrupted
@@ -366,10 +366,11 @@ class Snapshot:
             waiting = waiting_for(watcher, pids)
         if waiting is not None:
             raise TransientError(
-                f"backend {waiting[0]} waits for a table that is to be copied ({waiting[1]}); it goes first",
+                f"backend {waiting[0]} waits for a table that is to be copied ({waiting[1]}); the copy lets "
+                "this backend run first",
                 code="lock-not-available",
                 where=address_of(self._source),
-                remedy="nothing; copying is tried again after it",
+                remedy="nothing to do: the reader retries the copy afterwards",
             )
         return False
 

@@ -251,10 +251,10 @@ class SnapshotCopy:
         """
         copy.error = unreadable(copy.table, error)
         return TransientError(
-            f"the copy of {copy.table} failed ({error}); tables copied beside it are resnapshotted",
+            f"the copy of {copy.table} failed ({error}); tables of the same copy round are resnapshotted",
             code="copy-interrupted",
             where=str(copy.table),
-            remedy="nothing to do for the others; the table has an error of its own",
+            remedy="nothing to do for the other tables; this table has its own error",
         )
 
     def _chunk_done(

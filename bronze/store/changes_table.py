@@ -106,20 +106,20 @@ def commit_marks(changes: Table, marks: Sequence[Transaction]) -> None:
 def own_commit_late(uri: str) -> TransientError:
     """Return ``lake-unwritable``: Delta refused a commit because of an earlier commit of this process."""
     return TransientError(
-        "a commit that was given up came about after all, while the next one was tried",
+        "an earlier commit that the reader had given up became visible during the next commit",
         code="lake-unwritable",
         where=uri,
-        remedy="nothing to do: the stream goes on from that commit",
+        remedy="nothing to do: the stream continues after this commit",
     )
 
 
 def moved_meanwhile(uri: str) -> TransientError:
     """Return ``concurrent-change``: an earlier reader committed while the next reader was starting."""
     return TransientError(
-        "an earlier reader of this lake made its last commit while this one was starting",
+        "an earlier reader of this lake made its last commit during the start of this reader",
         code="concurrent-change",
         where=uri,
-        remedy="nothing to do: the stream is started again, from that commit",
+        remedy="nothing to do: the stream restarts after this commit",
     )
 
 

@@ -48,8 +48,8 @@ def require_format(changes: Table) -> None:
             f"this lake has {form}; this deltasmelt reads and writes format {FORMAT}",
             code="lake-format",
             where=changes.table_uri,
-            remedy="use the release that made it; or give another lake.path and another source.slot, where "
-            "every table gets a new snapshot",
+            remedy="use the release that created the lake; or set another lake.path and another source.slot, "
+            "where every table gets a new snapshot",
         )
 
 

@@ -51,8 +51,8 @@ def foreign(uri: str, found: Mapping[str, str], ours: Mapping[str, str]) -> Iter
                 f"this lake holds changes of {kind} {found[name]!r}, not of {ours[name]!r}",
                 code=code,
                 where=uri,
-                remedy="give another lake.path, or correct the section source; if the source was replaced "
-                "for good, move this lake away and start anew",
+                remedy="set another lake.path, or correct the source section; if the source was replaced "
+                "permanently, move this lake away and start with a new lake",
             )
 
 

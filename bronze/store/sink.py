@@ -239,7 +239,7 @@ class DeltaSink:
                     remove_leftovers(changes)
                 except (OSError, DeltaError, pa.ArrowException) as error:  # leftovers only take space
                     _LOGGER.warning(
-                        "files that an earlier reader left in %s are still there: %s",
+                        "files of an earlier reader could not be removed from %s: %s",
                         self._changes.uri,
                         error,
                     )

@@ -258,7 +258,7 @@ class TableMarks:
             mark = self._comments.noted(seen)
         except (*DAMAGED, TransientError):
             level = logging.DEBUG if self._comments_refused else logging.WARNING
-            _LOGGER.log(level, "the comments of the source's tables cannot be kept", exc_info=True)
+            _LOGGER.log(level, "the comments of the source's tables cannot be stored", exc_info=True)
             self._comments_refused = True
             return
         self._comments_refused = False

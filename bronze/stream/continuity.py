@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.store.position import Position
 
 _ANEW: Final = (
-    "the changes in between cannot be had any more: `smelt snapshot FILE --all` resnapshots every table, "
-    "deletes included, and goes on from there"
+    "the changes in between are lost: `smelt snapshot FILE --all` resnapshots every table, deletes "
+    "included, and continues from there"
 )
 
 
@@ -43,30 +43,31 @@ def check_start(
     """
     if slot is None or slot.active_pid != backend_pid:
         raise DefiniteError(
-            f"replication slot {name} was dropped or taken over while the stream was started",
+            f"replication slot {name} was dropped, or another reader took the slot, during the start of the "
+            "stream",
             code="slot-lost",
             where=where,
-            remedy=f"bronze holds everything before {position.confirm}; {_ANEW}",
+            remedy=f"bronze contains everything before {position.confirm}; {_ANEW}",
         )
     if slot.confirmed_flush > position.confirm:
         missing = slot.confirmed_flush - position.confirm
         raise DefiniteError(
             f"changes are missing: bronze ends at {position.confirm}, slot {name} begins at "
-            f"{slot.confirmed_flush} (up to {missing} bytes of log between them); it was recreated, "
-            "or advanced by another reader",
+            f"{slot.confirmed_flush} (up to {missing} bytes of log between them); the slot was recreated, "
+            "or another reader advanced the slot",
             code="slot-gap",
             where=where,
             remedy=_ANEW,
         )
     if wal_end < position.confirm:
         raise DefiniteError(
-            f"the server's log ends at {wal_end}, before {position.confirm} where bronze ends: it was "
-            "restored from a backup, or a standby that lagged behind was promoted",
+            f"the server's log ends at {wal_end}, before the end of bronze at {position.confirm}: the "
+            "server was restored from a backup, or a standby that lagged behind was promoted",
             code="server-behind",
             where=where,
-            remedy="bronze holds changes that this server never had; if it is the right server now, let its "
-            f"log grow past {position.confirm}, then `smelt snapshot FILE --all` resnapshots every table; or "
-            "`smelt drop FILE`, move the lake away (or give another lake.path) and start again",
+            remedy="bronze contains changes that this server never had; if this is the right server now, let "
+            f"its log grow beyond {position.confirm}, then `smelt snapshot FILE --all` resnapshots every "
+            "table; or `smelt drop FILE`, move the lake away (or set another lake.path) and start again",
         )
 
 
@@ -80,21 +81,21 @@ def refuse_behind(end: Lsn, newest: Lsn, *, where: str) -> None:
     """
     if end <= newest:
         raise DefiniteError(
-            f"the server's log ends at {end}, before {newest} where bronze ends; new changes would come "
-            "before those that are there",
+            f"the server's log ends at {end}, before the end of bronze at {newest}; new changes would get "
+            "positions before existing changes",
             code="server-behind",
             where=where,
-            remedy=f"let the server's log grow past {newest} first (each SELECT pg_switch_wal(); moves it to "
-            "the next segment), or `smelt drop FILE`, move the lake away (or give another lake.path) and "
-            "start again",
+            remedy=f"let the server's log grow beyond {newest} first (each SELECT pg_switch_wal(); advances "
+            "the log to the next segment), or `smelt drop FILE`, move the lake away (or set another "
+            "lake.path) and start again",
         )
 
 
 def slot_gone(position: Position, *, name: str, where: str) -> DefiniteError:
     """Return the error for a position of bronze in a stream without a slot."""
     return DefiniteError(
-        f"replication slot {name} does not exist any more; bronze ends at {position.confirm}, every change "
-        "after that is missing",
+        f"replication slot {name} no longer exists; bronze ends at {position.confirm}, and all later "
+        "changes are missing",
         code="slot-lost",
         where=where,
         remedy=_ANEW,

@@ -180,8 +180,8 @@ class ConvertingDecoder(StreamDecoder):
                     "the prefix of a logical decoding message cannot be converted to UTF-8",
                     code="character-not-convertible",
                     where=f"transaction that commits at {self._commit_lsn}",
-                    remedy="use one whose characters exist in UTF-8; "
-                    "see `smelt explain-error character-not-convertible`",
+                    remedy="use a prefix whose characters exist in UTF-8; see `smelt explain-error "
+                    "character-not-convertible`",
                 )
         relation_id = _number(message, HEADER + 1, 4)
         if message[HEADER] == RELATION:
@@ -237,7 +237,7 @@ def _spans(message: bytes) -> list[_Span]:
             case kind if kind == MESSAGE:
                 return [_name(message, HEADER + 10)]
     except (IndexError, ValueError):
-        malformed(f"a {chr(message[HEADER])!r} message is cut short", None)
+        malformed(f"a {chr(message[HEADER])!r} message is truncated", None)
     return []
 
 

@@ -249,13 +249,13 @@ class Receiver:
         self._looked = self._looked + 1 if liveness is Liveness.OVER else 0
         unknown = liveness is Liveness.UNKNOWN and silent >= self._unknown_seconds
         if self._looked > 1 or unknown:
-            idle = "although the server is idle and was asked for an answer"
+            idle = "although the server is idle and the reader requested an answer"
             raise TransientError(
                 f"nothing has arrived over the replication connection for {silent:.0f} s, "
-                + ("and the server refuses to be asked what it does" if unknown else idle),
+                + ("and the server does not report the state of the connection" if unknown else idle),
                 code="connection-lost",
-                remedy="nothing; the stream is started again. Should it happen often, look at firewalls and "
-                "proxies on the way",
+                remedy="nothing to do: the reader restarts the stream. If this happens often, check "
+                "firewalls and proxies between reader and server",
             )
         return True
 

@@ -95,11 +95,11 @@ def read_keepalive(data: bytes) -> Keepalive:
         malformed(f"a message of {len(data)} bytes is neither a change nor a keepalive", None)
     _, wal_end, clock, _ = _KEEPALIVE.unpack(data)
     if wal_end > LAST:
-        malformed("a keepalive's LSN is beyond what WAL can have", None)
+        malformed("the LSN of a keepalive is above the highest possible LSN", None)
     try:
         return Keepalive(Lsn(wal_end), _EPOCH + timedelta(microseconds=clock))
     except OverflowError:
-        malformed("a keepalive's clock is beyond every date", Lsn(wal_end))
+        malformed("the clock of a keepalive is outside the calendar", Lsn(wal_end))
 
 
 class ReplicationStream:

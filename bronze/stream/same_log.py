@@ -167,10 +167,10 @@ class LogComparison:
 
     def _differs(self, how: str) -> DefiniteError:
         return DefiniteError(
-            f"the server's log is not the one that bronze followed up to {self.end}: it {how}; "
-            "the server's files were put back to an older state, or another copy of the server answers",
+            f"the server's log is not the log that bronze followed up to {self.end}: it {how}; the server "
+            "was restored to an older state, or another copy of the server answers",
             code="server-history-differs",
             where=self._where,
-            remedy="if the wrong server answers, correct the source section; otherwise "
-            "`smelt snapshot FILE --all` resnapshots every table, deletes included, and goes on from there",
+            remedy="if the wrong server answers, correct the source section; otherwise `smelt snapshot FILE "
+            "--all` resnapshots every table, deletes included, and continues from there",
         )

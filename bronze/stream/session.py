@@ -100,7 +100,7 @@ class InOrder:
 
     def _run(self, task: Callable[[], None]) -> None:
         if self._failure is not None:
-            raise RefusedError("a task before it failed") from self._failure
+            raise RefusedError("an earlier task failed") from self._failure
         try:
             task()
         except BaseException as error:

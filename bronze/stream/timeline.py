@@ -100,13 +100,17 @@ def _history(source: SourceSettings, timeline: int, application_name: str) -> st
 def _parted(
     source: SourceSettings, known: int, timeline: int, parted: Lsn | None, position: Position
 ) -> DefiniteError:
-    status = "has never been on" if parted is None else f"left at {parted}"
-    lacking = "" if parted is None else f"; it lacks what bronze holds from {parted} to {position.confirm}"
+    status = "was never on" if parted is None else f"left at {parted}"
+    lacking = (
+        ""
+        if parted is None
+        else (f"; the server lacks the changes of bronze from {parted} to {position.confirm}")
+    )
     return DefiniteError(
-        f"the server is on timeline {timeline}, which {status} bronze's timeline {known}{lacking}: a standby "
-        "that lagged behind was promoted, or the server was restored to an older state",
+        f"the server is on timeline {timeline}, which {status} bronze's timeline {known}{lacking}: a "
+        "standby that lagged behind was promoted, or the server was restored to an older state",
         code="server-behind",
         where=address_of(source),
         remedy="if this is the right server now: `smelt snapshot FILE --all` resnapshots every table, "
-        "deletes included, and goes on from there",
+        "deletes included, and continues from there",
     )

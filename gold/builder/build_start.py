@@ -197,7 +197,7 @@ class BuildStart:
         # Before the check of the cut: a foreign commit may be why the cut is unknown, and is the real cause.
         others = self.written_by_others(state)
         if others is not None:
-            return f"{others} of gold.{self.document.name} is not deltasmelt's"
+            return f"another program made {others} of gold.{self.document.name}"
         if start.cut is None:
             at = "of the last build" if start.position is None else f"{start.position} of the last build"
             return f"the silver cut {at} is no longer recorded"
@@ -207,7 +207,7 @@ class BuildStart:
                 return recreated(name)
         new = [f"silver.{name}" for name in names if name not in start.cut.tables]
         if new:
-            return f"{', '.join(new)} was not in the cut of the last build, or was put back since"
+            return f"{', '.join(new)} was not in the cut of the last build, or was rolled back since then"
         return self._recreated(names, start.cut) or self._too_much(names, start.cut, cut)
 
     def written_by_others(self, state: TableState | None) -> ForeignCommit | None:
@@ -292,7 +292,7 @@ class BuildStart:
         rows = sum(self.silver.size(name)[0] for name in names)
         if changes <= rows:
             return None
-        return f"the changes since the last build have {changes:,} rows, silver's tables {rows:,}"
+        return f"the changes since the last build have {changes:,} rows, silver's tables have {rows:,}"
 
     def _recreated(self, names: list[str], built: Cut) -> str | None:
         """Return why versions cannot be compared, for a table that was removed and recreated.
@@ -318,5 +318,5 @@ def _other_definition(state: TableState | None) -> str:
     if state is None or (state.definition is None and state.position is None):
         return "first build"
     if state.definition is None:
-        return "a build by another definition did not come to its end"
+        return "a build with another definition was not completed"
     return "the definition changed"

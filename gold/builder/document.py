@@ -133,7 +133,7 @@ class DocumentBuild:
         others = self.standing.written_by_others(state)
         reason = self.standing.full_reason(state, definition.digest, start, tree, cut)
         if rebuild and (reason is None or others is not None):
-            reason = "asked for"
+            reason = "requested"
         build = Build(tree, cut, self._views.at(tree, cut), self._work.sizes(tree), run)
         if reason is None and start.cut is not None:
             incremental = IncrementalBuild(self._work, build, start.cut, self.standing.is_same)

@@ -46,7 +46,6 @@ def unknown_error(name: str, error: Exception) -> DefiniteError:
         cause_of(error),
         code="document-failed",
         where=name,
-        remedy="see the message: either an expression fails on some value, or files of a table "
-        "cannot be read (smelt rebuild FILE silver TABLE); it was tried twice, and is "
-        "retried with the next change",
+        remedy="see the message: an expression fails on a value, or files of a table cannot be read (smelt "
+        "rebuild FILE silver TABLE). Gold has tried the build twice and retries with the next change",
     )

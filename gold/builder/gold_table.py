@@ -168,7 +168,7 @@ class GoldTable:
     def _opened(self) -> Table:
         table = self._open()
         if table is None:
-            raise RuntimeError(f"{self.address} was written but is not there")
+            raise RuntimeError(f"{self.address} was written but does not exist")
         return table
 
 

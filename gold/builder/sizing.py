@@ -202,14 +202,14 @@ class Sizing:
 
     def _too_large(self, tree: Tree, largest: int, key: str, times: int) -> DefiniteError:
         heap = -(-self.machine.heap_for(largest) // 2**30)
-        others = f"; {times - 1:,} more are too large" if times > 1 else ""
+        others = f"; {times - 1:,} more documents are too large" if times > 1 else ""
         return DefiniteError(
-            f"the document with the key {key} would have about {_megabytes(largest)}, and a heap of "
+            f"the document with the key {key} needs about {_megabytes(largest)}, but a heap of "
             f"{_megabytes(self.machine.heap)} has room for {_megabytes(self.machine.room)}{others}",
             code="document-too-large",
             where=tree.name,
-            remedy="give its largest `many` a `limit` or `cap`, or count its rows instead; or, in the "
-            f"pipeline file, spark: {{{self.machine.setting}: {heap}g}}, where the machine has that",
+            remedy="set `limit` or `cap` on its largest `many`, or count its rows instead; or, if the "
+            f"machine has the memory, in the pipeline file: spark: {{{self.machine.setting}: {heap}g}}",
         )
 
 

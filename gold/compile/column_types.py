@@ -142,10 +142,10 @@ def _check_keys(tree: Tree, field: str, kind: DataType) -> None:
         if not map_key(kind.keyType.simpleString()):
             key_type = kind.keyType.simpleString().upper()
             raise DefiniteError(
-                f"the field {field!r} holds a map with keys of {key_type}, which are no JSON names",
+                f"the field {field!r} is a map with keys of type {key_type}, which cannot be JSON names",
                 code="document-invalid",
                 where=tree.name,
-                remedy="make texts of the keys, for example by hex(…)"
+                remedy="convert the keys to text, for example by hex(…)"
                 if isinstance(kind.keyType, BinaryType)
                 else DOCUMENT_REMEDY,
             )

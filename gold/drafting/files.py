@@ -54,7 +54,7 @@ def draft_text(draft: Draft, schema: str | None = None) -> str:
     lines = [
         *([] if schema is None else [f"# yaml-language-server: $schema={schema}"]),
         f"# {_headline(draft)}",
-        "# Drafted by `smelt init` from foreign keys: remove and add as you like, see docs/gold.md.",
+        "# Drafted by `smelt init` from foreign keys: edit as needed, see docs/gold.md.",
         f"document: {scalar(draft.name)}",
         f"root: {table_text(draft.root)}",
     ]
@@ -63,10 +63,10 @@ def draft_text(draft: Draft, schema: str | None = None) -> str:
         lines.append(f'# where: "{column} is null"    # then rows marked as deleted have no document')
     lines += ["fields:", *_entries(draft.fields, draft.omitted, "  ")]
     if draft.not_followed:
-        lines.append("# Left out to keep the document readable, although foreign keys lead there:")
+        lines.append("# Left out to keep the document readable, although foreign keys lead to these tables:")
         lines += [f"#   {yaml_comment(key)}" for key in draft.not_followed]
     if draft.unfollowed:
-        lines.append("# Left out because a document cannot join or choose these rows as PostgreSQL does:")
+        lines.append("# Left out because a document cannot join or choose these rows like PostgreSQL:")
         lines += [f"#   {yaml_comment(key)}" for key in draft.unfollowed]
     return "\n".join(lines) + "\n"
 
@@ -99,7 +99,7 @@ def _left_out(name: str, why: str) -> str:
 
 def _counted(each: DraftField, join: Join, indent: str) -> Iterator[str]:
     """Yield the number of rows, and an array of the rows as a comment if the rows have fields to show."""
-    short = "; `limit` or `cap` would keep an array of them short:" if join.fields else ""
+    short = "; `limit` or `cap` would limit the length of an array:" if join.fields else ""
     yield f"{indent}# {yaml_comment(each.note)}{short}"
     for line in _join(DraftField(join.counted), join, indent) if join.fields else ():
         yield f"{indent}# {line.removeprefix(indent)}"

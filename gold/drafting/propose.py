@@ -92,17 +92,17 @@ def _why_not(schema: Schema, name: TableName, ranked: Sequence[Described]) -> st
     table = schema.tables[name]
     if name in schema.links:
         first, second = schema.keys[name]
-        return f"a link between {first.target} and {second.target}"
+        return f"links {first.target} and {second.target}"
     if table in ranked:
-        return "fewer tables depend on it than on those that were drafted"
+        return "fewer tables depend on this table than on the drafted tables"
     if schema.children(table):
         return "small and only referenced, like a list of countries"
     if any(child is not table for child, _ in schema.incoming[name]):
-        return "other tables reference it, but none depends on it"
+        return "other tables reference this table, but none depends on it"
     if schema.keys[name]:
-        return "no table depends on it"
+        return "no table depends on this table"
     refused = next((key for key in schema.unfollowed if name in key.ends), None)
-    return "no foreign key leads to it or from it" if refused is None else f"left out: {refused}"
+    return "no foreign key leads to this table or from it" if refused is None else f"left out: {refused}"
 
 
 @dataclass(slots=True)
@@ -362,7 +362,7 @@ def _deleted_at(table: SilverTable) -> str | None:
 
 
 def _several(number: int, which: str) -> str:
-    return f"{which}; {number} foreign keys lead there" if number > 1 else ""
+    return f"{which}; {number} foreign keys lead to this table" if number > 1 else ""
 
 
 def _without(
@@ -391,5 +391,5 @@ def _why_counted(each: int, inside: int) -> str:
     with an array, each change of one row would build and write all rows again.
     """
     if each > MOST_EACH:
-        return f"about {each:,} each, so they are counted"
-    return f"about {inside:,} in a document, so they are counted" if inside > MOST_INSIDE else ""
+        return f"about {each:,} rows each, so the rows are counted"
+    return f"about {inside:,} rows in a document, so the rows are counted" if inside > MOST_INSIDE else ""

@@ -93,20 +93,20 @@ class Meeting:
 
 
 ROUNDED: Final = (
-    "Spark would round before it compares",
-    "cast both to one type that holds them, or give the column fewer digits in silver.types",
+    "Spark would round the numbers before comparing them",
+    "cast both to one type that holds both, or set fewer digits for the column in silver.types",
 )
 SINGLE: Final = (
-    "in one list, or where one is chosen, PostgreSQL makes a float4 of the exact number",
+    "in a list or a choice of values, PostgreSQL converts the exact number to float4",
     "cast the float4 as double",
 )
 TEXT_BESIDE_NUMBER: Final = (
-    "of a text beside a number Spark would make a floating-point number",
+    "Spark would convert the text next to a number to a floating-point number",
     "write the number without quotes, or cast the text",
 )
 EXPONENT: Final = (
-    "a floating-point number to Spark, and an exact one to PostgreSQL",
-    "write it without an exponent, or cast both as double",
+    "a floating-point number in Spark, and an exact number in PostgreSQL",
+    "write the number without an exponent, or cast both as double",
 )
 NULL: Final = Operand("null", constant=True, literal=True)
 
@@ -134,8 +134,8 @@ def check_typed(word: str, value: str) -> None:
     """
     if not _DATED.fullmatch(value):
         raise ValueError(
-            f"{word} {value!r} is not allowed here: it depends on the clock, or is no date; "
-            f"write {word} '2026-01-31', the year first"
+            f"{word} {value!r} is not allowed here: the value depends on the clock, or is not a date; write "
+            f"{word} '2026-01-31', the year first"
         )
 
 
@@ -191,7 +191,9 @@ def check_floating(one: Operand, other: Operand, *, digits: int = types.DIGITS_O
     for written, number in ((one, other), (other, one)):
         if written.kind == "text" and number.number:
             text = written.name or repr(written.text or "a text")
-            raise ValueError(f"{text} beside {number.name or number.number}: {'; '.join(TEXT_BESIDE_NUMBER)}")
+            raise ValueError(
+                f"{text} next to {number.name or number.number}: {'; '.join(TEXT_BESIDE_NUMBER)}"
+            )
         exact = types.digits(number.number)
         if written.exponent and not number.constant and exact is not None and sum(exact) > digits:
             check_written([written])
@@ -279,7 +281,7 @@ def way_of_any(operands: Sequence[Operand]) -> tuple[Comparison | None, str]:
     )
     if unreadable is not None and way.equality.native:
         # PostgreSQL converts the literal to the type; Spark would compare the text as written.
-        rule = Rule(refused=f"{unreadable!r} is not the text that silver has of such a value")
+        rule = Rule(refused=f"silver never stores such a value as {unreadable!r}")
         way = replace(way, equality=rule, order=rule)
     return way, ways[0][1]
 
@@ -293,14 +295,14 @@ def check_read(*operands: Operand, ddl: str) -> None:
     for operand in operands:
         if types.base(ddl) in _TEXTS:
             if operand.kind == "bytes":
-                raise ValueError("bytes as a text are not allowed here: write the text itself")
+                raise ValueError("bytes as text are not allowed here: write the text itself")
             continue
         refuse([operand])
         if operand.kind == "text" and not operand.constant and types.base(ddl) in _MOMENTS:
             raise ValueError(
-                "a text as a timestamp is not allowed here: a text that holds only a time gets "
-                "today's date; write to_timestamp(text, 'yyyy-MM-dd HH:mm:ss') with the form of the text, or "
-                "cast(text as timestamp_ntz)"
+                "a text as a timestamp is not allowed here: a text with only a time gets today's date; "
+                "write to_timestamp(text, 'yyyy-MM-dd HH:mm:ss') with the text's format, or cast(text as "
+                "timestamp_ntz)"
             )
 
 
@@ -313,7 +315,7 @@ def refuse(operands: Iterable[Operand]) -> None:
     for operand in operands:
         if operand.clock is not None:
             raise ValueError(
-                f"{operand.clock!r} is not allowed here: as a date or time it depends on the clock; "
-                "write a date as date '2026-01-31'; where text is meant, compare it with a text column or "
-                "cast(… as string), or look for it in cast(… as array<string>)"
+                f"{operand.clock!r} is not allowed here: as a date or time the text depends on the clock; "
+                "write a date as date '2026-01-31'; to use the text itself, compare it with a text column "
+                "or cast(… as string), or search for it in cast(… as array<string>)"
             )

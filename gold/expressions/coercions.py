@@ -64,25 +64,25 @@ _JOINED: Final = (*_TEXT, IntegralType, BooleanType, TimestampNTZType, NullType)
 """Types whose text by ``||`` equals PostgreSQL's text."""
 _STEPS: Final = (DayTimeIntervalType, YearMonthIntervalType)
 _TODAY: Final = (
-    "a text becomes a TIMESTAMP here, and one that holds a time alone would be a moment of today",
-    "write to_timestamp(text, 'yyyy-MM-dd HH:mm:ss') or try_to_timestamp, or cast the moment as string",
+    "the text becomes a TIMESTAMP here, and a text with only a time would get today's date",
+    "write to_timestamp(text, 'yyyy-MM-dd HH:mm:ss') or try_to_timestamp, or cast the timestamp as string",
 )
 _ARRAYS: Final = (
-    "to PostgreSQL an array that is NULL has no elements beside ||, and Spark gives NULL",
-    "write concat(a, b), with coalesce(a, array()) where NULL means no elements",
+    "for ||, an array that is NULL has no elements in PostgreSQL, but Spark returns NULL",
+    "write concat(a, b), with coalesce(a, array()) if NULL means no elements",
 )
 _PLAIN: Final = (
-    "|| makes a text of a value here that PostgreSQL writes, or joins, in another way",
-    "write cast(… as string) for Spark's text, or date_format or format_number for a form of your own",
+    "|| converts a value to text here, and PostgreSQL's text or result is different",
+    "write cast(… as string) for Spark's text, or date_format or format_number for another format",
 )
 _WRITTEN: Final = (f"a number that is written with an exponent is {EXPONENT[0]}", EXPONENT[1])
 _KEYS: Final = (
-    "a map with keys that are no JSON names becomes JSON here",
-    "make texts of the keys, for example by hex(…)",
+    "a map whose keys cannot be JSON names becomes JSON here",
+    "convert the keys to text, for example by hex(…)",
 )
 _PRINTED: Final = (
-    "a value that has no text is printed here",
-    "make a text of it, for example by hex(…), to_json(…) or cast(… as string)",
+    "a value without a text form is printed here",
+    "convert the value to text, for example by hex(…), to_json(…) or cast(… as string)",
 )
 
 

@@ -53,28 +53,28 @@ _OF_ELEMENTS: Final = {
 
 _ARITHMETIC: Final = frozenset(("+", "-", "*", "/", "%", "div"))
 _WHOLE_DIVISION: Final = (
-    "PostgreSQL leaves out the fraction, and Spark does not",
+    "PostgreSQL drops the fraction, Spark does not",
     "write div for whole numbers, or cast one of both as double",
 )
 _DIVISION: Final = ("Spark rounds to other digits than PostgreSQL", "cast one of both as double")
 _QUOTIENT: Final = (
-    "Spark makes a BIGINT of it, and a number of more digits becomes another one",
+    "Spark converts the result to BIGINT, and a number with more digits becomes a wrong number",
     "cast the first to fewer digits, e.g. cast(… as decimal(18,0)), and the second to a whole number",
 )
 _PRODUCT: Final = (
-    "a product of so many digits does not fit into the 38 that Spark has",
+    "a product with so many digits exceeds Spark's limit of 38 digits",
     "cast both to the digits that the values need, e.g. cast(… as decimal(18,4)), or set silver.types",
 )
 _SHIFT: Final = (
-    "PostgreSQL has 16 bits for the bits of a smallint, and Spark 32",
+    "PostgreSQL shifts a smallint in 16 bits, Spark in 32",
     "cast the smallint as int",
 )
 _WHOLE: Final = (
-    "to make it whole Spark leaves out the fraction, and PostgreSQL rounds",
+    "for a whole number Spark drops the fraction, and PostgreSQL rounds",
     "write cast(floor(…)) or cast(round(…, 0)) as the type",
 )
 _EXACT: Final = (
-    "of a float4 PostgreSQL takes 6 digits for a decimal, of a float8 15 digits, and Spark more",
+    "as a decimal, PostgreSQL keeps 6 digits of a float4 and 15 digits of a float8, Spark keeps more",
     "write cast(cast(… as double) as decimal(15,s)), or fewer digits than 15",
 )
 _ROUNDING: Final = frozenset(("round", "bround", "ceil", "ceiling", "floor"))
@@ -134,11 +134,13 @@ def check_matched(operand: Operand) -> None:
     """
     if operand.way is not None and operand.way.name == "char(n)":
         raise ValueError(
-            f"{operand.name!r} is char(n): to PostgreSQL blanks at its end count here, which silver does not "
-            f"have; write cast({operand.name} as string) for the text without them"
+            f"{operand.name!r} is char(n): PostgreSQL counts trailing blanks here, and silver does not have "
+            f"these blanks; write cast({operand.name} as string) for the text without them"
         )
     if operand.way is not None and operand.way.family == "citext":
-        raise ValueError(f"{operand.name!r} is citext, which PostgreSQL matches in any case: write lower(…)")
+        raise ValueError(
+            f"{operand.name!r} is citext, which PostgreSQL matches without regard to case: write lower(…)"
+        )
 
 
 def way_of(name: str, operands: Sequence[Operand]) -> tuple[Comparison | None, str]:
@@ -159,7 +161,7 @@ def calculated(operator: str, one: Operand, other: Operand) -> str:
     """
     check_floating(one, other, digits=0)
     if operator == "^":
-        raise ValueError("'^' is the power in PostgreSQL and no power in Spark: write power(a, b)")
+        raise ValueError("'^' is the power in PostgreSQL, but not in Spark: write power(a, b)")
     if operator == "<<":
         fault = wrong_number(operator, one.number, other.number)
         if fault is not None:
@@ -186,12 +188,12 @@ def check_cast(operand: Operand, ddl: str) -> None:
     """
     if _CUT_TEXT.search(ddl):
         raise ValueError(
-            f"to PostgreSQL {ddl} has the first characters alone, and Spark cuts nothing; "
-            "write left(cast(… as string), n), and cast(… as string) where nothing is to be cut"
+            f"in PostgreSQL {ddl} keeps only the first characters, and Spark keeps the whole text; write "
+            "left(cast(… as string), n), or cast(… as string) for the whole text"
         )
     if _BARE.search(ddl):
         raise ValueError(
-            "to PostgreSQL a decimal without digits has any fraction, and to Spark none; write decimal(p,s)"
+            "in PostgreSQL a decimal without digits keeps every fraction, in Spark none; write decimal(p,s)"
         )
     fault = wrong_cast(operand.number, ddl) if operand.number and not operand.whole else None
     if fault is not None:
@@ -227,8 +229,8 @@ def check_joined(operands: Sequence[Operand]) -> None:
             continue
         if way.family not in _JOINED:
             raise ValueError(
-                f"{operand.name!r} is {way.name}: PostgreSQL may have another text of it beside ||; "
-                f"write cast({operand.name} as string) for the text that silver has"
+                f"{operand.name!r} is {way.name}: for ||, PostgreSQL may use another text; write "
+                f"cast({operand.name} as string) for the text that silver has"
             )
 
 
@@ -261,23 +263,29 @@ def _check(how: str, operand: Operand, way: Comparison, others: Sequence[Operand
         if beside.way is not None and unlike(way, beside.way):
             raise ValueError(f"{value}: {unlike(way, beside.way)}; {_AS_TEXTS}")
         if beside.way is not None and padded(way, beside.way):
-            raise ValueError(f"{value}: blanks at its end do not count beside {beside.way.name}; {_AS_TEXTS}")
+            raise ValueError(
+                f"{value}: its trailing blanks do not count in a comparison with {beside.way.name}; "
+                f"{_AS_TEXTS}"
+            )
         if way.family == "oid" and not _like_oid(beside):
-            raise ValueError(f"{value}: PostgreSQL compares it with whole numbers alone; cast both as bigint")
+            raise ValueError(
+                f"{value}: PostgreSQL compares this type only with whole numbers; cast both as bigint"
+            )
         if beside.way is None and beside.kind == "text" and not beside.constant:
             if way.family == "citext":
                 return  # PostgreSQL compares citext with text as text
             if way.family != "text":
                 raise ValueError(
-                    f"{value}: PostgreSQL does not compare it with text; write cast({operand.name} as string)"
+                    f"{value}: PostgreSQL does not compare this type with text; write cast({operand.name} "
+                    "as string)"
                 )
     rule = way.order if ordered else way.equality
     if rule.refused or rule.key is not None:
-        reason = rule.refused or "Spark would compare it otherwise than PostgreSQL"
+        reason = rule.refused or "Spark and PostgreSQL compare this type differently"
         raise ValueError(f"{value}: {reason}; {way.remedy}")
     text = next((o.text for o in others if o.text is not None and not way.accepts(o.text)), None)
     if text is not None:
-        raise ValueError(f"{value}: {text!r} is not the text that silver has of such a value; {way.remedy}")
+        raise ValueError(f"{value}: silver never stores such a value as {text!r}; {way.remedy}")
 
 
 def _like_oid(other: Operand) -> bool:

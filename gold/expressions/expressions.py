@@ -73,5 +73,5 @@ def parse_expression(text: str, columns: Mapping[str, str | Known], table: str) 
     try:
         parser.whole()
     except RecursionError:
-        raise ValueError("it is nested too deeply to be read") from None
+        raise ValueError("the expression is nested too deeply") from None
     return Expression(parser.parts, tuple(parser.meetings), parser.read)

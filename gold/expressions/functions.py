@@ -164,17 +164,17 @@ _REASONS: Final = {
     "chance": "rand random randn uuid shuffle randstr uniform monotonically_increasing_id",
     "the session": """current_user user session_user current_database current_schema current_catalog version
         input_file_name spark_partition_id""",
-    "a function that gives several rows": "explode posexplode inline stack",
+    "a function that returns several rows": "explode posexplode inline stack",
 }
 REFUSED: Final = {word: reason for reason, words in _REASONS.items() for word in words.split()}
 """For frequent forbidden words: what the word would bring into a document."""
 
 INSTEAD: Final = {
-    "the clock": "compare with the current time where the document is read",
+    "the clock": "compare with the current time in the query that reads the document",
     "unix_timestamp": "write unix_seconds(timestamp), or to_unix_timestamp(text, 'yyyy-MM-dd HH:mm:ss')",
-    "current_timezone": "write 'UTC', in which documents are built",
+    "current_timezone": "write 'UTC', the time zone of document builds",
     "an aggregate": "write a separate field: {sum: schema.table.column, on: {…}}",
     "a subquery": "write a separate field: {one: schema.table, on: {…}, fields: […]}",
-    "a function that gives several rows": "keep the array: it is nested in the document",
+    "a function that returns several rows": "keep the array: the document contains it nested",
 }
 """For a forbidden word, or for the reason: the alternative to write."""

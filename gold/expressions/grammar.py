@@ -104,7 +104,7 @@ class ExpressionParser(Operators):
         if token is END:
             return
         if token.lower == ",":
-            raise ValueError("',' is not allowed here: give one expression only")
+            raise ValueError("',' is not allowed here: write only one expression")
         if token.lower == "as":
             raise ValueError("'as' belongs in cast(… as type) and struct(… as name)")
         raise self._unexpected()
@@ -129,7 +129,7 @@ class ExpressionParser(Operators):
             self._take()
             operand = self._expression()
             if self._is(","):
-                raise ValueError("',' is not allowed here: parentheses hold one value; write struct(…)")
+                raise ValueError("',' is not allowed here: parentheses contain one value; write struct(…)")
             self._must(")")
             return replace(operand, operator="")
         if token.kind == "word":

@@ -247,8 +247,8 @@ class Operators(Scanner, ABC):
 
 def _in_another_order(operator: str) -> ValueError:
     return ValueError(
-        f"PostgreSQL and Spark would compute {operator!r} and the part beside it in another order; "
-        "write parentheses around the part that comes first"
+        f"PostgreSQL and Spark would compute {operator!r} and the next operator in different orders; write "
+        "parentheses around the first operation"
     )
 
 
@@ -269,7 +269,7 @@ def made(name: str, found: Sequence[Operand]) -> Operand:
     text.
     """
     if constant(found):
-        raise ValueError(f"{name!r} of literals alone is not allowed here: write the text itself")
+        raise ValueError(f"{name!r} with only literals is not allowed here: write the text itself")
     joins = name in {"||", "concat"}
     if not joins and name not in TEXT_FUNCTIONS:
         clock_texts.refuse(found)

@@ -115,10 +115,10 @@ class Scanner:
     def _unexpected(self, wanted: str = "") -> ValueError:
         token = self._next
         if token is END:
-            missing = f"{wanted!r} is missing" if wanted else "something is missing"
+            missing = f"{wanted!r} is missing" if wanted else "a part is missing"
             return ValueError(f"'(' is never closed: {missing}" if wanted == ")" else f"{missing} at the end")
         if token.lower in {")", "]"} and wanted != token.lower:
-            return ValueError(f"{token.text!r} closes nothing")
+            return ValueError(f"{token.text!r} has no opening bracket")
         if token.lower in REFUSED:
             return self._refused(token)
         if token.kind == "text":
@@ -145,7 +145,7 @@ class Scanner:
         start = self._place
         self._one_type()
         if self._closed:
-            raise ValueError("'>' closes nothing")
+            raise ValueError("'>' has no opening '<'")
         return "".join(token.text for token in self._tokens[start : self._place])
 
     def _one_type(self) -> None:

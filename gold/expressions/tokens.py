@@ -24,10 +24,10 @@ _TOKEN: Final = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _HINTS: Final = {
-    '"': "write columns as they are or in `backticks`, text in 'single quotes'",
-    "'": "a text that does not end",
-    "`": "a name that does not end",
-    ";": "give one expression only",
+    '"': "write columns as plain names or in `backticks`, text in 'single quotes'",
+    "'": "a text without an end",
+    "`": "a name without an end",
+    ";": "write only one expression",
 }
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([01][0-7]{2})|(.))|''", re.DOTALL)
 

@@ -113,8 +113,8 @@ _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _TIME: Final = re.compile(r"\d{2}:\d{2}:\d{2}(?:[.]\d{0,5}[1-9])?")
 _INET: Final = re.compile(r"(?:\d{1,3}[.]){3}\d{1,3}(?:/(?!32)\d{1,2})?")
 _CIDR: Final = re.compile(r"(?:\d{1,3}[.]){3}\d{1,3}/\d{1,2}")
-_NUMBER_REMEDY: Final = "give it a number's type, silver.types: decimal(p,s), or leave out the override"
-_ANOTHER: Final = "take another column, or cast the column at the source (a generated column)"
+_NUMBER_REMEDY: Final = "set the type of a number in silver.types: decimal(p,s), or remove the override"
+_ANOTHER: Final = "use another column, or cast the column at the source (a generated column)"
 
 
 def comparison(column: SilverColumn) -> Comparison:
@@ -159,11 +159,11 @@ def _collated(found: Comparison, special: str) -> Comparison:
     if found.family == "citext" and special in _SMALL_LETTERS:
         rule = Rule(_SMALL_LETTERS[special], "STRING", tag=special)
         return replace(found, equality=rule, order=rule)
-    reason = f"its collation {special} is not deterministic: other texts are equal, too"
+    reason = f"its collation {special} is not deterministic: different texts can be equal"
     if found.family == "citext":
-        reason = f"the database makes small letters by rules of {special}"
+        reason = f"the database converts to lower case by the rules of {special}"
     rule = Rule(refused=reason)
-    remedy = "give the column a deterministic collation, or join and order by another column"
+    remedy = "give the column a deterministic collation, or use another column to join and order"
     return replace(found, equality=rule, order=rule, written=_NEVER, remedy=remedy)
 
 
@@ -184,7 +184,7 @@ def _compound(type_: PgType, ddl: str, *, overridden: bool) -> Comparison | None
 def _scalar(name: str, ddl: str) -> Comparison:
     as_text = types.base(ddl) == "STRING"
     if as_text and name in _FRACTIONS:
-        rule = Rule(refused="silver holds it as text, in which 1 and 1.0 differ and 10 is before 9")
+        rule = Rule(refused="silver stores the value as text, where 1 and 1.0 differ and 10 comes before 9")
         return Comparison(name, "number as text", rule, rule, _NEVER, remedy=_NUMBER_REMEDY)
     if as_text and name in {*_WHOLE, *_HELD}:
         return _as_text(name)
@@ -206,20 +206,20 @@ def _as_chosen(ddl: str) -> Comparison:
 
 def _as_text(name: str) -> Comparison:
     """Return the comparison of values for which the pipeline file chose text."""
-    rule = Rule(refused="silver.types makes text of it, which has another order")
+    rule = Rule(refused="silver.types converts the value to text, which has another order")
     return Comparison(
-        f"the text of {name}", "text", _NATIVE, rule, remedy="leave out the override in silver.types"
+        f"the text of {name}", "text", _NATIVE, rule, remedy="remove the override in silver.types"
     )
 
 
 def _refused(name: str) -> Comparison:
-    rule = Rule(refused="Spark has no equality and no order of it that are PostgreSQL's")
+    rule = Rule(refused="Spark's equality and order of this type differ from PostgreSQL's")
     return Comparison(name, name, rule, rule, _NEVER, remedy=_ANOTHER)
 
 
 def _without_order(name: str, written: re.Pattern[str]) -> Comparison:
     """Return the comparison of a type whose text shows equality, but not the order of values."""
-    rule = Rule(refused="silver holds it as text, which has another order than PostgreSQL's")
+    rule = Rule(refused="silver stores the value as text, whose order differs from PostgreSQL's")
     return Comparison(name, name, _NATIVE, rule, written, remedy=_ANOTHER)
 
 
@@ -251,7 +251,7 @@ _SMALL_LETTERS: Final[dict[str, _Key]] = {
 
 _CITEXT: Final = Comparison(
     "citext", "citext", Rule(_folded, "STRING"), Rule(_folded, "STRING"), _NEVER,
-    remedy="compare lower(…) with a text in small letters",
+    remedy="compare lower(…) with a text in lower case",
 )  # fmt: skip
 
 _HELD: Final[dict[str, Comparison]] = {
@@ -263,7 +263,7 @@ _HELD: Final[dict[str, Comparison]] = {
 }
 """Types whose value silver holds, unless an override makes the value text."""
 
-_INTERVAL: Final = Rule(refused="silver holds it as text, in which P30D and P1M differ")
+_INTERVAL: Final = Rule(refused="silver stores the value as text, where P30D and P1M differ")
 _KNOWN: Final[dict[str, Comparison]] = {
     "text": Comparison("text", "text", _NATIVE, _NATIVE),
     # Any literal is its own text; but PostgreSQL may cast other texts to the type (`gold.language.pairs`).
@@ -272,7 +272,7 @@ _KNOWN: Final[dict[str, Comparison]] = {
     # Silver's text has no trailing blanks, like PostgreSQL's own cast to text.
     "bpchar": Comparison(
         "char(n)", "text", _NATIVE, _NATIVE, re.compile(r"(?s:.*[^ ])?"),
-        remedy="write the literal without blanks at its end",
+        remedy="write the literal without trailing blanks",
     ),
     "citext": _CITEXT,
     "uuid": _by_text("uuid", _UUID),
@@ -283,7 +283,7 @@ _KNOWN: Final[dict[str, Comparison]] = {
     "varbit": _by_text("varbit", re.compile("[01]*"), "bits"),
     "pg_lsn": Comparison(
         "pg_lsn", "pg_lsn", _NATIVE, Rule(_lsn, "STRING"), re.compile(r"(?:0|[1-9A-F][0-9A-F]{0,7})"
-        r"/(?:0|[1-9A-F][0-9A-F]{0,7})"), remedy="order_by and max take it; compare it by = alone",
+        r"/(?:0|[1-9A-F][0-9A-F]{0,7})"), remedy="use the column in order_by or max; compare it only by =",
     ),
     "inet": _without_order("inet", _INET),
     "cidr": _without_order("cidr", _CIDR),
@@ -308,7 +308,7 @@ def _enum(type_: PgType) -> Comparison:
     order = Rule(place, "BIGINT") if labels else Rule(refused="its labels are not known")
     written = re.compile("|".join(re.escape(label) for label in type_.labels)) if labels else None
     family = f"enum {type_.schema}.{type_.name}"
-    remedy = "compare it by = or in with its labels"
+    remedy = "compare the column by = or in with its labels"
     return Comparison(type_.name, family, _NATIVE, order, written, remedy=remedy)
 
 
@@ -337,8 +337,8 @@ def _each(key: _Key) -> _Key:
 def _range(name: str, bound: Comparison, ddl: str) -> Comparison:
     equality = bound.equality
     if not equality.native or types.base(ddl) != "STRUCT":
-        equality = Rule(refused="Spark has no equality of its bounds that is PostgreSQL's")
-    order = Rule(refused="Spark orders ranges otherwise than PostgreSQL")
+        equality = Rule(refused="Spark's equality of the range's bounds differs from PostgreSQL's")
+    order = Rule(refused="Spark and PostgreSQL order ranges differently")
     fields = (("lower", bound), ("upper", bound))
     return Comparison(name, name, equality, order, _NEVER, fields=fields, remedy=_ANOTHER)
 

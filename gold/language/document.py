@@ -133,7 +133,7 @@ def _name_clashes(document: Document) -> Iterator[Problem]:
     for index, entry in enumerate(definition.fields):
         for name in output_names(entry):
             if folded(name) in Definition.OWN or folded(name).startswith(Definition.OWN_PREFIX):
-                message = f"{name!r} is the name of a column that every gold table has; choose another"
+                message = f"{name!r} is the name of a column of every gold table; choose another name"
                 yield Problem(file.line(("fields", index)), message)
     yield from _clashes(definition.fields, ("fields",), file, {})
 
@@ -147,13 +147,13 @@ def _clashes(
         for output in output_names(entry):
             if folded(output) in taken:
                 first = taken[folded(output)]
-                yield Problem(line, f"field {output!r} is given twice in one object (first at line {first})")
+                yield Problem(line, f"field {output!r} occurs twice in one object (first at line {first})")
             taken.setdefault(folded(output), line)
         name = entry_name(entry)
         if isinstance(entry, dict):
             yield from _inner_clashes(entry[name], (*place, name), file)
         elif not FIELD_NAME.fullmatch(name):
-            yield Problem(line, f"{name!r} cannot name a field; give it a name: {{column: {name!r}}}")
+            yield Problem(line, f"{name!r} cannot be the name of a field; set a name: {{column: {name!r}}}")
 
 
 def _inner_clashes(spec: Any, path: tuple[str | int, ...], file: YamlFile) -> Iterator[Problem]:

@@ -54,7 +54,7 @@ def _one_verb(value: Any) -> Any:
         raise ValueError(f"{verbs[0]!r} and {verbs[1]!r} cannot be used in one field")
     if not verbs:
         first = next(iter(value), "")
-        raise ValueError(f"does not say what to take{suggestion(first, VERBS)}")
+        raise ValueError(f"needs one of {', '.join(VERBS)}{suggestion(first, VERBS)}")
     return value
 
 
@@ -68,7 +68,7 @@ def _verb_tag(value: Any) -> str:
 def _one_name(value: Any) -> Any:
     if isinstance(value, dict) and len(value) != 1:
         names = ", ".join(repr(name) for name in value) or "nothing"
-        raise ValueError(f"an entry is a column's name, or one name with a mapping; this one has {names}")
+        raise ValueError(f"an entry is a column's name, or one name with a mapping; this entry has {names}")
     if not isinstance(value, str | dict):
         raise ValueError("an entry is a column's name, or one name with a mapping")  # noqa: TRY004
     return value
@@ -172,7 +172,7 @@ class OneField(Section):
     @model_validator(mode="after")
     def _nested_or_flat(self) -> OneField:
         if self.recurse is not None and self.flatten:
-            raise ValueError("'recurse' nests a row in the row below it: it cannot be flattened")
+            raise ValueError("'recurse' nests each row in the row below: the row cannot be flattened")
         return self
 
     @property
@@ -203,14 +203,16 @@ class _Joined(Section):
     @model_validator(mode="after")
     def _on_or_through(self) -> _Joined:
         if (self.on is None) == (self.through is None):
-            raise ValueError("give either 'on' or 'through'")
+            raise ValueError("write either 'on' or 'through'")
         for step in self.join_path[:-1]:
             if step.to is not None:
-                raise ValueError("'to' leads to the far table: it belongs in the last step of 'through'")
+                raise ValueError(
+                    "'to' leads to the last table: write 'to' only in the last step of 'through'"
+                )
         if self.join_path and self.join_path[-1].to is None:
-            raise ValueError("'to' is missing in 'through': the columns that lead to the far table")
+            raise ValueError("'to' is missing in 'through': the columns that lead to the last table")
         if self.limit is not None and self.cap is not None:
-            raise ValueError("give either 'limit' or 'cap'")
+            raise ValueError("write either 'limit' or 'cap'")
         return self
 
     @property
@@ -249,15 +251,15 @@ class ManyField(_Joined):
     @model_validator(mode="after")
     def _fields_or_values(self) -> ManyField:
         if (self.fields is None) == (self.values is None):
-            raise ValueError("give either 'fields' or 'values'")
+            raise ValueError("write either 'fields' or 'values'")
         if self.recurse is not None and self.through is not None:
-            raise ValueError("'recurse' joins the table to itself: it goes with 'on', not with 'through'")
+            raise ValueError("'recurse' joins the table to itself: use 'on', not 'through'")
         if self.recurse is not None and self.values is not None:
-            raise ValueError("'recurse' nests rows in the objects above them: give 'fields', not 'values'")
+            raise ValueError("'recurse' nests rows in the objects above: write 'fields', not 'values'")
         if self.values is not None and any(step.fields is not None for step in self.join_path):
             raise ValueError("'through.fields' cannot be used with plain 'values'; use 'fields'")
         if self.key_by is not None and (self.limit is not None or self.cap is not None):
-            raise ValueError("a map takes all rows: 'limit' and 'cap' cannot be used with 'key_by'")
+            raise ValueError("a map contains all rows: 'limit' and 'cap' cannot be used with 'key_by'")
         return self
 
 

@@ -47,7 +47,7 @@ def _ordering(text: str) -> str:
 def _field_name(text: str) -> str:
     if not FIELD_NAME.fullmatch(text):
         raise ValueError(
-            f"{text!r} cannot name a field: it may not hold spaces or any of , ; {{ }} ( ) = . `"
+            f"{text!r} cannot be the name of a field: spaces and , ; {{ }} ( ) = . ` are not allowed"
         )
     return text
 
@@ -116,7 +116,7 @@ def parse_target(text: str) -> tuple[TableName, str | None]:
     """
     parts = _NAME_PART.findall(text)
     if ".".join(parts) != text or len(parts) not in {2, 3}:
-        raise ValueError(f"{text!r} names no table or column (expected schema.table or schema.table.column)")
+        raise ValueError(f"{text!r} is not a table or column (expected schema.table or schema.table.column)")
     table = TableName.parse(".".join(parts[:2]))
     if len(parts) == 2:
         return table, None

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 _NATIVE: Final = Rule()
 _CHANGED: Final = {
-    "char(n)": "count the blanks at its end, or not",
-    "name": "cut each to the bytes of a name",
+    "char(n)": "ignore or count trailing blanks",
+    "name": "cut each text to the length of a name",
 }
 """Types of text, with PostgreSQL's change of a text on a cast to the type."""
 _SMALL: Final = ("int2", "int4")
@@ -46,7 +46,7 @@ def unlike(one: Comparison, other: Comparison) -> str:
         return ""
     if {one.family, other.family} == {"oid", "number"} and {one.name, other.name} & {*_SMALL, "int8"}:
         return ""
-    return f"PostgreSQL has no equality of {one.name} and {other.name}, or Spark has another"
+    return f"PostgreSQL has no equality of {one.name} and {other.name}, or Spark's equality differs"
 
 
 def padded(one: Comparison, other: Comparison) -> bool:
@@ -72,7 +72,7 @@ def way_of_chosen(ways: Sequence[Comparison], *, beside_text: bool) -> Compariso
     changed = next((way for way in ways if way.name in _CHANGED), None)
     if changed is None:
         return next((way for way in ways if way.name == "varchar"), None if beside_text else ways[0])
-    rule = Rule(refused=f"beside other texts PostgreSQL may {_CHANGED[changed.name]}")
+    rule = Rule(refused=f"with other texts PostgreSQL may {_CHANGED[changed.name]}")
     return replace(changed, equality=rule, order=rule, remedy="cast each as string to compare their texts")
 
 

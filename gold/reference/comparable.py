@@ -173,7 +173,8 @@ def _chosen(table: SilverTable, name: str) -> str:
         comparison(held_as).family.replace("number as text", "number") for held_as in (column, plain)
     )
     message = (
-        f"silver.types makes {column.spark_type} of {table.table}.{column.name}, which is compared otherwise"
+        f"silver.types converts {table.table}.{column.name} to {column.spark_type}, which compares "
+        "differently"
     )
     return "" if family == plain_family else message
 
@@ -183,9 +184,9 @@ def _unordered(table: SilverTable, name: str) -> str:
     column = table.column(at_source(table, name))
     message = f"{table.table}.{column.name} is of "
     if comparison(column).order.refused and column.spark_type != "STRING":
-        return message + "a type that Spark orders in its own way"
+        return message + "a type that Spark orders differently"
     if _has_text(base_type(column.type)):
-        return message + "texts in a composite or array, which PostgreSQL orders by their collation"
+        return message + "a composite or array with texts, which PostgreSQL orders by their collation"
     return _chosen(table, name)
 
 
@@ -207,7 +208,9 @@ def _measure(node: Aggregate, place: int) -> str:
         if measure.function in {"min", "max"}:
             reason = reason or _unordered(table, name)
             if is_citext(table.column(name).type):
-                reason = f"of texts of {table.table}.{name} that differ in case alone any may be taken"
+                reason = (
+                    f"for texts of {table.table}.{name} that differ only in case, any text may be the result"
+                )
         if reason:
             return reason
     predicate = measure.where

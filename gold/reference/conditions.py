@@ -91,7 +91,7 @@ def condition(expression: Expression, table: SilverTable, alias: str) -> str:
     """
     part = _Translation(expression, table, alias).whole()
     if part.kind not in {"bool", "null"}:
-        raise UntranslatableError("it is not a condition")
+        raise UntranslatableError("the expression is not a condition")
     return part.sql
 
 
@@ -132,7 +132,7 @@ class _Translation:
     def _unknown(self) -> UntranslatableError:
         token = self._next
         text = token.name if isinstance(token, ColumnReference) else token.text
-        return UntranslatableError(f"{text or 'its end'!r} has no certain translation to PostgreSQL")
+        return UntranslatableError(f"{text or 'its end'!r} has no exact translation to PostgreSQL")
 
     def _or(self) -> _Part:
         part = self._and()
@@ -190,7 +190,9 @@ class _Translation:
         # Spark refuses an escape before an ordinary character; PostgreSQL reads the character itself.
         plain = pattern.kind == "literal" and "\\" not in pattern.literal
         if left.kind != "text" or not plain or self._word() == "escape":
-            raise UntranslatableError("LIKE is translated for a column of text and a pattern without escapes")
+            raise UntranslatableError(
+                "LIKE is translated only for a text column and a pattern without escapes"
+            )
         return _Part(f"({left.sql} {negated}LIKE {pattern.sql})", "bool")
 
     def _comparison(self) -> _Part:
@@ -236,7 +238,7 @@ class _Translation:
         if token.kind == "text":
             self._place += 1
             if "\x00" in token.value:
-                raise UntranslatableError("PostgreSQL's text holds no NUL")
+                raise UntranslatableError("a text in PostgreSQL cannot contain a NUL")
             return _Part(quote_literal(token.value), "literal", literal=token.value)
         if token.kind == "number" and _NUMBER.fullmatch(token.text):
             self._place += 1
@@ -316,20 +318,20 @@ def _chosen_of(name: str, sql: str, parts: Sequence[_Part]) -> _Part:
     if "text" in kinds:
         kinds -= {"literal"}
     if len(kinds) != 1 or not kinds <= {"text", "number", "bool"}:
-        raise UntranslatableError(f"{name} is translated for texts, numbers or booleans alone")
+        raise UntranslatableError(f"{name} is translated only for texts, numbers or booleans")
     is_whole = all(part.whole or part.kind == "null" for part in parts)
     return _Part(sql, kinds.pop(), whole=is_whole, floating=any(part.floating for part in parts))
 
 
 def _calculated(left: _Part, operator: str, right: _Part) -> _Part:
     if not left.kind == right.kind == "number":
-        raise UntranslatableError("only numbers are calculated with in one way")
+        raise UntranslatableError("only calculations with numbers are equal in Spark and PostgreSQL")
     if left.floating or right.floating:
         if operator in {"%", "div"}:
             raise UntranslatableError("PostgreSQL has no remainder of floating-point numbers")
         return _Part(f"({left.sql} {operator} {right.sql})", "number", floating=True)
     if operator == "/":
-        raise UntranslatableError("PostgreSQL divides exact numbers in another way")
+        raise UntranslatableError("PostgreSQL divides exact numbers differently")
     # A result beyond the type fails in both systems; numeric never fails, so the reference is the true value.
     dividend, divisor = f"{left.sql}::numeric", f"{right.sql}::numeric"
     sql = f"div({dividend}, {divisor})" if operator == "div" else f"({dividend} {operator} {divisor})"
@@ -338,7 +340,7 @@ def _calculated(left: _Part, operator: str, right: _Part) -> _Part:
 
 def _joined(left: _Part, right: _Part) -> _Part:
     if not all(part.kind in {"text", "literal"} or part.whole for part in (left, right)):
-        raise UntranslatableError("only texts and whole numbers are joined in one way")
+        raise UntranslatableError("only joined texts and whole numbers are equal in Spark and PostgreSQL")
     # The cast drops the blanks of char(n), like silver.
     return _Part(f"(({left.sql}::text || {right.sql}::text){C})", "text")
 
@@ -355,7 +357,9 @@ def _compared(left: _Part, operator: str, right: _Part) -> str:
         column, literal = (left, right) if right.kind == "literal" else (right, left)
         if _has_form(column, literal.literal):
             return f"({left.sql} {operator} {right.sql})"
-    raise UntranslatableError(f"{' and '.join(sorted(kinds))} are not compared in one way")
+    raise UntranslatableError(
+        f"comparisons of {' and '.join(sorted(kinds))} differ between Spark and PostgreSQL"
+    )
 
 
 def _has_form(column: _Part, literal: str) -> bool:

@@ -99,12 +99,14 @@ def unjoined(this: tuple[TableName, SilverColumn], that: tuple[TableName, Silver
     """Return why Spark cannot join two columns like PostgreSQL; None if Spark can."""
     (table, mine), (other_table, theirs) = this, that
     if not types.comparable(mine.spark_type, theirs.spark_type):
-        kinds, fault = (mine.spark_type, theirs.spark_type), "they cannot be equal"
+        kinds, fault = (mine.spark_type, theirs.spark_type), "these types cannot be equal"
     else:
         left, right = comparison(mine), comparison(theirs)
         kinds = _held(mine, left), _held(theirs, right)
         fault = unlike(left, right) or rule_beside(mine, theirs).refused or rule_beside(theirs, mine).refused
-        remedy = next((way.remedy for way in (left, right) if way.equality.refused), "give both one type")
+        remedy = next(
+            (way.remedy for way in (left, right) if way.equality.refused), ("give both columns one type")
+        )
         fault = fault and f"{fault}; {remedy}"
     message = f"{table}.{mine.name} is {kinds[0]} and {other_table}.{theirs.name} is {kinds[1]}: {fault}"
     return message if fault else None
@@ -117,7 +119,7 @@ def undecided(table: SilverTable, named: Container[str]) -> str | None:
     """
     faults = (unordered(table.column(name)) for name in table.key if name not in named)
     fault = next(filter(None, faults), None)
-    return None if fault is None else f"the key decides which rows are taken, and {fault}"
+    return None if fault is None else f"the key decides which rows are selected, and {fault}"
 
 
 def unordered(column: SilverColumn) -> str | None:
@@ -137,7 +139,7 @@ def unmeasured(function: str, scope: Scope, of: str) -> str | None:
     stored_as = column.spark_type
     rule = {"min": way.order, "max": way.order, "count_distinct": way.equality}.get(function)
     if function in {"sum", "avg"} and way.family == "oid":
-        fault = "PostgreSQL does not add them up; set silver.types to decimal(10,0)"
+        fault = "PostgreSQL cannot add values of this type; set silver.types to decimal(10,0)"
     if fault is None and rule is not None and rule.refused:
         fault, stored_as = f"{rule.refused}; {way.remedy}", _held(column, way)
     return None if fault is None else f"{function} of {scope.table.table}.{of}, which is {stored_as}: {fault}"

@@ -102,7 +102,7 @@ KINDS: Final = {
     "missing": "is missing",
     "surplus": "should not exist",
     "differs": "differs",
-    "hash": "has a content hash that is not of its content",
+    "hash": "has a content hash that does not match its content",
     "lsn": "has a _commit_lsn that is missing or after the cut",
 }
 """Possible faults of a document."""

@@ -75,7 +75,9 @@ class Verified:
         ]
         problems += [f"not equal to a full rebuild: {', '.join(unequal)}"] if unequal else []
         if not problems and self._compared_nothing():
-            problems.append("nothing was compared: the sample has no row and no document; take a larger one")
+            problems.append(
+                "nothing was compared: the sample contains no row and no document; use a larger sample"
+            )
         return problems
 
     def left_out(self) -> dict[str, int]:

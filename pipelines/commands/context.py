@@ -101,7 +101,7 @@ def documents_named(
         if problems:  # an unreadable file may define the document
             return problems.get(name, next(iter(problems.values())))
         return ConfigurationError(
-            f"there is no document {name!r}{suggestion(name, documents)}",
+            f"no document matches {name!r}{suggestion(name, documents)}",
             code="document-unknown",
             where=str(pipeline.path),
             remedy=f"gold.documents in the pipeline file selects the files; {there_are(list(documents))}",

@@ -46,7 +46,9 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.settings import Pipeline
     from deltasmelt.pipelines.terminal.output import Output
 
-_NOT_OURS: Final = "this pipeline did not create it, or an early release of deltasmelt did"
+_NOT_OURS: Final = (
+    "this pipeline did not create the publication, or an early release of deltasmelt created it"
+)
 
 
 def run_drop(pipeline: Pipeline, output: Output, *, ask: bool = False) -> None:
@@ -92,11 +94,15 @@ def run_drop(pipeline: Pipeline, output: Output, *, ask: bool = False) -> None:
         output.line(foreign_statement + ";")
         output.say(
             f"publication {source.publication} is not changed: "
-            + (f"{', '.join(other_slots)} of another pipeline reads it" if other_slots else _NOT_OURS)
-            + "; run the statement above yourself if nobody else subscribes to it"
+            + (
+                f"slot {', '.join(other_slots)} of another pipeline reads the publication"
+                if other_slots
+                else _NOT_OURS
+            )
+            + "; if no other subscriber uses the publication, run the statement above yourself"
         )
     elif not statements:
-        output.say("there is no slot and no publication; nothing to do")
+        output.say("neither slot nor publication exists; nothing to do")
     elif not source.manage:
         output.say("source.manage is false: nothing was changed; run the statements above yourself")
 
@@ -151,7 +157,7 @@ def _require_droppable(slot: SlotState, source: SourceSettings, connection: psyc
             f"slot {source.slot} is being read by backend {slot.active_pid}",
             code="slot-in-use",
             where=address_of(source),
-            remedy="stop the pipeline that reads it first",
+            remedy="stop the pipeline that reads the slot first",
         )
 
 
@@ -162,8 +168,8 @@ def _require_agreement(statements: Sequence[str], where: str, output: Output) ->
         Failure: the person did not agree, or the command has no terminal.
     """
     question = (
-        f"at {where}: {'; '.join(statements)};\n"
-        "Afterwards this lake can continue only by resnapshotting every table."
+        f"at {where}: {'; '.join(statements)};\nAfter this, the lake can continue only with a new snapshot "
+        "of every table."
     )
     if not output.agreed(question):
-        raise Failure("nothing was dropped; without a terminal, `smelt drop FILE --yes` drops")
+        raise Failure("nothing was dropped; without a terminal, use `smelt drop FILE --yes`")

@@ -52,8 +52,8 @@ def failure_of(result: QualityResult) -> Failure | None:
         return Failure(result.summary())
     if result.stopped:
         return Failure(
-            f"{result.summary()}, but left out since an error has stopped it: {', '.join(result.stopped)}\n"
-            "remedy: `smelt status` shows each error with its remedy",
+            f"{result.summary()}, but without objects that an error has stopped: "
+            f"{', '.join(result.stopped)}\nremedy: `smelt status` shows each error with its remedy",
             exit_code=TABLES_STOPPED,
         )
     return None

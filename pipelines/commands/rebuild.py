@@ -78,10 +78,10 @@ def run_rebuild(pipeline: Pipeline, layer: str, name: str | None, output: Output
         documents = documents_named(pipeline, name)
         if not documents:
             raise ConfigurationError(
-                "there is no document to rebuild: gold.documents is empty",
+                "no document to rebuild: gold.documents is empty",
                 code="document-unknown",
                 where=str(pipeline.path),
-                remedy="name the files of documents in gold.documents",
+                remedy="name the document files in gold.documents",
             )
     locks: tuple[Layer, ...] = ("silver", "gold") if layer == "silver" else ("gold",)
     with lake_lock(lake, locks, command=f"smelt rebuild {layer}"), spark_for(pipeline, output) as spark:
@@ -90,7 +90,7 @@ def run_rebuild(pipeline: Pipeline, layer: str, name: str | None, output: Output
         else:
             failed = rebuild_gold(spark, pipeline, [document.name for document in documents], output)
     if failed:
-        raise Failure(f"left as they are: {', '.join(failed)}", exit_code=TABLES_STOPPED)
+        raise Failure(f"not rebuilt: {', '.join(failed)}", exit_code=TABLES_STOPPED)
 
 
 def _as_maintained(pipeline: Pipeline, output: Output) -> Pipeline:
@@ -111,7 +111,7 @@ def rebuild_silver(
     with writing(lake, "silver"):
         silver = Silver(spark, lake, settings, control)
         try:
-            with output.waiting("bringing silver up to bronze"):
+            with output.waiting("updating silver to the end of bronze"):
                 silver.cycle()
         finally:
             silver.close()
@@ -226,6 +226,6 @@ def _tables_named(pipeline: Pipeline, name: str | None) -> list[TableName]:
             f"silver has no table {name!r}{suggestion(name, names)}",
             code="table-unknown",
             where=str(pipeline.path),
-            remedy="use its name in silver (orders, sales__orders) or at the source (public.orders)",
+            remedy="use the table's name in silver (orders, sales__orders) or at the source (public.orders)",
         )
     return [names[name]]

@@ -169,8 +169,8 @@ def run_layers(
     if until_caught_up:
         if set(layers) != {"gold"} and not read_relations(pipeline.lake_address()):
             raise Failure(
-                f"caught up, but there are no tables to carry: source.tables is "
-                f"{', '.join(pipeline.source.tables)}\nremedy: `smelt check` says why"
+                "caught up, but no table is replicated: source.tables is "
+                f"{', '.join(pipeline.source.tables)}\nremedy: `smelt check` reports the reason"
             )
         output.say("caught up")
 
@@ -196,8 +196,8 @@ def _documents(
         output.say(f"document {name} is not built: {error}")
     if until_caught_up and not documents and set(layers) == {"gold"}:
         raise Failure(
-            "there are no documents to build: gold.documents is empty\n"
-            "remedy: name the files of documents in gold.documents, or do not run `smelt gold`"
+            "no document to build: gold.documents is empty\nremedy: name the document files in "
+            "gold.documents, or do not run `smelt gold`"
         )
     return documents
 
@@ -228,4 +228,4 @@ def _say_if_it_waits(pipeline: Pipeline, layer: Layer, output: Output) -> None:
     try:
         stage_goal(pipeline, layer)
     except DefiniteError as error:
-        output.say(f"{error.message}; waiting for it")
+        output.say(f"{error.message}; waiting for data")

@@ -99,9 +99,9 @@ def run_snapshot(
             _await(pipeline, request, output, command)
         output.say(f"snapshots complete: {listed}")
     elif not marked:
-        output.say("bronze is still empty: the first start snapshots every table anyway")
+        output.say("bronze is still empty: the first start snapshots every table in any case")
     else:
-        output.say("a running reader starts them within seconds; otherwise the next start does")
+        output.say("a running reader starts the snapshots within seconds; otherwise the next start does")
     if request.stopped:
         raise tables_stopped([str(table) for table in request.stopped])
 
@@ -112,7 +112,7 @@ def _request(pipeline: Pipeline, names: Sequence[str], *, every: bool) -> Reques
         raise ConfigurationError(
             "no table is named" if not names else "--all cannot be combined with table names",
             code="table-unknown",
-            remedy="give tables, patterns or --all",
+            remedy="name tables, patterns or --all",
         )
     with connect(source) as connection, translated(source):
         require_own(connection, source, pipeline.lake_address(), pipeline.pipeline)
@@ -124,10 +124,10 @@ def _request(pipeline: Pipeline, names: Sequence[str], *, every: bool) -> Reques
     chosen = list(tables) if every else named_tables(names, tables, skipped)
     if not chosen:
         raise ConfigurationError(
-            f"there are no tables to snapshot: source.tables is {', '.join(source.tables)}",
+            f"no table to snapshot: source.tables is {', '.join(source.tables)}",
             code="pattern-matches-nothing",
             where=address_of(source),
-            remedy="`smelt check` says why",
+            remedy="`smelt check` reports the reason",
         )
     return Request(
         tables=tuple(table.table for table in chosen if table.problem is None),
@@ -145,8 +145,7 @@ def _start_over(pipeline: Pipeline, output: Output) -> bool:
     if lost is None:
         return False
     output.say(
-        f"changes between {lost.before} and {lost.lsn} are missing from the stream; "
-        "every table is resnapshotted"
+        f"the stream lacks the changes between {lost.before} and {lost.lsn}; every table is resnapshotted"
     )
     return True
 
@@ -211,7 +210,7 @@ def _raise_failed(
         and (_key(error) not in before or error.commit_lsn == asked)
     ]
     if failed:
-        lines = [f"{error.name} could not be snapshotted: {error.message}" for error in failed]
+        lines = [f"{error.name} could not be copied: {error.message}" for error in failed]
         remedies = [f"remedy: {error.remedy}" for error in failed[:1] if error.remedy]
         raise Failure("\n".join([*lines, *remedies]))
 
@@ -222,7 +221,7 @@ def _raise_gone(pipeline: Pipeline, waiting: Sequence[TableName]) -> None:
         carried = {table.table for table in select_tables(connection, source, sizes=False)}
     dropped = [str(table) for table in waiting if table not in carried]
     if dropped:
-        raise Failure(f"dropped or renamed at the source meanwhile: {', '.join(dropped)}")
+        raise Failure(f"dropped or renamed at the source during the snapshot: {', '.join(dropped)}")
 
 
 def _key(error: OpenError) -> tuple[Any, ...]:

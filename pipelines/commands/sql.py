@@ -62,10 +62,10 @@ def run_sql(pipeline: Pipeline, asked: Asked, output: Output) -> None:
     """
     if asked.fresh and asked.as_of is not None:
         raise ConfigurationError(
-            "the log's head is now, and --as-of asks for an earlier state",
+            "--fresh reads the log's head, and --as-of an earlier state",
             code="as-of",
             where="--fresh",
-            remedy="give one of both",
+            remedy="use one of the two options",
         )
     at = None if asked.as_of is None else parse_as_of(asked.as_of)
     display, statements = _display(asked), _statements(asked)
@@ -134,7 +134,7 @@ def _display(asked: Asked) -> Display:
             "Parquet cannot be printed",
             code="sql-target",
             where="--output parquet",
-            remedy="add --to FILE.parquet, or --to FOLDER for a file of each of Spark's tasks",
+            remedy="add --to FILE.parquet, or --to FOLDER with a file of each Spark task",
         )
     export = None if asked.to is None else Export(asked.to, form)
     return Display(limit=asked.limit, form=form, export=export, fresh=asked.fresh)
@@ -153,7 +153,10 @@ def _statements(asked: Asked) -> Sequence[Statement] | None:
     elif asked.file is None and sys.stdin is not None and sys.stdin.isatty():
         if asked.to is not None:
             raise ConfigurationError(
-                "a file gets the rows of one statement", code="sql-target", where="--to", remedy="give that"
+                "a file can contain the rows of only one statement",
+                code="sql-target",
+                where="--to",
+                remedy="add the statement to the command",
             )
         return None
     else:
@@ -172,11 +175,14 @@ def _read(file: str) -> str:
         return Path(file).read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise ConfigurationError(
-            "no such file of statements", code="file-missing", where=file, remedy="correct --file"
+            "the file of statements does not exist", code="file-missing", where=file, remedy="correct --file"
         ) from None
     except UnicodeDecodeError as error:
         raise ConfigurationError(
-            f"is not UTF-8 at byte {error.start}", code="sql", where=file, remedy="save it as UTF-8"
+            f"the file is not UTF-8 at byte {error.start}",
+            code="sql",
+            where=file,
+            remedy="save the file as UTF-8",
         ) from None
 
 

@@ -99,18 +99,19 @@ def _print_hints(status: Status, output: Output) -> None:
         if table.unrepresentable:
             output.line()
             output.line(
-                f"{table.name}: at most {counted(table.unrepresentable, 'row')} with values that silver's "
-                "decimals do not hold"
+                f"{table.name}: at most {counted(table.unrepresentable, 'row')} with values that do not fit "
+                "silver's decimals"
             )
-            output.line("  NULL, with their text in _unrepresentable; `smelt check` says which columns")
+            output.line("  NULL, with their text in _unrepresentable; `smelt check` reports the columns")
     for hint in status.clustering:
         output.line()
         output.line(
-            f"silver.{hint.table}: one value of {hint.column}, by which it is read, may be in "
+            f"silver.{hint.table}: queries read the table by {hint.column}, but one value may be in "
             f"{hint.files_read:,.0f} of {hint.files:,} files"
         )
         output.line(
-            f"  `smelt maintain` clusters it by {hint.column}, and writes {bytes_text(hint.bytes)} once"
+            f"  `smelt maintain` clusters the table by {hint.column}, and writes {bytes_text(hint.bytes)} "
+            "once"
         )
 
 

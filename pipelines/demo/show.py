@@ -106,7 +106,7 @@ class _Show:
 
     def play(self, dsn: str, *, seconds: float, rate: float) -> Summary:
         view, story = self._view, self._story
-        view.enter("getting ready; the shop opens when everything runs")
+        view.enter("preparing; the shop opens when all layers run")
         self._prepare()
         view.open(f"the shop is open: {rate:,.0f} transactions a second")
         shop = self._shop = _Shop(dsn, rate, story.spared)
@@ -130,7 +130,7 @@ class _Show:
         for layer in LAYERS:  # the last commit's own place is a little before that of the server after it
             story.reached(layer, end)
         self._asked(story.look_for_rest)
-        view.settled("caught up; every row is compared with PostgreSQL now")
+        view.settled("caught up; now comparing every row with PostgreSQL")
         spark = self._run.spark
         if spark is None:
             raise RuntimeError("caught up without a Spark session")
@@ -192,7 +192,7 @@ class _Show:
                 and len(self._story.followed) > 1
                 and "bronze" in (last := self._story.followed[-1]).seconds
             ):
-                view.crash = f"the reader was killed (kill -9) and went on where bronze ends, {_took(last)}"
+                view.crash = f"the reader was killed (kill -9) and continued where bronze ends, {_took(last)}"
             view.refresh()
             run.wait(_POLL_SECONDS)
 

@@ -45,7 +45,7 @@ _STATEMENTS: Final = (
 )  # fmt: skip
 _COMMANDS: Final = (
     ("how changes reach a document", "explain {file} customer"),
-    ("whether the documents are what a full rebuild would make", "verify {file} --document '*'"),
+    ("whether the documents equal a full rebuild", "verify {file} --document '*'"),
 )
 
 
@@ -130,10 +130,10 @@ def print_summary(summary: Summary, pipeline: Pipeline, output: Output, *, secon
     show_quality(summary.quality, output)
     output.line()
     output.line(
-        f"{summary.transactions:,} transactions of a live shop were carried through every layer "
-        f"in {seconds_text(seconds)}:"
+        f"{summary.transactions:,} transactions of a live shop were replicated through every layer in "
+        f"{seconds_text(seconds)}:"
     )
-    output.line(f"{summary.changes:,} changed rows, those of the first snapshot included.")
+    output.line(f"{summary.changes:,} changed rows, including the first snapshot.")
     output.line(f"The lake is in {pipeline.lake_address().path}")
     output.line("PostgreSQL has stopped; the lake does not need it. Try next:", style="bold")
     file = shlex.quote(_short(pipeline.path))

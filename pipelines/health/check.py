@@ -115,8 +115,8 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
                 level="info",
                 code="documents-unchecked",
                 subject="gold.documents",
-                message="the documents' tables and columns were not checked: the source was not asked, "
-                "and the lake holds no table definitions yet",
+                message="the documents' tables and columns were not checked: the source was not read, and "
+                "the lake has no table definitions yet",
             )
         )
     for fault in check_suites(suites, pipeline.folder, tables):
@@ -204,7 +204,7 @@ def _unwritable(pipeline: Pipeline) -> list[Finding]:
             code="lake-folder",
             subject=str(folder),
             message=reason,
-            remedy="correct lake.path, or the folder's permissions",
+            remedy="correct lake.path, or the permissions of the folder",
         )
     ]
 
@@ -354,4 +354,4 @@ def _unused(code: str, subject: str, name: str, known: Iterable[str], kind: str)
 
 def _correction(name: str, known: Iterable[str]) -> str:
     near = difflib.get_close_matches(name, list(known), n=1)
-    return f"remove it, or correct it{f'; did you mean {near[0]}?' if near else ''}"
+    return f"remove the name, or correct it{f'; did you mean {near[0]}?' if near else ''}"

@@ -85,7 +85,7 @@ class Half(Generic[_T]):
             self.failure = TransientError(
                 f"{self._name} has not answered for {time.monotonic() - self._begun:.0f} s",
                 code=self._code,
-                remedy="check the network between this machine and it; it is asked again",
+                remedy="check the network connection of this machine; the read is retried",
             )
             return None, self.failure
         self.failure = self._error
@@ -117,7 +117,7 @@ class Half(Generic[_T]):
         except BaseException as error:
             if not isinstance(error, SmeltError) and repr(error) != self._logged:
                 self._logged = repr(error)
-                _LOGGER.exception("%s could not be looked at", self._name)
+                _LOGGER.exception("%s could not be read", self._name)
             if isinstance(error, Exception):
                 self._error = error
             elif self._threaded:

@@ -88,7 +88,7 @@ def _finding(
     for name, (precision, scale) in decimals.items():
         becomes = f"{name} becomes DECIMAL({precision},{scale})"
         if counted is None:
-            sentences.append(f"{becomes} (its values could not be counted within some seconds)")
+            sentences.append(f"{becomes} (its values could not be counted in time)")
             continue
         values = counted.columns[name]
         if not values.unfit:
@@ -99,7 +99,7 @@ def _finding(
         sentences.append(f"{becomes}, which does not hold {values.unfit:,} of {values.values:,} values")
         cure = None if values.unfit == values.special else better_type(values)
         remedies.append(f"{table.table}.{name}: {cure or 'string'}")
-    sentences += [f"{name} holds numerics that may have more digits than a decimal" for name in inside]
+    sentences += [f"{name} contains numerics that may have more digits than a decimal" for name in inside]
     if counted is not None and not counted.complete:
         sentences.append(f"{counted.rows:,} rows were read")
     in_key = any(counted.columns[name].unfit for name in decimals if name in table.key) if counted else False

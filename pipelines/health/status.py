@@ -187,7 +187,7 @@ def _status(
 ) -> Status:
     lake_error = None if lake_failure is None else words(lake_failure)
     if lake is not None and lake.changes is None:
-        lake_error = "nothing has been written there yet"
+        lake_error = "the lake is still empty"
     tables = () if lake is None else lake.tables
     place, wal = pipeline.lake_address(), None if server is None else server.wal
     return Status(

@@ -49,11 +49,11 @@ def status_schema() -> _Schema:
             "state": {"enum": list(TABLE_STATES), "description": "see the table of states in commands.md"},
             "commit_lsn": _lsn("its rows are as of this LSN", optional=True),
             "delta_version": _count("version of its Delta table in the newest cut", optional=True),
-            "changes": _count("in its newest cycle", optional=True),
-            "seconds": _number("that its newest cycle took", optional=True),
-            "error": _text("message of the error that stopped it", optional=True),
+            "changes": _count("changes in its newest cycle", optional=True),
+            "seconds": _number("seconds of its newest cycle", optional=True),
+            "error": _text("message of the error that stopped the table or document", optional=True),
             "unrepresentable": _count(
-                "rows, at most, with values that silver's decimals do not hold; null: not counted",
+                "upper limit of rows with values that do not fit silver's decimals; null: not counted",
                 optional=True,
             ),
         }
@@ -61,30 +61,33 @@ def status_schema() -> _Schema:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "smelt status --output json",
-        "description": "Where a pipeline stands. null: not known.",
+        "description": "State of a pipeline. null: unknown.",
         **_object(
             {
                 "pipeline": _text("name of the pipeline"),
                 "source": _text("server and database, without login data"),
-                "source_error": _text("why the source does not answer; null where it does", optional=True),
-                "lake": _text("where the lake is"),
-                "lake_error": _text("why there is nothing to read; null where there is", optional=True),
+                "source_error": _text("why the source does not answer; null if it answers", optional=True),
+                "lake": _text("location of the lake"),
+                "lake_error": _text(
+                    "why the lake cannot be read or is empty; null if it can be read", optional=True
+                ),
                 "lake_read": {
                     "type": "boolean",
-                    "description": "false: what the lake says is not known, and empty here",
+                    "description": "false: the lake could not be read, and its values here are empty",
                 },
                 "ladder": _list(_ladder_step(), "the steps, from the server to the last layer"),
-                "slot": _optional(_slot(), "the replication slot; null where there is none"),
+                "slot": _optional(_slot(), "the replication slot; null if it does not exist"),
                 "slot_seconds_left": _number(
-                    "until it is lost, at the present rate (a status page: net, of two minutes)",
+                    "seconds until the slot is lost, at the present rate (on a status page: net, over two "
+                    "minutes)",
                     optional=True,
                 ),
                 "snapshot": _optional(_snapshot(), "snapshots under way, all tables together"),
-                "tables": _list(table, "tables that bronze knows"),
+                "tables": _list(table, "tables in bronze"),
                 "documents": _list(table, "documents of gold"),
                 "errors": _list(_error(), "open errors"),
                 "clustering": _list(_hint(), "tables that `smelt maintain` would cluster"),
-                "wal": _optional(_wal(), "write-ahead log that the slot holds back; null: not known"),
+                "wal": _optional(_wal(), "write-ahead log that the slot holds back; null: unknown"),
             }
         ),
     }
@@ -93,11 +96,14 @@ def status_schema() -> _Schema:
 def _ladder_step() -> _Schema:
     return _object(
         {
-            "name": {"enum": list(STEPS), "description": "step; those of the server lack while it is down"},
+            "name": {
+                "enum": list(STEPS),
+                "description": ("step; steps of the server are missing while the server is down"),
+            },
             "lsn": _lsn("position of the step", optional=True),
-            "bytes": _count("of WAL behind the server's head", optional=True),
+            "bytes": _count("bytes of WAL between the step and the server's head", optional=True),
             "seconds": _number("age of the oldest transaction that the step lacks", optional=True),
-            "commits": _count("that bronze has and the step lacks", optional=True),
+            "commits": _count("commits that bronze has and the step lacks", optional=True),
         }
     )
 
@@ -107,21 +113,21 @@ def _slot() -> _Schema:
         {
             "name": _text("name of the slot"),
             "plugin": _text("output plugin; empty for a physical slot"),
-            "confirmed_flush": _lsn("everything before it is confirmed"),
-            "active_pid": _count("backend that reads it; null: no reader", optional=True),
+            "confirmed_flush": _lsn("every earlier change is confirmed"),
+            "active_pid": _count("backend that reads the slot; null: no reader", optional=True),
             "wal_status": {
                 "enum": list(WAL_STATUS),
-                "description": "as in pg_replication_slots; unreserved: about to be lost",
+                "description": "as in pg_replication_slots; unreserved: the slot will be lost soon",
             },
             "safe_wal_size": {
                 "type": ["integer", "null"],
-                "description": "bytes that may be written before it is in danger; null: no limit",
+                "description": "bytes that the server can write before the slot is in danger; null: no limit",
             },
-            "database": _text("its database; empty for a physical slot"),
+            "database": _text("database of the slot; empty for a physical slot"),
             "temporary": {"type": "boolean"},
-            "invalidation": _text("why it can no longer be read; null where it can", optional=True),
-            "failover": {"type": "boolean", "description": "standbys keep a copy of it"},
-            "restart": _lsn("the server keeps its log from here on", optional=True),
+            "invalidation": _text("why the slot can no longer be read; null if it can", optional=True),
+            "failover": {"type": "boolean", "description": "standbys synchronize the slot"},
+            "restart": _lsn("the server keeps its log from this LSN on", optional=True),
         }
     )
 
@@ -129,13 +135,15 @@ def _slot() -> _Schema:
 def _wal() -> _Schema:
     return _object(
         {
-            "limit": _count("bytes that a slot may hold back; null: as the disk takes", optional=True),
+            "limit": _count("bytes that a slot may hold back; null: limited only by the disk", optional=True),
             "held": _count("bytes held back by this slot"),
-            "unread": _count("bytes of it that no reader has confirmed"),
+            "unread": _count("bytes held back that no reader has confirmed"),
             "left": {"type": ["integer", "null"], "description": "bytes until the limit; null: no limit"},
-            "rate": _number("bytes written in a second", optional=True),
-            "reads": {"type": "boolean", "description": "somebody reads the slot"},
-            "transactions": _text("the oldest open ones, where they hold back most of it; else empty"),
+            "rate": _number("bytes of WAL written per second", optional=True),
+            "reads": {"type": "boolean", "description": "a reader reads the slot"},
+            "transactions": _text(
+                "the oldest open transactions, if they hold back most of the WAL; else empty"
+            ),
         }
     )
 
@@ -144,10 +152,15 @@ def _snapshot() -> _Schema:
     return _object(
         {
             "rows": _count("copied"),
-            "bytes": _count("of text copied"),
-            "fraction": {"type": "number", "minimum": 0, "maximum": 1, "description": "share that is copied"},
-            "seconds_left": _number("at the pace so far", optional=True),
-            "tables": _list({"type": "string"}, "not complete yet"),
+            "bytes": _count("bytes of text copied"),
+            "fraction": {
+                "type": "number",
+                "minimum": 0,
+                "maximum": 1,
+                "description": ("share of the data that is copied"),
+            },
+            "seconds_left": _number("estimated seconds left", optional=True),
+            "tables": _list({"type": "string"}, "tables whose snapshot is not complete"),
         }
     )
 
@@ -160,7 +173,7 @@ def _error() -> _Schema:
             "code": _text("stable code; `smelt explain-error CODE` explains it"),
             "message": _text("what happened"),
             "remedy": _text("what to do", optional=True),
-            "commit_lsn": _lsn("where in the log", optional=True),
+            "commit_lsn": _lsn("position in the log", optional=True),
             "opened_at": {"type": ["string", "null"], "format": "date-time", "description": "since when"},
         }
     )
@@ -170,10 +183,10 @@ def _hint() -> _Schema:
     return _object(
         {
             "table": _text("name in silver"),
-            "column": _text("by which its rows are read together"),
-            "files": _count("that the table has"),
-            "files_read": _number("of these that may hold one value, on average"),
-            "bytes": _count("that would be written, once"),
+            "column": _text("column by which queries read the table"),
+            "files": _count("files of the table"),
+            "files_read": _number("files that may contain one value, on average"),
+            "bytes": _count("bytes that clustering would write, once"),
         }
     )
 

@@ -147,5 +147,5 @@ def _default(text: str, name: str, cloud: Cloud) -> str:
 def _replaced(text: str, pattern: str, by: str) -> str:
     changed, count = re.subn(pattern, by, text, flags=re.MULTILINE)
     if count != 1:
-        raise LookupError(f"{pattern} stands {count} times")
+        raise LookupError(f"{pattern} occurs {count} times")
     return changed

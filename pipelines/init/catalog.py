@@ -134,7 +134,7 @@ def _read_catalog(
                     f"schema {schema_name!r} has no tables{suggestion(schema_name, names)}",
                     code="no-tables",
                     where=address_of(source),
-                    remedy="name another --schema, or none for all of them",
+                    remedy="name another --schema, or omit --schema for all schemas",
                 )
         chosen = [schema for schema in names if not schemas or schema in schemas]
         patterns = [pattern_of(schema) for schema in chosen]
@@ -264,7 +264,7 @@ def _no_tables(connection: psycopg.Connection[Any], source: SourceSettings) -> C
         "the database has no tables",
         code="no-tables",
         where=address_of(source),
-        remedy=f"give the database that holds your tables{listed}, or create them first",
+        remedy=f"use the database that contains your tables{listed}, or create tables first",
     )
 
 

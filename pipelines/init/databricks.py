@@ -76,22 +76,23 @@ def _choices(yaml: YamlFile, *, cloud: Cloud | None, catalog: str | None) -> Bun
     lake = None if path is None else without_variables(path)
     if lake is not None and Location(lake).folder is not None:
         raise ConfigurationError(
-            f"lake.path is a folder, {lake}; a cluster's own disk goes with the cluster",
+            f"lake.path is a folder, {lake}; the disk of a cluster is removed with the cluster",
             code="databricks-lake",
             where=yaml.where(("lake", "path")),
-            remedy="give the URL of an object store: s3://, abfss:// or gs://",
+            remedy="set the URL of an object store: s3://, abfss:// or gs://",
         )
     if path is None and catalog_text is not None:
         raise ConfigurationError(
-            "the lake has no lake.path; in a job, the reader has no session to write a catalog's tables by",
+            "the lake has no lake.path; in a job, the reader has no Spark session for the tables of a "
+            "catalog",
             code="databricks-lake",
             where=yaml.where(("lake",)),
-            remedy="give the URL of an external location (s3://, abfss://, gs://); lake.catalog names tables",
+            remedy="set the URL of an external location (s3://, abfss://, gs://); lake.catalog names tables",
         )
     chosen = cloud or OF_SCHEME.get((lake or path or "").partition("://")[0].lower())
     if chosen is None:
         raise ConfigurationError(
-            "lake.path does not say which cloud the workspace is in",
+            "lake.path does not show the cloud of the workspace",
             code="databricks-cloud",
             where=yaml.where(("lake", "path")),
             remedy="add --cloud aws, --cloud azure or --cloud gcp",
@@ -149,15 +150,18 @@ def _say_next(output: Output, yaml: YamlFile, folder: Path, choices: BundleChoic
         output.line(f"  databricks fs {copy} {shlex.quote(str(path))} {shlex.quote(f'{volume}/{path.name}')}")
     for key, pattern in _patterns(yaml):
         if not _is_beside(pattern):
-            output.line(f"not copied: {pattern} of {key}; put it beside the pipeline file, and name it there")
+            output.line(
+                f"not copied: {pattern} of {key}; put the file next to the pipeline file, and use its name "
+                "there"
+            )
     output.line(
-        "the reader starts at the deployment, and again until it finds the pipeline file; "
-        "what each target runs: docs/how-to/databricks.md"
+        "the reader starts at the deployment and retries until the pipeline file exists; what each target "
+        "runs: docs/how-to/databricks.md"
     )
     if choices.variables:
         output.line(
             f"for -t serverless write ${{secret:{scope}/{choices.variables[0]}}} instead of "
-            f"${{{choices.variables[0]}}} in the pipeline file: there are no such variables"
+            f"${{{choices.variables[0]}}} in the pipeline file: serverless jobs have no such variables"
         )
 
 

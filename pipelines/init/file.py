@@ -167,7 +167,10 @@ def _types(catalog: SourceCatalog) -> Iterator[str]:
     ]
     if better:
         yield "silver:"
-        yield "  # numeric without a precision is DECIMAL(38,18) otherwise; these suit the values of now:"
+        yield (
+            "  # numeric without a precision is DECIMAL(38,18) by default; these types fit the present "
+            "values:"
+        )
         yield "  types:"
     for name, values, type_ in better:
         digits = f"{values.whole} digits before the point, {values.scale} after it"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_REMEDY: Final = "choose another file or folder with --out, or move what is there"
+_REMEDY: Final = "choose another file or folder with --out, or move the existing files"
 
 
 def refuse_existing(files: Mapping[Path, object]) -> None:

@@ -26,15 +26,15 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TOKEN_VARIABLE: Final = "SMELT_HTTP_TOKEN"  # noqa: S105 - its name
-BUSY: Final = "too many clients are being served"
+BUSY: Final = "too many clients are connected"
 """Answer when every place is taken; the answer alone shows a living command."""
 Headers: TypeAlias = "Mapping[str, str] | Message"
 """Headers of a request, in any case of letters, or as tests write them."""
 
 _LEAST: Final = 16
 _REMEDY: Final = (
-    "write a random token into a file and name it: openssl rand -hex 32 > token; --http-token-file token "
-    f"(or set {TOKEN_VARIABLE}); or listen on 127.0.0.1"
+    "write a random token into a file and name the file: openssl rand -hex 32 > token; --http-token-file "
+    f"token (or set {TOKEN_VARIABLE}); or listen on 127.0.0.1"
 )
 
 
@@ -170,9 +170,9 @@ def access_to(address: Address, *, token_file: Path | None, variable: str | None
         if address.local and token_file is None:
             return Access()
         message = (
-            "the file holds no token"
+            "the file contains no token"
             if token_file
-            else "other machines reach this address; a token is needed"
+            else "other machines can reach this address, so the page needs a token"
         )
         raise ConfigurationError(message, code="http-token", where=source, remedy=_REMEDY)
     if len(token) < _LEAST or not token.isascii() or not token.isprintable() or " " in token:
@@ -189,7 +189,7 @@ def _read(file: Path) -> str:
     try:
         return file.expanduser().read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not text"
+        reason = error.strerror if isinstance(error, OSError) else "the file is not text"
         raise ConfigurationError(
             f"the file with the token cannot be read: {reason}",
             code="http-token",

@@ -194,14 +194,16 @@ class Alerts:
         key = ("blind", what)
         if why is None or "blind" not in self._kinds:
             self._unseen_since.pop(what, None)
-            return [self._resolved(key, f"the {what} is seen again")] if key in self._firing else []
+            return [self._resolved(key, f"the {what} can be read again")] if key in self._firing else []
         seconds = now - self._unseen_since.setdefault(what, now)
         if key in self._firing or seconds < self._limit:
             return []
         message, _, remedy = why.partition("\nremedy: ")
         message = shown_text(message)
-        text = f"{self._pipeline}: the {what} cannot be looked at for {seconds_text(seconds)}: {message}"
-        remedy = remedy or "smelt status says why; the server keeps WAL while nothing is read"
+        text = f"{self._pipeline}: the {what} cannot be read for {seconds_text(seconds)}: {message}"
+        remedy = remedy or (
+            "smelt status shows the reason; the server keeps WAL while the reader reads nothing"
+        )
         return [self._fires(self._alert("blind", "firing", key, what, text, None, message, remedy))]
 
     def ended(self, error: Exception) -> list[Alert]:
@@ -215,7 +217,7 @@ class Alerts:
         elif isinstance(error, Failure):
             message, _, remedy = str(error).partition("\nremedy: ")
         else:
-            message, remedy = foreign_text(error), "smelt.log has the whole of it"
+            message, remedy = foreign_text(error), "smelt.log contains the full error"
         message = shown_text(message)
         text = f"{self._pipeline}: the command ended: {message}" + (f" [{code}]" if code else "")
         return [self._alert("error", "firing", (), self._pipeline, text, code, message, remedy or None)]
@@ -250,7 +252,7 @@ class Alerts:
         if seconds <= self._limit:
             return []
         text = f"{self._pipeline}: {behind} (limit {seconds_text(self._limit)})"
-        remedy = "smelt status shows which step holds it up, and open errors"
+        remedy = "smelt status shows the delayed step, and open errors"
         return [self._fires(self._alert("lag", "firing", key, rung.name, text, remedy=remedy))]
 
     def _slot(self, status: Status, now: float) -> list[Alert]:

@@ -137,17 +137,17 @@ def _of_command(
     view: View, pipeline: str, *, ready: bool, counters: Mapping[str, int], restarts: int | None
 ) -> Iterator[Metric]:
     gauge = _Gauges(pipeline)
-    yield gauge("ready", "1: the layers of this command are ready, as /readyz says.", [((), float(ready))])
+    yield gauge("ready", "1: the layers of this command are ready, like /readyz.", [((), float(ready))])
     yield gauge(
         "stage_up",
         "1: the stage runs.",
         [((stage,), float(alive)) for stage, alive in view.stages.items()],
         "stage",
     )
-    yield gauge("sample_age_seconds", "Age of the status that the other numbers are from.", [((), view.age)])
+    yield gauge("sample_age_seconds", "Age of the status behind the other metrics.", [((), view.age)])
     yield gauge(
         "sample_duration_seconds",
-        "Time that reading this status took.",
+        "Duration of the read of this status.",
         [((), None if view.status is None else view.took)],
     )
     failures = CounterMetricFamily(
@@ -157,7 +157,7 @@ def _of_command(
     yield failures
     if restarts is not None:
         restarted = CounterMetricFamily(
-            "deltasmelt_reader_restarts", "Readers that died and were started again.", labels=["pipeline"]
+            "deltasmelt_reader_restarts", "Restarts of readers that died.", labels=["pipeline"]
         )
         restarted.add_metric([pipeline], restarts)
         yield restarted
@@ -242,7 +242,7 @@ def _of_lake(status: Status, gauge: _Gauges) -> Iterator[Metric]:
 def _of_slot(status: Status, gauge: _Gauges) -> Iterator[Metric]:
     slot = status.slot
     exists = None if status.source_error else float(slot is not None)
-    yield gauge("slot_exists", "1: the slot is there.", [((), exists)])
+    yield gauge("slot_exists", "1: the slot exists.", [((), exists)])
     if slot is None:
         return
     yield gauge("slot_active", "1: a reader reads the slot.", [((), float(slot.active_pid is not None))])
@@ -253,24 +253,24 @@ def _of_slot(status: Status, gauge: _Gauges) -> Iterator[Metric]:
     )
     yield gauge(
         "slot_safe_wal_bytes",
-        "safe_wal_size: what may be written before the slot is in danger; absent: no limit.",
+        "safe_wal_size: bytes that the server can write before the slot is in danger; absent: no limit.",
         [((), slot.safe_wal_size)],
     )
     yield gauge(
         "slot_left_seconds",
-        "Time until the slot is lost, as its room shrank over two minutes; absent: it does not shrink.",
+        "Time until the slot is lost, by the change of its free WAL over two minutes; absent: no decrease.",
         [((), status.slot_seconds_left)],
     )
     yield gauge(
         "slot_wal_status",
-        "1 at the wal_status that the slot has.",
+        "1 at the present wal_status of the slot.",
         [((name,), float(slot.wal_status == name)) for name in WAL_STATUS],
         "wal_status",
     )
     yield gauge(
         "slot_risk",
-        "1: half of the WAL that it may keep is used up; 2: little time is left; 3: the next checkpoint ends "
-        "it. Without a limit: 1 from 10 GiB, 2 from 50 GiB.",
+        "1: half of the allowed WAL is used; 2: little time is left; 3: the slot is lost at the next "
+        "checkpoint. Without a limit: 1 from 10 GiB, 2 from 50 GiB.",
         [((), float(slot_danger(status).level))],
     )
 
@@ -279,15 +279,15 @@ def _of_snapshot(status: Status, gauge: _Gauges) -> Iterator[Metric]:
     view = status.snapshot
     yield gauge(
         "snapshot_tables",
-        "Tables whose snapshot is under way.",
+        "Tables with a running snapshot.",
         [((), 0 if view is None else len(view.tables))],
     )
     if view is None:
         return
-    yield gauge("snapshot_fraction", "Share that is copied.", [((), view.fraction)])
+    yield gauge("snapshot_fraction", "Share of the data that is copied.", [((), view.fraction)])
     yield gauge("snapshot_rows", "Rows copied.", [((), view.rows)])
     yield gauge("snapshot_bytes", "Bytes of text copied.", [((), view.bytes)])
-    yield gauge("snapshot_left_seconds", "Time left, at the pace so far.", [((), view.seconds_left)])
+    yield gauge("snapshot_left_seconds", "Estimated time left.", [((), view.seconds_left)])
 
 
 class _Gauges:

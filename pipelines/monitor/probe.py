@@ -43,12 +43,12 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser of the probe's arguments."""
     options = argparse.ArgumentParser(
         prog="python -m deltasmelt.pipelines.monitor.probe",
-        description="Exit code 0 if a running command is well.",
+        description="Exit code 0 if a running command is alive (/healthz) or ready (/readyz).",
     )
     options.add_argument("path", nargs="?", default="/healthz", choices=("/healthz", "/readyz"))
     options.add_argument("--http", type=_address, default=address_of(":8080"), metavar="HOST:PORT")
     options.add_argument("--http-token-file", type=Path, metavar="FILE")
-    options.add_argument("--seconds", type=float, default=4.0, help="for the answer")
+    options.add_argument("--seconds", type=float, default=4.0, help="seconds to wait for the answer")
     return options
 
 
@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             else options.http_token_file.read_text(encoding="utf-8")
         )
     except (OSError, UnicodeDecodeError) as error:
-        message = getattr(error, "strerror", None) or "it is not text"
+        message = getattr(error, "strerror", None) or "the file is not text"
         sys.stdout.write(visible(f"{options.http_token_file} cannot be read: {message}\n"))
         return 1
     well, message = ask(options.http, options.path, token.strip(), options.seconds)

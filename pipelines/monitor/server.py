@@ -46,8 +46,10 @@ _BUSY: Final = (
 )
 _LOGGER = logging.getLogger("deltasmelt.monitor")
 _REMEDIES: Final = {
-    errno.EADDRINUSE: "choose another port (0 takes a free one), or end what listens there (ss -ltnp)",
-    errno.EADDRNOTAVAIL: "choose an address of this machine; 127.0.0.1 is always one",
+    errno.EADDRINUSE: (
+        "choose another port (0 selects a free port), or end the process that listens on this port (ss -ltnp)"
+    ),
+    errno.EADDRNOTAVAIL: "choose an address of this machine; 127.0.0.1 always exists",
     errno.EACCES: "choose a port of 1024 or above",
 }
 
@@ -202,7 +204,7 @@ class PageServer:
             self._server.places = clients
         except OSError as error:
             raise ConfigurationError(
-                f"cannot listen there: {error.strerror or os.strerror(error.errno or 0)}",
+                f"cannot listen on this address: {error.strerror or os.strerror(error.errno or 0)}",
                 code="cannot-listen",
                 where=f"{option} {address}",
                 remedy=_REMEDIES.get(error.errno or 0, "choose another address, e.g. 127.0.0.1:8080"),
@@ -279,7 +281,7 @@ def _made(page: Callable[[], Answer]) -> Answer:
     try:
         return page()
     except Exception:
-        _LOGGER.exception("a page of the status could not be made")
+        _LOGGER.exception("a page of the status could not be created")
         return Answer(
             b"the page could not be made; smelt.log says why\n", status=HTTPStatus.INTERNAL_SERVER_ERROR
         )

@@ -74,7 +74,7 @@ def why_not_ready(view: View, layers: Collection[str], limit: float) -> list[str
         if rung is None:  # gold of a pipeline without documents
             continue
         if rung.lsn is None:
-            reasons.append(f"{layer} holds nothing yet")
+            reasons.append(f"{layer} is still empty")
         elif rung.seconds is not None and rung.seconds > limit:
             reasons.append(f"{layer} is {seconds_text(rung.seconds)} behind (limit {seconds_text(limit)})")
     reasons += [f"open error {error.code}" for error in status.errors if error.scope == "pipeline"]
@@ -177,7 +177,7 @@ class Watched:
             try:
                 self._send(self._alerts.ended(error))
             except Exception:
-                _LOGGER.exception("the end of the command could not be posted")
+                _LOGGER.exception("the end of the command could not be sent as an alert")
 
     def pages(self) -> dict[str, Callable[[], Answer]]:
         """Return every page by its path."""

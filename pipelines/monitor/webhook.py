@@ -121,7 +121,7 @@ class Webhook:
     def send(self, alert: Alert) -> None:
         """Queue an alert for posting; return at once."""
         with self._changed:
-            reason = "too many alerts wait" if self._end is None else "the command has ended"
+            reason = "too many alerts are waiting" if self._end is None else "the command has ended"
             if self._end is None and len(self._waiting) < _MOST:
                 backoff = Backoff(self._patience.first, self._patience.longest)
                 self._waiting.append(_Waiting(alert, backoff, time.monotonic() + self._patience.total))

@@ -211,7 +211,7 @@ def prove(
                 unread = {table.table for table in tables} - lsns.keys()
                 unread -= {failed.table for failed in rows_taken.failed}
                 for name in sorted(unread):
-                    told(Unproven(name.silver_name, "its rows could not be read at the source"))
+                    told(Unproven(name.silver_name, "the rows of the table could not be read at the source"))
                 if lsns:
                     with output.waiting("waiting for bronze to reach the source's rows"):
                         bronze.wait()
@@ -248,11 +248,11 @@ def _tables(pipeline: Pipeline, names: Sequence[str]) -> tuple[list[SourceTable]
         cut = ControlTables(pipeline.lake_address()).latest_cut("silver")
         silver_tables = ", ".join(sorted(cut.tables)) if cut is not None else ""
         raise ConfigurationError(
-            f"there is nothing to compare: no table matches source.tables ({', '.join(source.tables)}); "
-            f"silver has {silver_tables or 'no table'}",
+            f"nothing to compare: no table matches source.tables ({', '.join(source.tables)}); silver has "
+            f"{silver_tables or 'no table'}",
             code="pattern-matches-nothing",
             where=address_of(source),
-            remedy="correct source.tables, or give the server and database of this lake",
+            remedy="correct source.tables, or set the server and database of this lake",
         )
     chosen = named_tables(names, tables, skipped) if names else list(tables)
     return chosen, {finding.subject: finding.message for finding in inherited}

@@ -106,7 +106,7 @@ class ServerDocument:
         valid = [document for document in self.wrong if document.key not in roots]
         self.withdrawn, self.wrong = len(self.wrong) - len(valid), valid
         if self.withdrawn == len(self.answers):
-            self.reason = f"all that were asked for read values that silver's types cannot hold: {self.lost}"
+            self.reason = f"all selected documents read values that silver's types cannot hold: {self.lost}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ class ServerDocuments:
         ]
         tables = {name for document in ready if document.tree is not None for name in document.tree.tables()}
         if sum(1 + len(self._tables[name].partitions) for name in tables) > _LOCKS:
-            _not_compared(ready, "its tables have too many partitions, each of which is a lock")
+            _not_compared(ready, "its tables have too many partitions: each partition needs a lock")
             return
         if not ready or self._stop.is_set():
             return
@@ -202,7 +202,7 @@ class ServerDocuments:
             if document.empty:
                 _not_compared([document], "the root's table has no rows")
             elif not document.answers:
-                _not_compared([document], "the server gave no document, so nothing was compared")
+                _not_compared([document], "the server returned no document, so nothing was compared")
         return self.found
 
     def stop(self) -> None:
@@ -236,7 +236,7 @@ class ServerDocuments:
         with connection, until_stopped(self._stop, connection):
             for document in some:
                 if self._stop.is_set() or time.monotonic() > over:
-                    document.reason = "the server had no time left for it"
+                    document.reason = "the server had no time left for the document"
                     continue
                 try:
                     self._answer(connection, document, min(over, time.monotonic() + _DOCUMENT_SECONDS))
@@ -326,5 +326,5 @@ def _not_compared(some: Collection[ServerDocument], reason: str) -> None:
 
 def _said(error: psycopg.Error) -> str:
     if isinstance(error, psycopg.errors.QueryCanceled):
-        return f"the server did not compute it within {_STATEMENT_SECONDS:g} s"
+        return f"the server did not compute the document within {_STATEMENT_SECONDS:g} s"
     return (error.diag.message_primary or str(error)).strip()

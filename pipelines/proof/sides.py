@@ -137,10 +137,14 @@ class Sides:
             return "silver does not know the table yet"
         for name in (str(asked.table), asked.table.silver_name):  # by either, as the reader and silver record
             if name in stopped:
-                return f"an error has stopped it: {stopped[name]}"
+                return f"an error has stopped the table: {stopped[name]}"
         if asked.name in silver.out:
             return silver.out[asked.name]
-        return "" if self._silver.is_stored(asked.name) else "silver has not made it yet; its next cycle does"
+        return (
+            ""
+            if self._silver.is_stored(asked.name)
+            else ("silver has not created the table yet; the next cycle creates it")
+        )
 
     def _one(
         self, source: SilverTable, asked: SilverTable, table: SilverTable, silver: Head
@@ -187,7 +191,7 @@ def _differs(source: SilverTable, silver: SilverTable) -> str:
     if missing:
         return f"silver has no column {', '.join(missing)} yet; {_shape_remedy(source)}"
     if silver.key != source.key:
-        return f"its key is {', '.join(silver.key)} in silver and {', '.join(source.key)} at the source"
+        return f"the key is {', '.join(silver.key)} in silver and {', '.join(source.key)} at the source"
     return ""
 
 
@@ -195,7 +199,8 @@ def _other_types(source: SilverTable, rows: DataFrame, stored: DataFrame) -> str
     for column in source.columns:
         if column.name not in stored.columns:
             return (
-                f"silver's table has no column {column.name}; `smelt snapshot FILE {source.table}` brings it"
+                f"silver's table has no column {column.name}; `smelt snapshot FILE {source.table}` adds the "
+                "column"
             )
         source_type, stored_type = (
             frame.schema[column.name].dataType.simpleString() for frame in (rows, stored)
@@ -211,4 +216,7 @@ def _other_types(source: SilverTable, rows: DataFrame, stored: DataFrame) -> str
 def _shape_remedy(source: SilverTable) -> str:
     """Return how a changed shape reaches silver; a running reader sees the shape within half a minute."""
     command = f"smelt snapshot FILE {source.table}"
-    return f"it comes with the reader's next look and silver's next cycle, or by `{command}`"
+    return (
+        "silver gets the new shape after the reader's next catalog poll and silver's next cycle, or by "
+        f"`{command}`"
+    )

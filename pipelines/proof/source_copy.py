@@ -94,10 +94,11 @@ def scratch_lake(lake: Lake, *, tasks_are_local: bool) -> Iterator[Lake]:
         return
     if lake.place.needs_session:
         raise ConfigurationError(
-            "the source's rows need a place that all executors see, and the lake is a catalog",
+            "all executors must see the copy of the source's rows, and the lake is a catalog without such a "
+            "folder",
             code="verify-place",
             where=str(lake.catalog),
-            remedy="run the command with spark.master local[*], or compare documents alone: --document '*'",
+            remedy="run the command with spark.master local[*], or compare only documents: --document '*'",
         )
     _remove_left_objects(lake.root)
     copy = lake.below(f"{_FOLDER}/{uuid.uuid4().hex}")
@@ -177,7 +178,7 @@ def _remove_left_folders(parent: Path, prefix: str) -> list[str]:
     except FileNotFoundError:  # no comparison has been here
         return []
     except OSError as error:
-        _LOGGER.warning("%s: copies of comparisons that were killed stay: %s", parent, error)
+        _LOGGER.warning("%s: copies of killed comparisons could not be removed: %s", parent, error)
     return removed
 
 
@@ -194,7 +195,7 @@ def _remove_left_objects(root: str) -> list[str]:
                 objects.delete_below(root, f"{_FOLDER}/{name}")
                 removed.append(f"{root}/{_FOLDER}/{name}")
     except (OSError, BaseError) as error:
-        _LOGGER.warning("%s: copies of comparisons that were killed stay: %s", root, words_of(error))
+        _LOGGER.warning("%s: copies of killed comparisons could not be removed: %s", root, words_of(error))
     objects.discard(Location(root) / f"{_FOLDER}/{marker}")
     return removed
 

@@ -50,7 +50,7 @@ def of_log() -> list[Expectation]:
     """Return the expectations of `bronze.changes`."""
     notes = {
         CHANGES_ONCE: "exactly once",
-        WHOLE_TRANSACTIONS: "seq from 0 without holes, one end_of_tx, on the last row",
+        WHOLE_TRANSACTIONS: "seq from 0 without gaps, one end_of_tx, on the last row",
     }
     return [
         Expectation("bronze", "changes", LOG_SUITE, kind, {}, note=note, where="contract of bronze.changes")

@@ -71,7 +71,7 @@ def check_query(
             return Result(about, None, element_count=rows, error=message)
     query = _composed(about.kwargs.get(QUERY), views)
     if query is None:
-        message = f"{about.kind}: {QUERY}: expected a SELECT with paired braces; double a literal one"
+        message = f"{about.kind}: {QUERY}: expected a SELECT with paired braces; double a literal brace"
         return Result(about, None, element_count=rows, error=message)
     spark = frame.sparkSession
     condition = about.kwargs.get("row_condition")
@@ -181,7 +181,7 @@ class Checks:
                 verdicts = check_references(chosen, frames.__getitem__, rows)
                 evaluated |= zip(indexes_of_kind[FOREIGN_KEY], verdicts, strict=True)
             if indexes_of_kind["document"]:
-                self.say("checking documents beside their rows")
+                self.say("comparing documents with their rows")
                 evaluated |= {
                     index: self._document(expectations[index], frames)
                     for index in indexes_of_kind["document"]

@@ -98,7 +98,7 @@ def quality_cut(lake: Lake, control: ControlTables, *, with_gold: bool, where: s
     cut = choose_cut(control, with_gold=with_gold)
     if cut is None:
         raise ConfigurationError(
-            "there is nothing to check yet: silver has no cut",
+            "nothing to check yet: silver has no cut",
             code="no-cut",
             where=where,
             remedy="run the pipeline first: smelt run FILE --until-caught-up",

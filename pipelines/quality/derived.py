@@ -151,7 +151,7 @@ def from_catalog(
             checked.add(silver)
             expectations += _of_table(table, constraints, tables[silver])
     left_out = [
-        LeftOut(table, "bronze.relations has no shape of it: only its own suites were run")
+        LeftOut(table, "bronze.relations has no shape of the table: only the table's own suites were run")
         for table in tables
         if table.startswith("silver.") and table not in checked and not table.endswith("__history")
     ]
@@ -224,7 +224,9 @@ def from_documents(
             left_out.append(LeftOut(f"document {document.name}", problems[0].message))
             continue
         if document.name in different:
-            reason = "gold was built by another definition than the one of now: only its own suites were run"
+            reason = (
+                "gold was built with another definition than the present one: only its own suites were run"
+            )
             left_out.append(LeftOut(f"document {document.name}", reason))
             continue
         origin = f"{document.file.path.name}: {document.name}"
@@ -313,7 +315,7 @@ def _of_foreign_key(
         return [], key.weak
     missing = [*(set(key.columns) - set(tables[child])), *(set(key.referenced) - set(tables[parent]))]
     if missing:
-        return [], f"the cut does not have {', '.join(sorted(missing))} yet"
+        return [], f"the cut does not contain {', '.join(sorted(missing))} yet"
     kwargs: dict[str, Any] = {
         "columns": list(key.columns),
         "references": parent,
@@ -323,7 +325,7 @@ def _of_foreign_key(
     referenced_types = key.referenced_types or key.types  # kept by a release that did not ask for them
     compare = [_comparison(*pair) for pair in zip(key.types, referenced_types, strict=True)]
     if None in compare:
-        return [], f"it compares {', '.join(key.types)} with {', '.join(referenced_types)}"
+        return [], f"the foreign key compares {', '.join(key.types)} with {', '.join(referenced_types)}"
     if set(compare) != {"exact"}:
         kwargs["compare"] = compare
     note = f"foreign key {key.name}"

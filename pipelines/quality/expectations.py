@@ -230,7 +230,7 @@ class QualityResult:
     def summary(self) -> str:
         """Return the verdict in one line."""
         if not self.rows and not self.errors:
-            return "no expectation was checked, for there is none"
+            return "no expectation was checked, because none exists"
         if self.success and not self.failed:
             return f"all {len(self.rows)} expectations hold"
         parts = [f"{len(self.broken)} of {len(self.rows)} expectations failed"] if self.broken else []

@@ -101,9 +101,10 @@ def parse_masked(
     for name in names:
         if name not in existing:
             raise ConfigurationError(
-                f"quality.masked names {name!r}, which is no column of a table{suggestion(name, existing)}",
+                f"quality.masked names {name!r}, which is not a column of a "
+                f"table{suggestion(name, existing)}",
                 code="mask-unknown",
-                remedy="correct it (schema.table.column), or remove it",
+                remedy="correct the name (schema.table.column), or remove it",
             )
         table, column = existing[name]
         masked.setdefault(table, set()).add(column)

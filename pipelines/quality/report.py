@@ -98,7 +98,7 @@ def _stretches(places: Sequence[tuple[float, float] | None]) -> tuple[str, ...]:
 
 def _label(points: Sequence[Point], known: Sequence[float]) -> str:
     successes = sum(point.success is True for point in points)
-    text = f"held in {successes} of the last {len(points)} runs"
+    text = f"succeeded in {successes} of the last {len(points)} runs"
     if known and min(known) < max(known):
         text += f"; between {min(known):.6g} and {max(known):.6g}, last {known[-1]:.6g}"
     return text

@@ -209,7 +209,7 @@ def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, li
         if error.code in FOREIGN_CODES:
             raise
         recorded = recorded_constraints(lake)
-        reason = f"the source could not be asked ({error.message})"
+        reason = f"the source could not be read ({error.message})"
         if recorded is None:
             return None, [LeftOut("foreign keys", reason)]
         as_of = f"{recorded.read_at:%Y-%m-%d %H:%M:%S} UTC"
@@ -226,7 +226,7 @@ def _stopped(control: ControlTables, *, masked: bool) -> list[LeftOut]:
         masked: True if any column is masked. A message may quote any value, so then no message is shown.
     """
     return [
-        LeftOut(f"{error.scope} {error.name}", f"it has stopped: {_said(error, masked=masked)}", stopped=True)
+        LeftOut(f"{error.scope} {error.name}", f"stopped: {_said(error, masked=masked)}", stopped=True)
         for error in control.open_errors()
         if error.scope in {"table", "document"} and stops(error)
     ]

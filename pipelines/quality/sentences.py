@@ -45,7 +45,7 @@ _RANGES: Final = {
     "expect_column_sum_to_be_between": "sum of ",
     "expect_column_unique_value_count_to_be_between": "distinct values of ",
     "expect_column_proportion_of_unique_values_to_be_between": "share of distinct values of ",
-    "expect_column_proportion_of_non_null_values_to_be_between": "share of rows with a value of ",
+    "expect_column_proportion_of_non_null_values_to_be_between": "share of distinct values of ",
     "expect_table_row_count_to_be_between": "number of rows",
     "expect_table_column_count_to_be_between": "number of columns",
 }
@@ -69,10 +69,10 @@ _SETS: Final = {
 }
 
 _OWN: Final = {
-    CHANGES_ONCE: "no change is there twice",
-    WHOLE_TRANSACTIONS: "every transaction is there whole",
-    CHANGING: "a table that changes each day did not fall silent",
-    USUAL: "there are about as many changes as on other days",
+    CHANGES_ONCE: "no change occurs twice",
+    WHOLE_TRANSACTIONS: "every transaction is complete",
+    CHANGING: "a table with daily changes still changes",
+    USUAL: "the table has about as many changes as on other days",
 }
 
 
@@ -121,7 +121,7 @@ def _of_kinds(about: Expectation) -> Sentence:
             (f"{kwargs.get('references')} ({referenced})", True),
         ]
     if kind == OF_QUERY:
-        return [("the query finds no row: ", False), (" ".join(str(kwargs.get(QUERY)).split()), True)]
+        return [("the query returns no row: ", False), (" ".join(str(kwargs.get(QUERY)).split()), True)]
     return []
 
 
@@ -130,7 +130,7 @@ def _of_document(kwargs: Mapping[str, Any]) -> Sentence:
     if "elements" in kwargs:
         return [("each element of ", False), (str(kwargs["elements"]), True), (" is a row of ", False), rows]
     condition = [(" where ", False), (str(kwargs["where"]), True)] if "where" in kwargs else []
-    return [("there is a document for each row of ", False), rows, *condition, (", and no other", False)]
+    return [("a document exists for each row of ", False), rows, *condition, (", and no other", False)]
 
 
 def _from_name(about: Expectation) -> Sentence:

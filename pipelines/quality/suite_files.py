@@ -72,7 +72,7 @@ class _Item(Section):
             return given
         extra_keys = [name for name in ("expectation", "column", "kwargs") if name in given]
         if extra_keys:
-            raise ValueError(f"sql stands alone, without {' and '.join(extra_keys)}")
+            raise ValueError(f"sql cannot be combined with {' and '.join(extra_keys)}")
         if not isinstance(given["sql"], str) or not given["sql"].strip():
             raise ValueError("sql: expected a SELECT that returns the rows that break the rule")
         settings = {name: value for name, value in given.items() if name != "sql"}
@@ -83,13 +83,13 @@ class _Item(Section):
     def _values_alone(cls, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Refuse suite parameters, for which Great Expectations would find no value."""
         if _names_parameter(kwargs):
-            raise ValueError(f"{_PARAMETER} stands for no value here; write the value itself")
+            raise ValueError(f"{_PARAMETER} has no value here; write the value itself")
         return kwargs
 
     @model_validator(mode="after")
     def _column_once(self) -> _Item:
         if self.column is not None and "column" in self.kwargs:
-            raise ValueError("column is given twice: beside kwargs and inside it")
+            raise ValueError("column occurs twice: next to kwargs and in kwargs")
         return self
 
 
@@ -121,7 +121,7 @@ class ForeignKeyArguments(Section):
     def _as_many(self) -> ForeignKeyArguments:
         lists = [self.referenced_columns, self.columns if self.compare is None else self.compare]
         if any(len(names) != len(self.columns) for names in lists):
-            raise ValueError("columns, referenced_columns and compare name as many columns each")
+            raise ValueError("columns, referenced_columns and compare must have equal lengths")
         return self
 
 
@@ -142,7 +142,9 @@ class _SuiteFile(Section):
     def _layer_and_name(cls, table: str) -> str:
         layer, dot, name = table.partition(".")
         if layer not in _LAYERS or not dot or not name:
-            raise ValueError(f"{table!r} is no table of bronze, silver or gold (expected e.g. silver.orders)")
+            raise ValueError(
+                f"{table!r} is not a table of bronze, silver or gold (expected e.g. silver.orders)"
+            )
         return table
 
 
@@ -230,7 +232,7 @@ def _misnamed_query(about: Expectation, tables: Mapping[str, Sequence[str]]) -> 
         return f"{QUERY} does not read {{batch}}, the table of the suite at the cut"
     for name in tables_named:
         if name != "batch" and name not in tables:
-            return f"{QUERY} names {{{name}}}, no table of the cut{suggestion(name, tables)}"
+            return f"{QUERY} names {{{name}}}, which is not a table of the cut{suggestion(name, tables)}"
     return None
 
 

@@ -174,7 +174,7 @@ class CatalogKeys:
                 f"WHERE table_schema = {silver} AND is_nullable = 'NO'"
             ).collect()
         except Exception as error:  # noqa: BLE001 - a catalog without them; rows go on
-            _LOGGER.warning("no keys are stated in %s: %s", self._catalog, _short(error))
+            _LOGGER.warning("keys cannot be declared in %s: %s", self._catalog, _short(error))
             return None
         return read_keys(self._catalog, keys, columns)
 
@@ -183,7 +183,9 @@ class CatalogKeys:
             try:
                 self._spark.sql(statement)
             except Exception as error:  # noqa: BLE001 - a constraint is information; rows go on without it
-                _LOGGER.warning("run this by hand, as it was refused: %s: %s", statement, _short(error))
+                _LOGGER.warning(
+                    "the catalog refused this statement; run it by hand: %s: %s", statement, _short(error)
+                )
 
 
 def read_keys(catalog: str, keys: Iterable[Sequence[str]], columns: Iterable[Sequence[str]]) -> StatedKeys:

@@ -64,7 +64,9 @@ class CatalogNames:
                 _LOGGER.warning("%s", error)
             except SPARK_ERRORS as error:
                 reason = " ".join(str(error).split())[:_LINES]
-                _LOGGER.warning("%s.%s gets no name in %s: %s", cut.layer, name, self._catalog, reason)
+                _LOGGER.warning(
+                    "%s.%s cannot be registered in %s: %s", cut.layer, name, self._catalog, reason
+                )
 
     def address(self, layer: Layer, name: str) -> str:
         """Return the table's name as quoted Spark SQL."""
@@ -85,7 +87,7 @@ class CatalogNames:
                 f"{self._catalog}.{layer}.{name} is another table, at {existing}",
                 code="catalog-name-taken",
                 where=uri,
-                remedy=f"drop or rename that table, or choose another lake.catalog for {uri}",
+                remedy=f"drop or rename this table, or choose another lake.catalog for {uri}",
             )
 
 

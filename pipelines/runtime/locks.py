@@ -91,13 +91,13 @@ def _locked(path: Path, lake: str, command: str) -> Iterator[None]:
                 f"this lake's {path.name} stage is already running: {_holder(path)}",
                 code="already-running",
                 where=lake,
-                remedy="wait for it or stop it (Ctrl-C, or SIGTERM); only one process at a time can run a "
-                "stage",
+                remedy="wait for this stage or stop it (Ctrl-C, or SIGTERM); only one process at a time can "
+                "run a stage",
             ) from None
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
-            _LOGGER.warning("%s is on a file system without locks; a second start is not noticed", path)
+            _LOGGER.warning("%s is on a file system without locks; a second start cannot be detected", path)
         file.truncate(0)
         json.dump(
             {

@@ -103,8 +103,8 @@ def record(control: ControlTables, name: str, error: Exception) -> None:
             name,
             MAINTENANCE_FAILED,
             message,
-            "its rows are right and continue to be updated; maintenance is retried automatically, after "
-            "growing pauses, or at once by: smelt maintain FILE",
+            "nothing to do at first: the table's rows are correct and still updated, and maintenance is "
+            "retried automatically, with growing pauses; to retry at once: smelt maintain FILE",
         )
     )
 
@@ -266,7 +266,7 @@ class Maintenance:
             self._handles.pop(name, None)
             self.failed[name] = error
             seconds = self._pauses.failed(name)
-            _LOGGER.warning("maintenance of %s failed; tried again in %.0f s", name, seconds, exc_info=True)
+            _LOGGER.warning("maintenance of %s failed; retry in %.0f s", name, seconds, exc_info=True)
             if not isinstance(error, TransientError):  # a lease, or a store out of reach, is no table's error
                 self._record(name, error)
             return None

@@ -53,7 +53,7 @@ def _unknown(
     elif near:
         remedy = f"did you mean {near[0]}?"
     else:
-        remedy = f"give schema.table or a pattern; {there_are(table_names)}"
+        remedy = f"use schema.table or a pattern; {there_are(table_names)}"
     return ConfigurationError(
         f"{name!r} is not a table of this pipeline", code="table-unknown", remedy=remedy
     )

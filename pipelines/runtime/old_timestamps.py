@@ -92,7 +92,10 @@ def renewed(spark: SparkSession, address: str, table: Table, run: Callable[[str]
         _write_again(spark, address, _orderable(table, fields), properties.get(_OWED), run)
         table.refresh()
         if not in_catalog and has_old_files(table):
-            _LOGGER.warning("%s still has timestamps as INT96; does another version write to it?", address)
+            _LOGGER.warning(
+                "%s still has timestamps as INT96; does another version of deltasmelt write to the table?",
+                address,
+            )
             return True
     elif doubtful is not None and not _is_worth_stating(table, checked_version, len(doubtful)):
         return False

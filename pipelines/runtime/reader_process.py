@@ -118,7 +118,7 @@ def _read(file: str, text: str, until: Lsn | None, stop: threading.Event, events
         from deltasmelt.pipelines.spark.held_session import serve_catalog  # noqa: PLC0415 - no other reader needs Spark
         from deltasmelt.pipelines.spark.remote import require_server  # noqa: PLC0415
 
-        require_server(pipeline.spark, code="catalog-session", where="lake", otherwise="give lake.path")
+        require_server(pipeline.spark, code="catalog-session", where="lake", otherwise="set lake.path")
         serve_catalog(pipeline)
     start_logging(pipeline.pipeline)
 
@@ -150,7 +150,7 @@ def _send(events: TextIO, event: dict[str, Any]) -> None:
         events.write(json.dumps(event, default=str) + "\n")
         events.flush()
     except BrokenPipeError:  # the parent is gone; the watch on standard input ends us
-        _LOGGER.warning("nobody reads the reader's events any longer")
+        _LOGGER.warning("no process receives the reader's events any longer")
 
 
 def _stop_with_parent(stop: threading.Event) -> None:

@@ -75,7 +75,7 @@ def _read(lake: Lake) -> bytes | None:
         try:
             stored = objects.read(lake.root, OBJECT)
         except (OSError, BaseError) as error:
-            _LOGGER.warning("how far the reader's snapshots are is not known: %s", words_of(error))
+            _LOGGER.warning("the progress of the reader's snapshots cannot be read: %s", words_of(error))
             return None
         return None if stored is None else stored.body
     path = _path(lake)
@@ -116,7 +116,7 @@ class StoredProgress:
             try:
                 objects.replace(self._root, OBJECT, self._newest)
             except (OSError, BaseError) as error:
-                _LOGGER.warning("how far the snapshots are could not be put: %s", words_of(error))
+                _LOGGER.warning("the progress of the snapshots could not be stored: %s", words_of(error))
             time.sleep(self._every)
 
 

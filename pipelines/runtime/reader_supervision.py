@@ -236,11 +236,11 @@ class ReaderProcess:
                 f"(last: {reason})",
                 code="reader-died",
                 where=str(log_folder(self._pipeline.pipeline) / "smelt.log"),
-                remedy="read the log named above; out of memory is a common cause. Until the reader runs, "
-                "the slot retains WAL at the server",
+                remedy="read the log named above; a common cause is too little memory. Until the reader "
+                "runs, the slot holds back WAL at the server",
             )
         _LOGGER.warning(
-            "the reader process ended by %s; starting it again (%d of %d ends without progress)",
+            "the reader process ended with %s; restarting it (%d of %d ends without progress)",
             reason,
             self._silent_ends,
             _SILENT_ENDS,
@@ -314,7 +314,7 @@ class ReaderProcess:
                 _LOGGER.warning("progress could not be reported: %s", error)
                 on_progress = _ignore
             except Exception as error:
-                _LOGGER.exception("a report of the reader could not be passed on; the reader is ended")
+                _LOGGER.exception("a report of the reader could not be forwarded; the reader is stopped")
                 self._error = self._error or error
                 self.kill()
 
@@ -327,7 +327,7 @@ class ReaderProcess:
                     if line.endswith(b"\n"):  # the rest of a line is lost with the process that wrote it
                         self._hear(json.loads(line))
             except Exception as error:
-                _LOGGER.exception("a report of the reader could not be heard; the reader is ended")
+                _LOGGER.exception("a report of the reader could not be read; the reader is stopped")
                 self._error = self._error or error
                 process.kill()
 
@@ -364,6 +364,6 @@ def _error(fields: dict[str, Any], log: str) -> SmeltError:
             f"the reader failed: {fields['message']}",
             code="reader-failed",
             where=log,
-            remedy="the log named above has the traceback",
+            remedy="read the traceback in the log named above",
         )
     return kind(fields["message"], code=fields["code"], where=fields["where"], remedy=fields["remedy"])

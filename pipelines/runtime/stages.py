@@ -199,7 +199,7 @@ class Stages:
                 if time.monotonic() - failing_since >= patience:
                     raise waits from error
                 pause = backoff.seconds()
-                _LOGGER.warning("will try again in %.1f s: %s", pause, waits)
+                _LOGGER.warning("retry in %.1f s: %s", pause, waits)
                 stop.wait(pause)
                 continue
             failing_since = math.inf

@@ -131,7 +131,7 @@ _WORKER_SECONDS: Final = 20.0
 _STAGES_SECONDS: Final = 2 * _CYCLE_SECONDS + SPARK_STOP_SECONDS + _WORKER_SECONDS
 END_SECONDS: Final = max(STOP_SECONDS, _STAGES_SECONDS) + 2 * TOLD_SECONDS
 """Time limit for the end of reader, silver and gold; afterwards the lake's locks are released."""
-_ENDED: Final = "the run was ended while Spark started"
+_ENDED: Final = "the run ended during the start of Spark"
 _LOGGER = logging.getLogger("deltasmelt.run")
 
 
@@ -221,7 +221,7 @@ class Supervisor:
         except Exception as end_error:
             if failure is None:
                 raise
-            _LOGGER.warning("the end of the run failed, too: %s", end_error)
+            _LOGGER.warning("ending the run failed as well: %s", end_error)
         if failure is not None and failure is not error:
             raise failure
 

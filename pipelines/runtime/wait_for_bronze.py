@@ -50,7 +50,7 @@ def reach(pipeline: Pipeline, lsn: Lsn, output: Output, command: str, stop: thre
             _push(pipeline)
         if time.monotonic() - said_at > _SAY_SECONDS:
             said_at = time.monotonic()
-            output.say(f"{time.strftime('%H:%M:%S')} the running reader is at {frontier}, wanted is {lsn}")
+            output.say(f"{time.strftime('%H:%M:%S')} the running reader is at {frontier}, waiting for {lsn}")
         stop.wait(_LOOK_SECONDS)
 
 

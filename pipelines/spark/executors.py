@@ -236,7 +236,7 @@ def _task_failed(why: str) -> TransientError:
         f"a task of a snapshot failed: {why}",
         code="snapshot-task-failed",
         where="Spark",
-        remedy="tables that are not complete are copied again; if it persists, read Spark's log and the "
+        remedy="incomplete tables are copied again; if the error persists, read Spark's log and the "
         "executors' logs",
     )
 

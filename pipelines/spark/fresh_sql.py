@@ -62,10 +62,10 @@ class FreshSql(LakeSql):
         named = [name for name in known if _is_named("silver", name, statement)]
         if any(_is_named("gold", name, statement) for name in self.documents):
             raise DefiniteError(
-                "gold's tables are as its last cycle left them, and cannot be read at the log's head",
+                "gold's tables have the state of gold's last cycle, and cannot be read at the log's head",
                 code="not-at-head",
                 where="SQL",
-                remedy="ask without --fresh; `smelt preview FILE DOCUMENT --key K --fresh` shows a document",
+                remedy="read without --fresh; `smelt preview FILE DOCUMENT --key K --fresh` shows a document",
             )
         try:
             head = self._tables.look(named)

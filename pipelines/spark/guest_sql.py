@@ -108,7 +108,7 @@ class GuestSql(LakeSql):
         found = name if name in qualified else alike[0] if len(alike) == 1 else None
         if found is None:
             raise DefiniteError(
-                f"there is no table {name} as of {self.cut.commit_lsn}{suggestion(name, qualified)}",
+                f"no table {name} exists as of {self.cut.commit_lsn}{suggestion(name, qualified)}",
                 code="sql-table",
                 where="table",
             )

@@ -253,6 +253,6 @@ class HeldSession:
             try:
                 self._undo.close()
             except Exception as error:  # noqa: BLE001 - the owner may have stopped the session meanwhile
-                _LOGGER.info("Spark's settings were not put back: %s", error)
+                _LOGGER.info("Spark's settings were not restored: %s", error)
             self._session = self._beside = self._log = None
             self.views = Views()

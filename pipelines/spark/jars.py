@@ -220,7 +220,7 @@ def _from_folder(folder: Path, expected: Mapping[str, str]) -> list[Path]:
             f"SMELT_JARS lacks {', '.join(missing)}",
             code="jars-missing",
             where=str(folder),
-            remedy="put these files there, or unset SMELT_JARS to resolve them from Maven Central",
+            remedy="copy these files to this folder, or unset SMELT_JARS to resolve them from Maven Central",
         )
     changed = _changed(folder, expected)
     if changed is not None:
@@ -246,7 +246,7 @@ def _refused(name: str, digest: str, expected: str, where: str | None = None) ->
         f"{name} has checksum {digest}, expected {expected}",
         code="jars-checksum",
         where=where,
-        remedy="the file is not what its publisher released; fetch it elsewhere and use SMELT_JARS",
+        remedy="the file differs from the published file; download it from another place and use SMELT_JARS",
     )
 
 
@@ -304,9 +304,9 @@ def _run_ivy(folder: Path, jars: JarSet) -> None:
 
 def _not_fetched(jars: JarSet, why: str) -> DefiniteError:
     return DefiniteError(
-        f"{jars.what} could not be fetched ({', '.join(jars.packages)}): {why}",
+        f"{jars.what} could not be downloaded ({', '.join(jars.packages)}): {why}",
         code="jars-unreachable",
-        remedy="check that Maven Central can be reached, or give the jars in a folder by SMELT_JARS",
+        remedy="check that Maven Central can be reached, or set SMELT_JARS to a folder with the jars",
     )
 
 

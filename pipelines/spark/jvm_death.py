@@ -62,8 +62,8 @@ def death(error: BaseException, settings: Mapping[str, str], log: Path) -> Defin
     said = lost_server(error) or ("the session was closed" if is_lost(error) else None)
     if said is not None:
         return _error(
-            f"the Spark Connect server no longer answers, or has ended our session: {said}",
-            "see whether the server runs, then start the command again. Nothing is lost: the next start "
+            f"the Spark Connect server no longer answers, or has ended the session: {said}",
+            "check whether the server runs, then start the command again. No data is lost: the next start "
             "continues where the lake ends",
             host_of(address_of(settings) or ""),
         )
@@ -83,19 +83,19 @@ def death(error: BaseException, settings: Mapping[str, str], log: Path) -> Defin
     if code in _OUT_OF_MEMORY or (code != _KILLED and _SAID in _end_of(log)):
         what = f"the JVM of Spark ran out of memory, with a heap of {heap}"
         remedy = (
-            "give it a larger heap in the pipeline file, spark: {spark.driver.memory: …}, if the machine has "
+            "set a larger heap in the pipeline file, spark: {spark.driver.memory: …}, if the machine has "
             "the memory; or make documents smaller (`limit`, `cap`, counts instead of arrays)"
         )
     elif code == _KILLED:
-        what = "the JVM of Spark was killed (signal 9), as the operating system does when memory runs out"
+        what = "the JVM of Spark was killed (signal 9); the operating system does this when memory runs out"
         remedy = (
-            f"leave more memory for it: with a heap of {heap} (spark.driver.memory) it needs about 1.5 times "
-            "as much in all"
+            f"leave more memory for the JVM: with a heap of {heap} (spark.driver.memory) it needs about 1.5 "
+            "times as much in all"
         )
     else:
         what = f"the JVM of Spark ended ({_how(code)})"
         remedy = "read the log named above, then start the command again"
-    return _error(what, f"{remedy}. Nothing is lost: the next start continues where the lake ends", log)
+    return _error(what, f"{remedy}. No data is lost: the next start continues where the lake ends", log)
 
 
 def _error(message: str, remedy: str, where: Path | str) -> DefiniteError:

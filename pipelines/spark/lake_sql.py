@@ -88,7 +88,7 @@ def parse_as_of(text: str, *, where: str = "--as-of") -> Lsn | datetime:
             f"{text!r} is neither an LSN nor a time",
             code="as-of",
             where=where,
-            remedy="give e.g. 0/16B3748, or 2026-01-31T12:00:00Z",
+            remedy="use e.g. 0/16B3748, or 2026-01-31T12:00:00Z",
         ) from None
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
@@ -121,13 +121,13 @@ def cut_at(control: ControlTables, *, with_gold: bool, at: Lsn | datetime | None
     if cut is not None:
         return cut
     oldest = next(iter(control.cuts("silver")), None)
-    begins = f"the oldest cut is {oldest.commit_lsn} ({oldest.commit_ts})" if oldest else "there is no cut"
+    begins = f"the oldest cut is {oldest.commit_lsn} ({oldest.commit_ts})" if oldest else "no cut exists"
     raise DefiniteError(
-        f"nothing is recorded as of {at or 'now'}: {begins}",
+        f"no cut is recorded as of {at or 'now'}: {begins}",
         code="no-cut",
         where=lake,
-        remedy="give a later moment; `SELECT * FROM control.cuts` lists what there is. How long moments "
-        "stay readable is lake.retention in the pipeline file",
+        remedy="use a later LSN or time; `SELECT * FROM control.cuts` lists the cuts. The pipeline file's "
+        "lake.retention sets how long cuts stay readable",
     )
 
 
@@ -374,7 +374,7 @@ class LakeSql:
         if missing is not None:
             name = missing.replace("`", "")
             return DefiniteError(
-                f"there is no table {name}{suggestion(name, names)}", code="sql-table", where="SQL"
+                f"the table {name} does not exist{suggestion(name, names)}", code="sql-table", where="SQL"
             )
         return DefiniteError(spark_message(error), code="sql", where="SQL")
 

@@ -94,7 +94,7 @@ def refused(name: str, said: str) -> ConfigurationError:
         f"Spark refuses {name}: {said}",
         code="spark-setting",
         where="spark",
-        remedy="correct it in the section `spark` of the pipeline file, or remove it",
+        remedy="correct the setting in the section `spark` of the pipeline file, or remove it",
     )
 
 
@@ -141,7 +141,8 @@ def launch(conf: SparkConf, log: Path) -> SparkContext:
                 "the JVM of Spark did not start: " + " ".join(said or [str(error)]),
                 code="spark-start",
                 where=str(log),
-                remedy="read the log named above; often spark.driver.memory is more than the machine has",
+                remedy="read the log named above; a common cause is a spark.driver.memory above the memory "
+                "of the machine",
             ) from None
     try:
         _check_values(started[0], conf)

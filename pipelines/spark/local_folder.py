@@ -49,10 +49,10 @@ def made_for(settings: Mapping[str, str]) -> str:
         made = make(os.environ.get(VARIABLE) or settings.get(SETTING))
     except OSError as error:
         raise ConfigurationError(
-            f"Spark has no folder for the rows that it spills: {error}",
+            f"Spark has no folder for its temporary rows: {error}",
             code="spark-setting",
             where=f"{VARIABLE}, or {SETTING} in the section `spark`",
-            remedy="name a folder that this account can write, with room for the largest table",
+            remedy="set a folder that this account can write, with room for the largest table",
         ) from None
     return ",".join(map(str, made))
 

@@ -69,10 +69,11 @@ def address_of(settings: Mapping[str, str]) -> str | None:
     problem = problem_of(address)
     if problem is not None:
         raise ConfigurationError(
-            f"what names the Spark Connect server is no address of one: {problem}",
+            f"the address of the Spark Connect server is not valid: {problem}",
             code="spark-remote",
             where=VARIABLE if given else REMOTE,
-            remedy="name a server, e.g. sc://spark.example.org:15002; without one, Spark runs here",
+            remedy="set a server, e.g. sc://spark.example.org:15002; without a server, Spark runs on this "
+            "machine",
         )
     return address
 
@@ -85,17 +86,17 @@ def problem_of(address: str) -> str | None:
     """
     found = _ADDRESS.fullmatch(address)
     if found is None and not address.startswith("sc://"):
-        return "it does not begin with sc://"
+        return "the address does not begin with sc://"
     if found is None:
-        return "it is not sc://HOST:PORT, with /;NAME=VALUE;NAME=VALUE after it where there are parameters"
+        return "the form is sc://HOST:PORT, followed by /;NAME=VALUE;NAME=VALUE if the address has parameters"
     if found["port"] is not None and int(found["port"]) > _PORTS:
-        return f"its port is above {_PORTS}"
+        return f"the port is above {_PORTS}"
     parameters = found["parameters"].split(";") if found["parameters"] else []
     for number, parameter in enumerate(parameters, 1):
         if _PARAMETER.fullmatch(parameter) is None:
             return (
-                f"its parameter {number} is not NAME=VALUE; in a value = is written as %3D, / as %2F, ? as "
-                "%3F, # as %23, ; as %3B"
+                f"parameter {number} is not NAME=VALUE; in a value = is written as %3D, / as %2F, ? as %3F, "
+                "# as %23, ; as %3B"
             )
     return None
 
@@ -119,10 +120,10 @@ def require_server(settings: Mapping[str, str], *, code: str, where: str, otherw
     """
     if address_of(settings) is None and on_databricks():
         raise ConfigurationError(
-            "on Databricks the reader is a process beside the driver's, to which no Spark session is given",
+            "on Databricks the reader runs in its own process, which has no Spark session",
             code=code,
             where=where,
-            remedy=f"{otherwise}, or name a Spark Connect server by {VARIABLE}",
+            remedy=f"{otherwise}, or set a Spark Connect server by {VARIABLE}",
         )
 
 
@@ -166,10 +167,10 @@ def _refused_address(error: Exception) -> ConfigurationError:
     """Return the error for a refused address, without the client's text, which repeats values."""
     condition = getattr(error, "getCondition", lambda: None)() or type(error).__name__
     return ConfigurationError(
-        f"the client of Spark Connect does not take the address of the server ({condition})",
+        f"the client of Spark Connect rejects the address of the server ({condition})",
         code="spark-remote",
         where=VARIABLE if os.environ.get(VARIABLE) else REMOTE,
-        remedy="name a server, e.g. sc://spark.example.org:15002, and only parameters that Spark knows",
+        remedy="set a server, e.g. sc://spark.example.org:15002, and only parameters that Spark knows",
     )
 
 
@@ -194,7 +195,7 @@ def _check_answers(session: SparkSession, address: str) -> None:
             f"the Spark Connect server does not answer: {cause_of(error)}",
             code="spark-remote",
             where=host_of(address),
-            remedy=f"start it, or correct {VARIABLE}; without that, Spark runs on this machine",
+            remedy=f"start the server, or correct {VARIABLE}; without {VARIABLE}, Spark runs on this machine",
         ) from None
     client.set_retry_policies([later])
 

@@ -299,7 +299,8 @@ def _start(
         if not any(LOG_STORE_JAR.name in jars for jars in submitted_jars):
             if LOG_STORE in store.values():
                 _LOGGER.warning(
-                    "%s is not among the job's jars: on S3, another Spark driver may overwrite its commits",
+                    "%s is missing among the job's jars: on S3, another Spark driver may overwrite its "
+                    "commits",
                     LOG_STORE_JAR.name,
                 )
             store = {name: value for name, value in store.items() if value != LOG_STORE}

@@ -44,8 +44,8 @@ _TEMPORARY: Final = re.compile(
 )
 _NOT_BY_TEXT: Final = frozenset(("binary", "variant"))
 REMEDY: Final = (
-    "--to FILE keeps the rows of a query, and CREATE TEMPORARY VIEW names them for later statements; write "
-    "other tables in a Spark session of your own"
+    "to store the rows of a query use --to FILE; to name them for later statements use CREATE TEMPORARY "
+    "VIEW; write other tables in your own Spark session"
 )
 
 
@@ -58,7 +58,7 @@ def refuse_writing(statement: str) -> None:
     found = writing_word(statement)
     if found:
         raise DefiniteError(
-            f"statements over the lake only read, and {found.upper()} writes",
+            f"statements on the lake may only read, and {found.upper()} writes",
             code="sql-writes",
             where="SQL",
             remedy=REMEDY,
@@ -116,10 +116,10 @@ def _constant(expression: str, text_of: Callable[[str], str]) -> str:
     found = json.loads(text_of(described))
     if "<" in found["of"] or found["of"] in _NOT_BY_TEXT:
         raise DefiniteError(
-            f"USING takes no value of type {found['of']} here",
+            f"USING does not accept a value of type {found['of']}",
             code="sql",
             where="SQL",
-            remedy="write the value into the text, or run the statement in a Spark session of your own",
+            remedy="write the value into the text, or run the statement in your own Spark session",
         )
     text = found.get("text")
     return f"CAST({'NULL' if text is None else literal(text)} AS {found['of']})"

@@ -59,7 +59,7 @@ def tables_listed(tables: Iterable[tuple[TableInfo, int | None]]) -> Cells:
 
 def columns_listed(table: TableInfo) -> Cells:
     """Return the columns of a table; for a source table also their types at the source."""
-    state = "as it is now" if table.version is None else f"version {table.version}"
+    state = "in its present state" if table.version is None else f"version {table.version}"
     if table.source is None:
         rows = [(column.name, column.spark_type) for column in table.columns]
         return Cells(("column", "type"), rows, head=f"{table.sql_name}, {state}")
@@ -183,9 +183,7 @@ class CutCatalog:
         if not tables:
             names = [table.full_name for table in self.tables]
             hint = "" if _is_pattern(lower_pattern) else suggestion(lower_pattern, names)
-            raise DefiniteError(
-                f"there is no table {pattern} at this cut{hint}", code="sql-table", where="SQL"
-            )
+            raise DefiniteError(f"no table {pattern} exists at this cut{hint}", code="sql-table", where="SQL")
         return tables
 
     def _shapes(self) -> dict[str, SilverTable]:

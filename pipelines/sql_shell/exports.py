@@ -59,15 +59,19 @@ class Export:
         path = Location(target).folder
         if path is None and (form is not RowFormat.PARQUET or target.endswith(".parquet")):
             raise _unfit(
-                target, "only folders of Parquet can be written to an object store", "give a local path"
+                target, "only folders of Parquet can be written to an object store", "use a local path"
             )
         if form is RowFormat.TABLE:
-            raise _unfit(target, "a table is for people to read", "give --output csv, json or parquet")
+            raise _unfit(
+                target, ("a table is a form for people, not for files"), "use --output csv, json or parquet"
+            )
         self._place = None if path is None else path.expanduser().absolute()
         if self._place is not None and self._place.exists():
-            raise _unfit(target, "is there already", "give another --to, or remove it")
+            raise _unfit(
+                target, "already exists", ("choose another --to, or remove the existing file or folder")
+            )
         if self._place is not None and not self._place.parent.is_dir():
-            raise _unfit(target, "its folder is not there", f"mkdir -p {self._place.parent}")
+            raise _unfit(target, "its folder does not exist", f"mkdir -p {self._place.parent}")
 
     def write(self, spark: SparkSession, frame: DataFrame) -> str:
         """Write all rows; return a description of the result.
@@ -77,10 +81,10 @@ class Export:
         """
         if self._used:
             raise DefiniteError(
-                f"{self._target} has the rows of one statement, and this is another",
+                f"{self._target} already has the rows of an earlier statement",
                 code="sql-target",
                 where="SQL",
-                remedy="give one statement that has rows, or write to standard output",
+                remedy="run one statement that has rows, or write to standard output",
             )
         self._used = True
         if self._place is None:
@@ -123,7 +127,9 @@ def _name(made: Path, place: Path) -> None:
         # What is renamed replaces what has the name: so the name is taken first, by something empty of ours.
         place.mkdir() if made.is_dir() else place.touch(exist_ok=False)
     except FileExistsError:
-        raise _unfit(str(place), "was made by something else meanwhile", "give another --to") from None
+        raise _unfit(
+            str(place), ("was created by another program during the export"), "choose another --to"
+        ) from None
     made.rename(place)
 
 

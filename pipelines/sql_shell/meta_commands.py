@@ -13,19 +13,19 @@ from deltasmelt.bronze.errors import ConfigurationError
 Name: TypeAlias = Literal["d", "cut", "fresh", "timing", "watch", "output", "x", "?", "q"]
 
 HELP: Final = (
-    ("SQL;", "runs a statement; it may go over several lines"),
+    ("SQL;", "runs a statement; it may have several lines"),
     (r"\d", "lists the tables at the cut: layer, name, columns, rows"),
     (r"\d NAME", r"shows a table's columns and types; \d silver.* lists"),
-    (r"\cut", "tells which moment is shown"),
+    (r"\cut", "shows the present moment"),
     (r"\cut LSN|TIME", "shows the newest moment at or before an LSN or a time"),
     (r"\cut newest", "shows the newest moment"),
-    (r"\fresh [on|off]", "reads silver at the log's head, ahead of the next cycle; each statement anew"),
-    (r"\watch [S] [N]", "repeats the last statement at the newest moment: each S seconds"),
+    (r"\fresh [on|off]", "reads silver at the log's head, ahead of the next cycle, for each statement"),
+    (r"\watch [S] [N]", "repeats the last statement at the newest moment, every S seconds"),
     (r"\o FORMAT", r"prints results as table, json or csv; \output is the same"),
-    (r"\x [on|off|auto]", "one value a line; auto: where a row is wider than the screen"),
-    (r"\timing [on|off]", "tells how long statements take"),
+    (r"\x [on|off|auto]", "one value per line; auto: if a row is wider than the screen"),
+    (r"\timing [on|off]", "shows how long statements take"),
     (r"\?", "shows this help"),
-    (r"\q", "ends the shell, as Ctrl-D does"),
+    (r"\q", "ends the shell, like Ctrl-D"),
 )
 """The meta-commands with their effects."""
 
@@ -67,7 +67,7 @@ def parse_meta(line: str) -> MetaCommand:
     name = _NAMES.get(word)
     if name is None:
         raise ConfigurationError(
-            f"there is no command \\{word}", code="sql-meta", remedy=r"\? lists the commands"
+            f"no command \\{word} exists", code="sql-meta", remedy=r"\? lists the commands"
         )
     return MetaCommand(name, argument)
 
@@ -109,5 +109,5 @@ def watch_arguments(argument: str) -> tuple[float, int | None]:
 def unfit(command: str, argument: str, expected: str) -> ConfigurationError:
     """Return the error about an argument unfit for a meta-command."""
     return ConfigurationError(
-        f"\\{command} does not take {argument!r}", code="sql-meta", remedy=f"give {expected}"
+        f"\\{command} does not accept {argument!r}", code="sql-meta", remedy=f"use {expected}"
     )

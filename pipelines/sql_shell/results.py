@@ -115,10 +115,10 @@ def json_lines(frame: DataFrame) -> Iterator[str]:
 
     if repeated := sorted({name for name in frame.columns if frame.columns.count(name) > 1}):
         raise DefiniteError(
-            f"several columns are called {', '.join(repeated)}, of which JSON keeps the last",
+            f"several columns have the name {', '.join(repeated)}; JSON would keep only the last",
             code="sql",
             where="SQL",
-            remedy="give each column a name of its own, with AS",
+            remedy="rename the columns with AS",
         )
     with running():
         for row in frame.select(f.to_json(f.struct(f.col("*")), JSON_OPTIONS)).toLocalIterator():

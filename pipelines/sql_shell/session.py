@@ -285,7 +285,9 @@ class SqlSession:
     def _watch(self, seconds: float, times: int | None) -> None:
         if self._last is None:
             raise ConfigurationError(
-                "there is no statement to repeat", code="sql-meta", remedy="run one, then give \\watch"
+                "no statement to repeat",
+                code="sql-meta",
+                remedy="run a statement, then use \\watch",
             )
         runs = 0
         try:
@@ -313,7 +315,7 @@ class SqlSession:
         if argument and argument not in {"on", "off", "auto"}:
             raise meta.unfit("x", argument, "on, off or auto")
         self._display.expanded = argument or ("off" if self._display.expanded == "on" else "on")
-        self._output.say(f"one value a line: {self._display.expanded}")
+        self._output.say(f"one value per line: {self._display.expanded}")
 
     def _print(self, cells: Cells) -> None:
         head = f"{visible(cells.head)}\n" if cells.head else ""

@@ -123,7 +123,7 @@ class Shell:
     def close(self, *, lost: bool = False) -> None:
         """End Spark; `lost`: Spark has already ended."""
         if not self._spark.up:
-            self._output.say("Spark is still starting; it is ended as soon as it can be …")
+            self._output.say("Spark is still starting; it ends as soon as possible …")
         elif not lost:
             try:
                 self._session.close()
@@ -161,7 +161,7 @@ class Shell:
     def _prompt_session(self) -> PromptSession[str]:
         file = history_file(self._pipeline.pipeline)
         if file is None:
-            self._output.say("what is typed is not kept: there is no private folder for it")
+            self._output.say("the history of statements is not stored: no private folder exists for it")
         session: PromptSession[str] = PromptSession(
             lexer=PygmentsLexer(SqlLexer),
             style=_STYLE,

@@ -62,10 +62,10 @@ UntilServersEnd = Annotated[
     typer.Option("--until-caught-up", help="Exit after reaching the server's WAL position at start."),
 ]
 ShopSeconds = Annotated[
-    float, typer.Option(min=1, metavar="N", help="Seconds for which the shop is open at least.")
+    float, typer.Option(min=1, metavar="N", help="Shortest time in seconds for which the shop is open.")
 ]
 DemoFolder = Annotated[
-    Path, typer.Option(metavar="FOLDER", help="Where the lake, the report and the files are written.")
+    Path, typer.Option(metavar="FOLDER", help="Folder for the lake, the report and the files.")
 ]
 DemoDsn = Annotated[
     str | None,
@@ -80,8 +80,8 @@ NewFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Pipeline file to write; documents/ is made beside it. Default: pipeline.yml. With --databricks "
-        "the bundle's folder; default: databricks/ beside FILE.",
+        help="Pipeline file to write, with a folder documents/ next to it. Default: pipeline.yml. With "
+        "--databricks the bundle's folder; default: databricks/ next to FILE.",
     ),
 ]
 Databricks = Annotated[
@@ -106,19 +106,22 @@ CatalogName = Annotated[
 Schemas = Annotated[
     list[str] | None, typer.Option(metavar="SCHEMA", help="Only tables of this schema; may be repeated.")
 ]
-Offline = Annotated[bool, typer.Option("--offline", help="Do not connect; check files and lake.")]
+Offline = Annotated[
+    bool, typer.Option("--offline", help=("Check files and lake without a connection to the source."))
+]
 UntilBronze = Annotated[
-    bool, typer.Option("--until-caught-up", help="Exit after processing what bronze held at start.")
+    bool, typer.Option("--until-caught-up", help="Exit after processing what bronze contained at start.")
 ]
 UntilSilver = Annotated[
-    bool, typer.Option("--until-caught-up", help="Exit after processing what silver held at start.")
+    bool, typer.Option("--until-caught-up", help="Exit after processing what silver contained at start.")
 ]
 Http = Annotated[
     str | None,
     typer.Option(
         "--http",
         metavar="HOST:PORT",
-        help="Serve a status page, metrics and probes there; beyond this machine a token is needed.",
+        help="Serve a status page, metrics and probes at this address; needs a token if other machines can "
+        "reach it.",
     ),
 ]
 HttpTokenFile = Annotated[
@@ -134,30 +137,36 @@ MetricsPort = Annotated[
         min=0,
         max=65535,
         metavar="PORT",
-        help="Serve Prometheus metrics alone, on this machine (127.0.0.1).",
+        help="Serve only Prometheus metrics, on this machine (127.0.0.1).",
     ),
 ]
 LogLines = Annotated[
     LogFormat,
     typer.Option(
-        "--log-format", metavar="text|json", help="Messages and smelt.log as text, or as lines of JSON."
+        "--log-format", metavar="text|json", help="Messages and smelt.log as text, or as JSON lines."
     ),
 ]
 StatusSchema = Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of --output json.")]
 Watch = Annotated[bool, typer.Option("--watch", help="Refresh every two seconds until Ctrl-C.")]
 JsonSchema = Annotated[
     bool,
-    typer.Option("--schema", help="Print its JSON Schema; without a document, that of document files."),
+    typer.Option(
+        "--schema",
+        help=("Print the document's JSON Schema; without a document, the JSON Schema of document files."),
+    ),
 ]
 Key = Annotated[
     list[str],
-    typer.Option("--key", metavar="VALUE", help="Its key; repeat the option for a composite key."),
+    typer.Option(
+        "--key", metavar="VALUE", help=("Key of the document; repeat the option for a composite key.")
+    ),
 ]
 OnlyDocument = Annotated[
     str | None,
     typer.Option(
         metavar="DOCUMENT",
-        help="Compare this document; a pattern ('*') means several. Tables only where --table names them.",
+        help="Compare this document, or the documents of a pattern ('*'). Tables are compared only with "
+        "--table.",
         autocompletion=completion.documents,
     ),
 ]
@@ -165,8 +174,8 @@ ComparedTables = Annotated[
     list[str] | None,
     typer.Option(
         metavar="TABLE",
-        help="Compare this table, or those of a pattern; may be repeated. Documents only where --document "
-        "names them.",
+        help="Compare this table, or the tables of a pattern; may be repeated. Documents are compared only "
+        "with --document.",
         autocompletion=completion.source_tables,
     ),
 ]
@@ -176,11 +185,15 @@ Sample = Annotated[
         min=SAMPLE.least,
         max=SAMPLE.most,
         metavar="FRACTION",
-        help="Compare this fraction of the keys, always the same.",
+        help="Compare this fraction of the keys, always the same keys.",
     ),
 ]
 Repair = Annotated[
-    bool, typer.Option("--repair", help="Take tables that differ from the source again, and carry them on.")
+    bool,
+    typer.Option(
+        "--repair",
+        help=("Resnapshot tables that differ from the source, update silver and gold, and compare again."),
+    ),
 ]
 MaxConnections = Annotated[
     int | None,
@@ -188,12 +201,12 @@ MaxConnections = Annotated[
         min=CONNECTIONS.least,
         max=CONNECTIONS.most,
         metavar="N",
-        help="Connections that read; default: snapshot.workers.",
+        help="Number of connections to the source; default: snapshot.workers.",
     ),
 ]
 Rate = Annotated[
     str | None,
-    typer.Option(metavar="SIZE", help="Bytes to read from the server in a second at most, e.g. 20MB."),
+    typer.Option(metavar="SIZE", help="Limit of bytes per second read from the server, e.g. 20MB."),
 ]
 ReportFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Write the HTML report to this file.")]
 Tables = Annotated[
@@ -205,7 +218,9 @@ Tables = Annotated[
     ),
 ]
 AllTables = Annotated[bool, typer.Option("--all", help="All tables of the pipeline.")]
-Wait = Annotated[bool, typer.Option(help="Wait until they are complete, or queue them and return.")]
+Wait = Annotated[
+    bool, typer.Option(help=("Wait until the snapshots are complete, or request them and return."))
+]
 LayerToRebuild = Annotated[RebuiltLayer, typer.Argument(metavar="silver|gold", help="The layer to rebuild.")]
 RebuiltName = Annotated[
     str | None,
@@ -223,7 +238,7 @@ ErrorCode = Annotated[
         autocompletion=completion.error_codes,
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask first.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 
 
 def bytes_of(size: str | None) -> int | None:
@@ -241,5 +256,5 @@ def bytes_of(size: str | None) -> int | None:
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--rate") from None
     if rate < RATE.least:
-        raise typer.BadParameter("it must be more than nothing", param_hint="--rate")
+        raise typer.BadParameter("the value must be greater than zero", param_hint="--rate")
     return rate

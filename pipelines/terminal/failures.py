@@ -49,12 +49,12 @@ TERMINATED: Final = 143
 HUNG_UP: Final = 129
 
 _OF_THE_SYSTEM: Final = {
-    errno.EACCES: "grant this account access to it, or choose another path",
+    errno.EACCES: "give this account access to the file or folder, or choose another path",
     errno.EDQUOT: "free some space, or raise the quota; then run the command again",
-    errno.EMFILE: "let the process open more files: ulimit -n 65536",
+    errno.EMFILE: "allow the process to open more files: ulimit -n 65536",
     errno.ENOSPC: "free some space; then run the command again",
-    errno.ENOTDIR: "a file is there instead of a folder: choose another path",
-    errno.EPERM: "grant this account access to it, or choose another path",
+    errno.ENOTDIR: "the path contains a file where a folder is needed: choose another path",
+    errno.EPERM: "give this account access to the file or folder, or choose another path",
     errno.EROFS: "the file system is read-only: choose another path",
 }
 _MARKED: Final = {"error": ERROR, "remedy": TITLE, "more": QUIET}
@@ -94,7 +94,7 @@ def tables_stopped(names: Sequence[str], *, waiting: Sequence[str] = ()) -> Fail
     remedy = "`smelt status` shows each error with its remedy"
     if waiting:
         remedy += (
-            "; a table that waits for a snapshot gets it from the reader: smelt bronze FILE --until-caught-up"
+            "; the reader snapshots a table that waits for a snapshot: smelt bronze FILE --until-caught-up"
         )
     return Failure(f"caught up, but {'; '.join(reasons)}\nremedy: {remedy}", exit_code=TABLES_STOPPED)
 

@@ -24,7 +24,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
 
 EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "smelt": (
-        "smelt demo                          try it: needs no database",
+        "smelt demo                          try deltasmelt: needs no database",
         "smelt init --dsn postgresql://smelt@db:5432/shop",
         "smelt check pipeline.yml            what is missing at the source?",
         "smelt run pipeline.yml              replicate until stopped",

@@ -86,7 +86,7 @@ def _said(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - a call into an ended JVM raises any error
-        return str(getattr(error, "_desc", None) or getattr(error, "errmsg", None) or "its words are lost")
+        return str(getattr(error, "_desc", None) or getattr(error, "errmsg", None) or "the message is lost")
 
 
 def spark_message(error: PySparkException | SparkFailure) -> str:

@@ -43,7 +43,7 @@ def obstacle(
     own_columns = table.own_columns
     former = [field.name for field in fields if field.name not in own_columns and field.attnum not in derived]
     if former:
-        return f"has the column {former[0]} from before the newest snapshot, which would be lost"
+        return f"has the column {former[0]} from before the newest snapshot, which a rebuild would lose"
     if ended and changed:
-        return "has rows that ended, with other columns, before the newest snapshot, which would be lost"
+        return "has rows with other columns that ended before the newest snapshot, which a rebuild would lose"
     return None

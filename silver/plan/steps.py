@@ -170,7 +170,8 @@ def check_identity(version: Relation, activity: Activity) -> None:
     if not version.key or not (identity or not (activity.facts.updates or activity.facts.deletes)):
         raise TableError(
             version.table,
-            "rows were updated or deleted, but without a replica identity the stream does not say which",
+            "rows were updated or deleted, but without a replica identity the stream does not identify "
+            "these rows",
             code="identity-missing",
             remedy=resnapshot_remedy(
                 version.table,

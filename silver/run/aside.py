@@ -129,7 +129,7 @@ class Aside(FailedTables):
 
     def forget(self, table: TableName) -> None:
         """Note that no cycle carries a table."""
-        self.out[table] = "the source no longer has it, or the pipeline does not select it"
+        self.out[table] = "the source no longer has the table, or the pipeline does not select the table"
 
     def record(self, error: TableError, end: Lsn) -> None:  # noqa: ARG002 - its interface
         """Note that an error stops a table."""

@@ -103,7 +103,7 @@ class Position:
             if not self._corrects:
                 return Held(mark, is_in_cut=False)
             _LOGGER.warning(
-                "silver.%s was put back from version %d to %d: it is folded again from %s",
+                "silver.%s was rolled back from version %d to %d: silver applies the changes again from %s",
                 table.name, named.version, stored.version, mark,
             )  # fmt: skip
             self._control.disown("silver", table.name, stored.version, stored.mark)
@@ -148,8 +148,8 @@ class Position:
             raise written_by_others(table, found, derivable=why is None)
         if self._corrects:
             _LOGGER.warning(
-                "%s of silver.%s is not deltasmelt's, and the table %s by a rebuild. The snapshot at %s "
-                "corrects its current rows; rows that ended before stay as others left them",
+                "another program made %s of silver.%s, and the table %s. The snapshot at %s corrects its "
+                "current rows; rows that ended earlier stay as the other program left them",
                 found, table.name, why, snapshot,
             )  # fmt: skip
 
@@ -177,7 +177,9 @@ class Position:
         """
         self._own.pop(name, None)
         if self._corrects and self._named(name, last) is not None:
-            _LOGGER.warning("silver.%s was removed: it is made again from its newest snapshot", name)
+            _LOGGER.warning(
+                "silver.%s was removed: silver recreates the table from its newest snapshot", name
+            )
             self._control.disown("silver", name, -1 if stored is None else stored.version, None)
             self.disowned = True
 
@@ -211,13 +213,14 @@ def written_by_others(table: SilverTable, found: ForeignCommit, *, derivable: bo
     remedy = f"stop silver and gold, then: smelt rebuild FILE silver {table.table}"
     if not derivable:
         remedy = resnapshot_remedy(
-            table.table, "a rebuild would lose columns; to correct current rows alone, resnapshot the table"
+            table.table,
+            "a rebuild would lose columns; to correct only the current rows, resnapshot the table",
         )
     elif not table.versioned:
         remedy = f"{resnapshot_remedy(table.table)}; or {remedy}"
     return TableError(
         table.table,
-        f"{found} of silver.{table.name} is not deltasmelt's and changed its rows",
+        f"another program made {found} of silver.{table.name} and changed its rows",
         code=WRITTEN_BY_OTHERS,
         remedy=remedy,
     )

@@ -101,7 +101,7 @@ class _Extra:
             self._refused[name] = statements
             seconds = self._pauses.failed(name)
             level = logging.DEBUG if known else logging.WARNING
-            words = "silver.%s %s; will try again in %.0f s"
+            words = "silver.%s %s; silver retries in %.0f s"
             _LOGGER.log(level, words, name, self._words, seconds, exc_info=True)
             return False
         self._refused.pop(name, None)
@@ -124,10 +124,10 @@ class Descriptions:
     def __init__(self, lake: Lake, log: SilverLog) -> None:
         self._lake = lake
         self._writer = Writer(lake, "silver", log)
-        self._comments = _Extra("", "does not get the comments of its source")
+        self._comments = _Extra("", "could not get the comments of its source")
         self._feeds = _Extra(
-            "had its change feed switched off; it is on again",
-            "has its change feed switched off, and it cannot be switched on: gold builds in full",
+            "had its change feed disabled; the feed is enabled again",
+            "has its change feed disabled, and silver cannot enable it: gold builds in full",
         )
 
     def due(self, table: SilverTable, stored: Stored | None) -> list[str]:

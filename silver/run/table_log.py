@@ -233,7 +233,7 @@ class SilverLog:
         """
         stored = self._read(name, until)
         if stored is None:
-            raise RuntimeError(f"silver.{name} was written but is not there")
+            raise RuntimeError(f"silver.{name} was written but does not exist")
         return stored
 
     def committed(self, name: str, before: Stored, until: Lsn, again: str) -> Stored:

@@ -96,8 +96,8 @@ def alike(tables: Iterable[SilverTable]) -> dict[TableName, TableError]:
         for one in same:
             other = next((other for other in same if other.name != one.name), None)
             if other is not None:  # `check_table` reports two equal names
-                whose = f"the history of {other.table}" if other.history else f"that of {other.table}"
-                why = f" beside {whose}: case does not count"
+                whose = f"the history of {other.table}" if other.history else f"the table of {other.table}"
+                why = f" next to {whose}: the catalog ignores case"
                 errors.setdefault(one.table, name_refused(one.table, f"silver.{one.name}", why))
     return errors
 
@@ -140,9 +140,9 @@ def _former_name(table: SilverTable, relations: Sequence[Relation], last: Cut | 
         return None
     return TableError(
         table.table,
-        f"the table was called {known[0]} before; silver.{known[0].silver_name} stays as it was",
+        f"the table was renamed from {known[0]}; silver.{known[0].silver_name} stays unchanged",
         code="table-renamed",
-        remedy=resnapshot_remedy(table.table, "resnapshot it under its new name"),
+        remedy=resnapshot_remedy(table.table, "resnapshot the table under its new name"),
     )
 
 
@@ -171,9 +171,9 @@ def check_relation(
         return
     raise TableError(
         table.table,
-        "another table has this name now, or it was recreated; silver has the rows of the old one",
+        "the table was recreated, or another table now has this name; silver has the rows of the old table",
         code="table-recreated",
-        remedy=resnapshot_remedy(table.table, "resnapshot it"),
+        remedy=resnapshot_remedy(table.table, "resnapshot the table"),
     )
 
 

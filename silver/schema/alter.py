@@ -155,7 +155,9 @@ def _check_case(table: SilverTable) -> None:
                 table.table,
                 f"columns {first} and {column.name} differ only in case, which Spark does not distinguish",
                 code="table-failed",
-                remedy=resnapshot_remedy(table.table, "rename one of them, then resnapshot the table"),
+                remedy=resnapshot_remedy(
+                    table.table, ("rename one of these columns, then resnapshot the table")
+                ),
             )
 
 
@@ -172,13 +174,13 @@ def _claimed(table: SilverTable, actual: Sequence[DeltaColumn]) -> list[DeltaCol
         if several and column.attnum not in attnums:
             raise TableError(
                 table.table,
-                f"by their comments, columns {' and '.join(several)} of silver.{table.name} both come from "
-                f"column {column.name} of the source",
+                f"according to their comments, columns {' and '.join(several)} of silver.{table.name} both "
+                f"belong to column {column.name} of the source",
                 code="table-failed",
                 remedy=resnapshot_remedy(
                     table.table,
-                    f"give the column of silver.{table.name} that is your own another comment, one that does "
-                    f"not end in (attribute {column.attnum}); or resnapshot the table",
+                    f"change the comment of the column that you added to silver.{table.name}, so that it "
+                    f"does not end in (attribute {column.attnum}); or resnapshot the table",
                 ),
             )
     return fields
@@ -200,11 +202,11 @@ def _made_room(table: SilverTable, others: list[str], *, emptied: bool) -> list[
         if not (emptied or table.versioned):
             raise TableError(
                 table.table,
-                f"silver.{table.name} has a column {name} that does not come from the source, which has one "
-                "of that name now",
+                f"silver.{table.name} has its own column {name}, and the source now has a column of the "
+                "same name",
                 code="table-failed",
                 remedy=resnapshot_remedy(
-                    table.table, f"rename or drop that column of silver.{table.name}; or resnapshot the table"
+                    table.table, f"rename or drop this column of silver.{table.name}; or resnapshot the table"
                 ),
             )
         others[at] = free_name(f"{name}__former", [*others, *names])

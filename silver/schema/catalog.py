@@ -207,10 +207,11 @@ def check_table(table: SilverTable, tables: Iterable[SilverTable], settings: Sil
         if _WITHOUT_EQUALITY.search(_QUOTED.sub("", column.spark_type)):
             raise TableError(
                 table.table,
-                f"its key has {name}, which is {column.type.name}: Spark cannot compare {column.spark_type}",
+                f"the key contains {name} of type {column.type.name}: Spark cannot compare "
+                f"{column.spark_type}",
                 code="key-type",
-                remedy=f"read it as text, silver.types: {{{table.table}.{name}: string}}; "
-                "or name another key in source.keys",
+                remedy=f"read the column as text, silver.types: {{{table.table}.{name}: string}}; or set "
+                "another key in source.keys",
             )
     history = histories([table], settings)
     reserved = {name for table_or_history in [table, *history] for name in table_or_history.own_columns}
@@ -218,7 +219,7 @@ def check_table(table: SilverTable, tables: Iterable[SilverTable], settings: Sil
     if clash is not None:
         raise TableError(
             table.table,
-            f"its column {clash} has the name of a column that silver adds",
+            f"column {clash} has the name of a column that silver adds",
             code="silver-settings-clash",
             remedy=f"ALTER TABLE {table.table.quoted} RENAME COLUMN … TO …; or change silver.deletes or "
             "silver.history",
@@ -230,16 +231,21 @@ def check_table(table: SilverTable, tables: Iterable[SilverTable], settings: Sil
         if rival.table == table.table:
             continue
         if rival.name in names:
-            message = f"its history needs the name silver.{history[0].name}, which is that of {rival.table}"
+            message = (
+                f"the history of the table needs the name silver.{history[0].name}, which belongs to "
+                f"{rival.table}"
+            )
         elif any(version_table.name == table.name for version_table in histories([rival], settings)):
-            message = f"it needs the name silver.{table.name}, which is the history of {rival.table}"
+            message = (
+                f"the table needs the name silver.{table.name}, which belongs to the history of {rival.table}"
+            )
         else:
             continue
         raise TableError(
             table.table,
             message,
             code="silver-settings-clash",
-            remedy="leave one of them out: source.exclude, or silver.history",
+            remedy="leave one of the two tables out: source.exclude, or silver.history",
         )
 
 

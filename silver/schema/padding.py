@@ -72,8 +72,8 @@ def unpadded(
     if inside and not emptied:
         raise TableError(
             table.table,
-            f"values of char(n) inside of {', '.join(inside)} have trailing blanks in silver.{table.name}, "
-            "which an earlier version of deltasmelt wrote",
+            f"values of char(n) inside {', '.join(inside)} have trailing blanks in silver.{table.name}, "
+            "because an earlier version of deltasmelt wrote the values",
             code="column-retyped",
             remedy=resnapshot_remedy(table.table),
         )

@@ -177,7 +177,7 @@ def _overridden(pg_type: PgType, override: str) -> Reading:
     chosen = _chosen(base, target)
     if chosen is None:
         raise ConfigurationError(
-            f"{override!r} is not a type that {pg_type.name} can be read as",
+            f"a column of type {pg_type.name} cannot be read as {override!r}",
             code="type-override",
             remedy="use string, decimal(p,s), smallint, int, bigint, float, double, date, timestamp, "
             "timestamp_ntz, variant, or array<…> of these for an array",

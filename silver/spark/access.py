@@ -203,7 +203,7 @@ class Jvm:
             with warnings.catch_warnings(action="ignore"):
                 self.spark.stop()
         except Exception as error:  # noqa: BLE001 - the JVM is gone; another error says why
-            _LOGGER.info("Spark did not stop in order: %s", error)
+            _LOGGER.info("Spark did not stop normally: %s", error)
             self.forget()
 
     def abandon(self) -> None:
@@ -305,7 +305,7 @@ def kept_or_not(keep: Callable[[], DataFrame]) -> DataFrame | None:
     except PySparkException as error:
         if not (error.getCondition() or "").startswith(_UNSUPPORTED):
             raise
-        _LOGGER.info("rows are not kept here: %s", error.getCondition())
+        _LOGGER.info("rows cannot be cached here: %s", error.getCondition())
         return None
 
 

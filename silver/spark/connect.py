@@ -101,9 +101,9 @@ class Connect:
                 all_settings(self.spark)  # raises PySpark's error for a lost server or session
                 raise
             raise DefiniteError(
-                "the Spark Connect server, or its client here, cannot clone a session",
+                "the Spark Connect server, or the local client, cannot clone a session",
                 code="spark-connect-version",
-                remedy="use a server of Spark 4.1 or newer, and its client",
+                remedy="use server and client of Spark 4.1 or newer",
             ) from error
         session: SparkSession = cloned
         _clones[session] = _clones.get(self.spark, _NO_WORK)
@@ -269,7 +269,7 @@ class Connect:
             release_all()
             self.spark.stop()
         except Exception as error:  # noqa: BLE001 - this process ends anyhow
-            _LOGGER.info("the server could not be told of the end: %s", error)
+            _LOGGER.info("the end could not be reported to the server: %s", error)
 
     def forget(self) -> None:
         """End requests that the server never answers."""

@@ -130,7 +130,8 @@ def outage(error: BaseException, lake: Lake | None = None) -> TransientError | N
             lost,
             code=EXECUTOR_LOST,
             where="Spark",
-            remedy="the cluster's log names the cause; raise spark.executor.memory where one ran out of it",
+            remedy="see the cluster's log for the cause; if an executor had too little memory, raise "
+            "spark.executor.memory",
         )
     words = next(filter(None, map(_of_storage, causes(error))), None)
     return None if words is None else unreachable(words, lake)
@@ -142,7 +143,7 @@ def unreachable(words: str, lake: Lake | None) -> TransientError:
         f"the lake does not answer: {words}",
         code="lake-unreachable",
         where=None if lake is None else lake.label,
-        remedy="check the store, the network to it, its credentials and free space",
+        remedy="check the store, the network to the store, its credentials and free space",
     )
 
 

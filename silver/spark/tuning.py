@@ -175,10 +175,11 @@ def settings(
 
 def _guarded(name: str) -> DefiniteError:
     return DefiniteError(
-        f"the server lets no session set {name}, by which a commit says how far its table is",
+        f"the server does not allow sessions to set {name}; commits need this setting to record the table's "
+        "position",
         code=GUARDED,
-        remedy="use a server that allows it, on Databricks a cluster; or keep the tables in a catalog "
-        "(lake.catalog without lake.path), where commits say it in another way",
+        remedy="use a server that allows this setting, on Databricks a cluster; or keep the tables in a "
+        "catalog (lake.catalog without lake.path), where commits do not need it",
     )
 
 

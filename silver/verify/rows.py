@@ -32,14 +32,14 @@ MOST_TEXT: Final = 120
 """Number of characters of a value that messages show."""
 
 KINDS: Final = {
-    "twice": "is there more than once",
-    "doubled": "is there more than once at the source: its key is none",
+    "twice": "exists more than once",
+    "doubled": "exists more than once at the source: the key is not unique",
     "missing": "is missing",
-    "surplus": "is not at the source",
+    "surplus": "does not exist at the source",
     "differs": "differs",
-    "lsn": "has a _commit_lsn that is missing or after the LSN compared at",
+    "lsn": "has a _commit_lsn that is missing or after the compared LSN",
     "versions": "has versions that overlap, or that end before they begin",
-    "unexplained": "is among keys whose digests differ, though no row of them does",
+    "unexplained": "is among keys whose digests differ, although no row of these keys differs",
 }
 """Possible faults of a row, or of a row's versions."""
 

@@ -69,7 +69,7 @@ def test_tables_and_statements_show_the_newest_cut_or_an_earlier_one(lake: delta
     assert lake.sql(most).collect() == [(2 * ROWS, 2 * ROWS + 0.5)]
     joined = "SELECT count(*) FROM silver.orders AS o JOIN gold.customer ON customer.id = o.id"
     assert lake.sql(joined, as_of="0/100").collect() == [(ROWS,)]
-    with pytest.raises(deltasmelt.DefiniteError, match=r"there is no table silver\.late"):
+    with pytest.raises(deltasmelt.DefiniteError, match=r"the table silver\.late does not exist"):
         lake.sql(f"{joined}, silver.late", as_of=FIRST)
 
 
@@ -175,7 +175,7 @@ def test_what_cannot_be_found_is_said_before_spark_is_asked(
         lake.at("yesterday")
     with pytest.raises(deltasmelt.DefiniteError, match="the oldest cut is 0/100"):
         lake.sql("SELECT 1 FROM silver.orders", as_of=1)
-    with pytest.raises(deltasmelt.ConfigurationError, match="no such pipeline file"):
+    with pytest.raises(deltasmelt.ConfigurationError, match="the pipeline file does not exist"):
         deltasmelt.open(tmp_path / "none.yml")
     (tmp_path / "empty.yml").write_text(lake.pipeline.path.read_text())
     (tmp_path / "customer.yml").write_text((lake.pipeline.folder / "customer.yml").read_text())

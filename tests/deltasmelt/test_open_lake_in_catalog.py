@@ -108,6 +108,4 @@ def test_without_a_session_opening_it_starts_one_which_its_end_stops(tmp_path: P
         env={**os.environ, "XDG_STATE_HOME": str(tmp_path)},
         capture_output=True, text=True, check=False, timeout=200,
     )  # fmt: skip
-    assert process.stdout.splitlines() == ["nothing has been written there yet", "layer-empty", "None"], (
-        process.stderr
-    )
+    assert process.stdout.splitlines() == ["the lake is still empty", "layer-empty", "None"], process.stderr

@@ -130,9 +130,13 @@ def test_preview_is_json_with_every_digit(world: World) -> None:
     ("name", "key", "said"),
     [
         ("custmer", "1", "unknown document 'custmer'; did you mean 'customer'?"),
-        ("country", "999", "there is no country with the key 999"),
+        ("country", "999", "country has no document with the key 999"),
         ("country", "x", "'x' is not a key of public.countries (id SMALLINT)"),
-        ("parcel_line", "1", "the key has 2 column(s) (order_id BIGINT, line SMALLINT), 1 given"),
+        (
+            "parcel_line",
+            "1",
+            "the key has 2 column(s) (order_id BIGINT, line SMALLINT), 1 given",
+        ),
     ],
 )
 def test_preview_names_a_wrong_key(world: World, name: str, key: str, said: str) -> None:
@@ -173,7 +177,7 @@ def test_a_full_rebuild_finds_nothing_to_change(world: World) -> None:
     runs = world.runs()
     for name in rebuilt:
         run = runs[name]
-        assert (run.mode, run.reason, run.changes) == ("full", "asked for", 0), name
+        assert (run.mode, run.reason, run.changes) == ("full", "requested", 0), name
         assert name not in marked or run.delta_version == runs_before[name].delta_version
         assert world.table(name) == before[name]
     # A customer has values of all types.
@@ -393,7 +397,7 @@ def test_lost_feeds_and_restored_tables_build_fully(two: World, tmp_path: Path) 
     world.gold = world.start_gold(world.documents)
     unreadable, recreated = (
         "changes of silver.orders",
-        "silver.addresses was not in the cut of the last build, or was put back",
+        "silver.addresses was not in the cut of the last build, or was rolled back",
     )
     world.cycle(second_cut, full={"parcel_line": unreadable, "home": recreated})
     world.check()

@@ -120,7 +120,7 @@ def test_a_build_by_another_definition_that_is_killed_before_it_names_it_is_made
     table = CatalogTable(world.lake.uri("gold", "customer"))
     assert table.metadata().configuration[DEFINITION_PROPERTY] == ""
     world.gold = world.start_gold(world.documents)
-    world.cycle(cut, full={"customer": "did not come to its end"})
+    world.cycle(cut, full={"customer": "was not completed"})
     world.check()
     table.update_incremental()
     assert table.metadata().configuration[DEFINITION_PROPERTY]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 PASSWORD = "gEh31m-Wort"
-NOWHERE = "this is not Databricks: it has no dbutils"
+NOWHERE = "this environment is not Databricks: dbutils is missing"
 
 
 @pytest.fixture(autouse=True)
@@ -125,7 +125,7 @@ def test_a_secret_that_is_not_there_names_the_line_without_the_trace(
     assert caught.value.code == "secret-unreadable"
     assert caught.value.where == f"{tmp_path / 'shop.yml'}:2"
     assert caught.value.message == (
-        "the secret shop/passwort cannot be read: Databricks refuses it: RuntimeError: "
+        "the secret shop/passwort cannot be read: Databricks refuses the secret: RuntimeError: "
         "Secret does not exist with scope: shop and key: passwort"
     )
     assert databricks_secrets.known() == {}

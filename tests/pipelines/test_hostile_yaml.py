@@ -26,7 +26,7 @@ LAUGHS: Final = "a0: &a0 [x, x]\n" + "".join(
 )
 TOO_DEEP: Final = f"nested more than {MAX_DEPTH} levels deep"
 HOSTILE: Final = {
-    "billion laughs": (LAUGHS, "its aliases make more than 100,000 values of it"),
+    "billion laughs": (LAUGHS, "aliases expand to more than 100,000 values"),
     "deep lists": ("[" * 100_000, TOO_DEEP),
     "deep mappings": ("{" * 100_000, TOO_DEEP),
     "deep blocks": ("".join(" " * each + "a:\n" for each in range(400)), TOO_DEEP),
@@ -42,7 +42,7 @@ HOSTILE: Final = {
     "a tag of one's own": ("a: !include {file: /etc/passwd}", "unknown tag !include"),
     "bytes": ("a: !!binary aGVsbG8=", "unknown tag !!binary"),
     "a long number": ("a: " + "9" * 5000, "a number of 5,000 digits"),
-    "half of a character": ('a: "\\ud800"', "half of a character"),
+    "half of a character": ('a: "\\ud800"', "an incomplete character"),
 }
 
 

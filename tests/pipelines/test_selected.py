@@ -42,10 +42,10 @@ def test_each_is_chosen_once_and_a_pattern_that_selects_nothing_is_refused() -> 
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        ([], "there is none"),
-        (["a"], "there is a"),
-        (list("abcde"), "there are a, b, c, d, e"),
-        (list("abcdefg"), "there are a, b, c, d, e and 2 more"),
+        ([], "available: none"),
+        (["a"], "available: a"),
+        (list("abcde"), "available: a, b, c, d, e"),
+        (list("abcdefg"), "available: a, b, c, d, e and 2 more"),
     ],
 )
 def test_what_there_is_is_listed(names: list[str], said: str) -> None:
@@ -154,7 +154,7 @@ def test_every_argument_and_option_that_selects_refuses_what_selects_nothing(
 def test_a_source_without_tables_is_no_success(tmp_path: Path, database: str) -> None:
     file = pipeline_file(tmp_path, database)
     process = smelt_here("snapshot", file, "--all", folder=tmp_path)
-    assert (process.returncode, "no tables to snapshot: source.tables is" in process.stderr) == (1, True)
+    assert (process.returncode, "no table to snapshot: source.tables is" in process.stderr) == (1, True)
     assert not (tmp_path / "lake").exists()
 
 
@@ -177,7 +177,7 @@ def test_silver_without_tables_is_no_success(tmp_path: Path, monkeypatch: pytest
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
     BronzeWriter(Lake(str(tmp_path / "lake"))).commit(20)
     process = smelt_here("silver", file, "--until-caught-up", folder=tmp_path)
-    assert (process.returncode, "no tables to carry: source.tables is" in process.stderr) == (1, True), (
+    assert (process.returncode, "no table is replicated: source.tables is" in process.stderr) == (1, True), (
         process.stderr
     )
     assert "java" not in process.stderr.lower()

@@ -145,7 +145,7 @@ def test_a_mistake_is_named_with_file_and_line(tmp_path: Path, text: str, line: 
 
 def test_executors_cannot_copy_into_a_lake_in_a_catalog(tmp_path: Path) -> None:
     text = f"pipeline: shop\n{SOURCE}lake: {{catalog: main}}\nsnapshot:\n  engine: spark\n"
-    with pytest.raises(ConfigurationError, match="lies in a catalog") as refused:
+    with pytest.raises(ConfigurationError, match="is in a catalog") as refused:
         load_pipeline(written(tmp_path, text))
     assert refused.value.code == "executors-unfit"
     assert (refused.value.where or "").endswith("pipeline.yml:5")
@@ -178,7 +178,7 @@ def test_soft_deletes_and_history_are_served(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_and_a_folder_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="no such pipeline file"):
+    with pytest.raises(ConfigurationError, match="the pipeline file does not exist"):
         load_pipeline(tmp_path / "nowhere.yml")
     with pytest.raises(ConfigurationError, match="is a folder"):
         load_pipeline(tmp_path)
@@ -254,7 +254,7 @@ def test_options_of_the_store_are_read_with_the_environment_and_shown_nowhere(
 @pytest.mark.parametrize(
     ("lake", "line", "message"),
     [
-        ("{path: 'foo://bucket/lake'}", 3, "foo:// is no store that a lake can lie in; known are abfs://"),
+        ("{path: 'foo://bucket/lake'}", 3, "a lake cannot be in foo://; supported are abfs://"),
         (
             "\n  path: s3://wrong/lake\n  options:\n    aws_secret_acces_key: '${LAKE_SECRET}'",
             6,
@@ -303,7 +303,9 @@ def test_a_token_of_the_environment_that_is_of_another_key_is_refused(
     keys = "aws_access_key_id: a, aws_secret_access_key: b"
     lake = "\n  path: s3://token/lake\n  options: {KEYS}\n"
     path = written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {lake.replace('KEYS', keys)}")
-    with pytest.raises(ConfigurationError, match="AWS_SESSION_TOKEN of the environment is of another key"):
+    with pytest.raises(
+        ConfigurationError, match=("AWS_SESSION_TOKEN of the environment belongs to another key")
+    ):
         load_pipeline(path)
     load_pipeline(written(tmp_path, path.read_text().replace(keys, f"{keys}, aws_session_token: c")))
     load_pipeline(written(tmp_path, path.read_text().replace(keys, "aws_allow_http: true")))

@@ -110,8 +110,8 @@ def wrong(request: pytest.FixtureRequest, world: World) -> tuple[Path, str]:
     return {
         "server": (world.file("server", world.other.dsn("shop"), "lake"), "changes of PostgreSQL cluster"),
         "database": (world.file("database", world.ours.dsn("twin"), "lake"), "changes of database 'shop'"),
-        "lake": (world.file("beside", ours, "lake_second"), "is read into another lake"),
-        "no lake": (world.file("none", ours, "lake_none"), "is read into another lake"),
+        "lake": (world.file("beside", ours, "lake_second"), "belongs to another lake"),
+        "no lake": (world.file("none", ours, "lake_none"), "belongs to another lake"),
     }[request.param]
 
 

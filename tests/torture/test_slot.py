@@ -231,7 +231,7 @@ def test_a_promoted_lagging_standby_is_refused_until_resnapshotted(
         assert error.code == "server-behind"
         assert str(end.confirm) in str(error)
         if not grown:
-            with pytest.raises(DefiniteError, match="let the server's log grow past"):
+            with pytest.raises(DefiniteError, match="let the server's log grow beyond"):
                 start_over(source, Lake(lake_path), "shop")
             grow_past(source, end.frontier)
         assert start_over(source, Lake(lake_path), "shop") is not None

@@ -83,7 +83,7 @@ def test_a_transaction_that_keeps_the_new_slot_from_being_made_is_waited_for(
         idle.autocommit = False
         idle.execute("SELECT txid_current()")
         execute(source, "DROP PUBLICATION smelt", *LOST)
-        wait_for(lambda: "could not be made" in running.reader.progress.read()["said"])
+        wait_for(lambda: "could not be created" in running.reader.progress.read()["said"])
         assert is_starting_over(Lake(lake_path))
         time.sleep(1)
         assert running.error is None

@@ -95,7 +95,7 @@ def put(root: str, name: str, body: bytes, *, over: Found | None) -> Found | Non
             time.sleep(_PAUSE_SECONDS)
         else:
             return mine if changed and (over is not None or _is_first(root, name, mine)) else None
-    raise OSError(f"{name} was not put: its table is made and removed all the time")
+    raise OSError(f"{name} was not written: other processes create and remove its table all the time")
 
 
 def _affected(root: str, text: str) -> int:

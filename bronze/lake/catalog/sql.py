@@ -42,10 +42,10 @@ def is_made_by_us(properties: Mapping[str, str]) -> bool:
 def taken(uri: str) -> DefiniteError:
     """Return the error ``catalog-name-taken`` for a name that a foreign table already has."""
     return DefiniteError(
-        f"{address_of(uri)} is there already, and not a table of this pipeline",
+        f"{address_of(uri)} already exists, and is not a table of this pipeline",
         code=TAKEN,
         where=uri,
-        remedy="drop or rename that table, or choose another lake.catalog",
+        remedy="drop or rename this table, or choose another lake.catalog",
     )
 
 
@@ -160,11 +160,11 @@ def meaning(error: Exception, uri: str, names: Iterable[str]) -> Exception:
     if any(name.startswith(SESSION_ENDED) for name in names):
         return _died(
             uri,
-            f"the Spark Connect server has ended our session: {_words(error)}",
-            "see whether the server runs, then start the command again",
+            f"the Spark Connect server has ended the session: {_words(error)}",
+            "check whether the server runs, then start the command again",
         )
     if any(name.partition(".")[0] in _MISSING for name in names):
-        return TableNotFoundError(f"there is no table {address_of(uri)}")
+        return TableNotFoundError(f"the table {address_of(uri)} does not exist")
     if any(name.partition(".")[0] in _ANOTHERS for name in names):
         return taken(uri)
     if any(map(_CHANGED.search, names)):

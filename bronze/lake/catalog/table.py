@@ -297,11 +297,11 @@ class CatalogTable(Table):
         if found is None:
             oldest = told[-1].version if told else self._version + 1
             raise DefiniteError(
-                f"{address_of(self.table_uri)} no longer says how far it is: its history begins at version "
-                f"{oldest}, and its property {commit_marks.MARKS_PROPERTY} was not set since",
+                f"the position of {address_of(self.table_uri)} is lost: its history begins at version "
+                f"{oldest}, and its property {commit_marks.MARKS_PROPERTY} was not set since then",
                 code="marks-gone",
                 where=self.table_uri,
-                remedy="see the error's page; let nobody shorten delta.logRetentionDuration of these tables",
+                remedy="see the page of this error; never shorten delta.logRetentionDuration of these tables",
             )
         return found
 

@@ -215,10 +215,10 @@ def test_a_default_whose_label_is_gone_from_the_catalog_stops_its_table_and_no_o
         TableName("public", "bad"), "its changes cannot be read", DamagedError("as the server says")
     )
     assert table_error.message == (
-        "its changes cannot be read: the server cannot print what its catalog says of the table: "
+        "its changes cannot be read: the server cannot print its catalog's description of the table: "
         "as the server says"
     )
-    assert "a label of its enum was deleted by hand" in str(table_error.remedy)
+    assert "an enum label was deleted by hand" in str(table_error.remedy)
     control = ControlTables(Lake(lake_path))
     control.record_errors(
         [OpenError("table", "public.bad", table_error.code, table_error.message, table_error.remedy)]
@@ -229,5 +229,5 @@ def test_a_default_whose_label_is_gone_from_the_catalog_stops_its_table_and_no_o
     ]
     errors = control.open_errors()
     assert [(error.name, error.code) for error in errors] == [("public.bad", "table-unreadable")]
-    assert errors[0].message.startswith("the server cannot print what its catalog says of the table: ")
+    assert errors[0].message.startswith("the server cannot print its catalog's description of the table: ")
     assert "invalid internal value for enum" in errors[0].message

@@ -135,10 +135,10 @@ def test_a_local_lake_that_cannot_be_opened_is_tried_again() -> None:
 @pytest.mark.parametrize(
     ("faults", "why"),
     [
-        (Faults(ignored="NONE_MATCH"), "put as a new one where one is"),
-        (Faults(ignored="IF_MATCH"), "put over content that is not there"),
-        (Faults(unserved="NONE_MATCH"), "it refuses conditions"),
-        (Faults(unserved="IF_MATCH"), "it refuses conditions"),
+        (Faults(ignored="NONE_MATCH"), "the write allowed only a new object"),
+        (Faults(ignored="IF_MATCH"), "the write required other content"),
+        (Faults(unserved="NONE_MATCH"), "the store refuses conditional writes"),
+        (Faults(unserved="IF_MATCH"), "the store refuses conditional writes"),
     ],
 )
 def test_a_store_without_conditional_puts(place: str, store: ObjectStore, faults: Faults, why: str) -> None:

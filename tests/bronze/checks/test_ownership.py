@@ -76,7 +76,7 @@ def test_an_empty_lake_does_not_take_over_a_slot_that_another_lake_reads(
 ) -> None:
     read_all(source, lake_path)
     assert fetch(source, COMMENT) == (f"made by deltasmelt: slot {source.slot} of lake {lake_id(lake_path)}")
-    assert "read into another lake" in refused(source, tmp_path / "empty")
+    assert "belongs to another lake" in refused(source, tmp_path / "empty")
     # An earlier release left no name: the server's count of what the slot has sent tells.
     execute(source, "COMMENT ON PUBLICATION smelt IS 'made by deltasmelt'", "INSERT INTO items VALUES (2)")
     read_all(source, lake_path)

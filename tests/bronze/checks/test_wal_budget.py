@@ -26,12 +26,13 @@ NOISE = "SELECT pg_logical_emit_message(false, 'noise', repeat('x', 1000000)) FR
 
 def test_it_says_how_long_it_lasts_and_what_holds_it() -> None:
     assert WalBudget(1024 * MB, 300 * MB, 300 * MB, 724 * MB, 2 * MB, reads=False).said == (
-        "300 MB of WAL held back; 724 MB may be written until max_slot_wal_keep_size (1,024 MB) is reached; "
-        "2.1 MB/s is written now: 6 min left; nobody reads the slot"
+        "300 MB of WAL held back; 724 MB of WAL left until max_slot_wal_keep_size (1,024 MB) is reached; "
+        "the server writes 2.1 MB/s now: 6 min left; no reader uses the slot"
     )
     assert WalBudget(None, 300 * MB, 280 * MB, None, 0.0, reads=True).said == (
-        "300 MB of WAL held back; no limit but the server's disk, whose room PostgreSQL does not tell; "
-        "0.0 MB/s is written now; the reader is 280 MB behind (a slow lake, or a large transaction)"
+        "300 MB of WAL held back; no limit except the server's disk, whose free space PostgreSQL does not "
+        "report; the server writes 0.0 MB/s now; the reader is 280 MB behind (a slow lake, or a large "
+        "transaction)"
     )
     assert WalBudget(None, MB, MB, None, None, reads=False).cause == "", "every slot holds some"
 
@@ -61,9 +62,9 @@ def test_check_names_an_absent_reader_and_then_an_open_transaction(
     read_all(source, lake_path)
     fresh = found(source)
     assert (fresh.level, fresh.code) == ("info", "wal-held")
-    assert "no limit but the server's disk" in fresh.message
+    assert "no limit except the server's disk" in fresh.message
     execute(source, NOISE)
-    assert "nobody reads the slot" in found(source).message
+    assert "no reader uses the slot" in found(source).message
 
     execute(source, "ALTER SYSTEM SET max_slot_wal_keep_size = '120MB'", "SELECT pg_reload_conf()")
     half = found(source)

@@ -62,7 +62,7 @@ def test_every_node_knows_its_line() -> None:
 
 
 def test_a_key_that_stands_twice_names_both_lines() -> None:
-    assert "shop.yml:2: key 'title' stands twice (first at line 1)" in complaint("title: a\ntitle: b")
+    assert "shop.yml:2: key 'title' occurs twice (first at line 1)" in complaint("title: a\ntitle: b")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_secret_that_cannot_be_had_names_line_and_reason_after_what_else_is_wr
     ) as caught:
         parse_yaml(text, Path("shop.yml"), expand_env=True, secrets=given)
     assert caught.value.code == "secret-unreadable"
-    with pytest.raises(ConfigurationError, match=r"shop\.yml:4: key 'title' stands twice") as caught:
+    with pytest.raises(ConfigurationError, match=r"shop\.yml:4: key 'title' occurs twice") as caught:
         parse_yaml(text + "title: b", Path("shop.yml"), expand_env=True, secrets=given)
     assert caught.value.code == "yaml-content"
 

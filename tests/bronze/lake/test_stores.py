@@ -98,11 +98,11 @@ def test_keys_are_blanked_out_of_a_text_and_other_options_are_not() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("aws_allow_http", "maybe", "is true or false"),
-        ("aws_endpoint_url", "127.0.0.1:9000", "begins with http:// or https://"),
-        ("aws_endpoint_url", "http:///x", "names a host"),
-        ("fs.s3a.create.performance", "true", "overwrite commits of others"),
-        ("fs.s3a.bucket.lake.performance.flags", "delete,create", "overwrite commits of others"),
+        ("aws_allow_http", "maybe", "must be true or false"),
+        ("aws_endpoint_url", "127.0.0.1:9000", "must begin with http:// or https://"),
+        ("aws_endpoint_url", "http:///x", "name a host"),
+        ("fs.s3a.create.performance", "true", "overwrite commits of other writers"),
+        ("fs.s3a.bucket.lake.performance.flags", "delete,create", "overwrite commits of other writers"),
     ],
 )
 def test_a_value_that_cannot_be_right_or_is_not_safe_is_refused(name: str, value: str, said: str) -> None:
@@ -120,7 +120,7 @@ def test_what_only_looks_like_a_store_s_url_is_known() -> None:
 def test_a_service_account_s_content_is_no_file_s_name_and_abfss_names_its_account() -> None:
     with pytest.raises(ValueError, match="is a file"):
         refuse_wrong("gs://bucket/lake", {"google_service_account": '{"private_key": "x"}'})
-    with pytest.raises(ValueError, match="names container and account"):
+    with pytest.raises(ValueError, match="needs container and account"):
         refuse_wrong("abfss://container/lake", {})
 
 

@@ -89,7 +89,7 @@ def test_a_stream_that_lost_a_message_is_refused_unless_the_rest_still_makes_sen
     if remaining[-1][25:26] != b"C":
         assert len(decode(remaining)) == 7  # all but the row held back for a Commit to come
     elif GOOD[place][25:26] in b"BR":
-        refused(remaining, "outside of a transaction|which was not announced", "")
+        refused(remaining, "outside a transaction|which the server did not announce", "")
     else:
         slow = ReferenceDecoder(lambda _table: True, TableName)
         slow.feed(remaining)
@@ -123,7 +123,7 @@ def test_an_unknown_message_type_names_its_place() -> None:
 
 def test_a_relation_message_which_has_no_lsn_names_its_transaction() -> None:
     cut = wire.xlog(GOOD[2][25:-1])
-    refused([GOOD[0], cut], "'R' message: it is cut short", str(Lsn(LSN)))
+    refused([GOOD[0], cut], "'R' message: the message is truncated", str(Lsn(LSN)))
 
 
 def test_binary_values_which_were_not_asked_for_are_refused() -> None:
@@ -138,35 +138,33 @@ def test_values_that_are_not_utf8_are_refused() -> None:
 
 def test_a_tuple_of_another_width_than_announced_is_refused() -> None:
     refused(
-        [*GOOD[:4], wire.insert(1, ["1"], LSN - 5)], "1 columns where 2 were announced", str(Lsn(LSN - 5))
+        [*GOOD[:4], wire.insert(1, ["1"], LSN - 5)], "1 columns, the server announced 2", str(Lsn(LSN - 5))
     )
 
 
 def test_an_old_tuple_with_a_value_that_was_not_sent_is_refused() -> None:
     broken = wire.delete(1, ["1", wire.UNCHANGED], "O", LSN - 5)
-    refused([*GOOD[:4], broken], "old tuple was not sent", str(Lsn(LSN - 5)))
+    refused([*GOOD[:4], broken], "old tuple contains a value that was not sent", str(Lsn(LSN - 5)))
 
 
 def test_a_transaction_inside_of_another_is_refused() -> None:
-    refused(
-        [*GOOD[:5], wire.begin(LSN + 100)], "'B' message inside of another transaction", str(Lsn(LSN + 92))
-    )
+    refused([*GOOD[:5], wire.begin(LSN + 100)], "'B' message inside another transaction", str(Lsn(LSN + 92)))
 
 
 def test_a_commit_of_another_transaction_is_refused() -> None:
-    refused([*GOOD[:5], wire.commit(LSN + 8)], "no Begin announced", "")
+    refused([*GOOD[:5], wire.commit(LSN + 8)], "without a matching Begin", "")
 
 
 def test_a_transaction_that_commits_behind_the_one_before_is_refused_also_in_the_next_batch() -> None:
     decoder = StreamDecoder(lambda _relation, _lsn: None, lambda _table: True)
     decoder.feed(GOOD)
     decoder.feed([])
-    with pytest.raises(DefiniteError, match="behind one at"):
+    with pytest.raises(DefiniteError, match="follows a transaction that committed at"):
         decoder.feed([wire.begin(LSN), wire.commit(LSN)])
 
 
 def test_a_keepalive_is_not_a_message_of_the_stream() -> None:
-    refused([b"k" + bytes(40)], "not an XLogData message: it opens with 0x6b", "unknown position")
+    refused([b"k" + bytes(40)], "not an XLogData message: the first byte is 0x6b", "unknown position")
 
 
 BIGGEST = 2**32 - 1
@@ -190,7 +188,7 @@ def test_a_count_that_lies_is_refused_and_takes_no_memory(lie: str) -> None:
     before = arrow.max_memory()
     tracemalloc.start()
     try:
-        refused(hostile, "the replication stream is not", "")
+        refused(hostile, "the replication stream does not follow", "")
         peak = tracemalloc.get_traced_memory()[1]  # numpy's arrays are in it, Arrow's are not
     finally:
         tracemalloc.stop()

@@ -32,10 +32,10 @@ def test_processes_and_ages_stay() -> None:
     message = (
         "waits: pid 12 (boss on shop, psql, active, 300 s); pid 13 (? , 4 s); "
         "prepared transaction a of b of boss (7 s); prepared transaction c of boss (8 s)\n"
-        "remedy: let them end, or end them: SELECT pg_terminate_backend(<pid>);"
+        "remedy: wait until these transactions end, or end them: SELECT pg_terminate_backend(<pid>);"
     )
     assert without_names(message) == (
         "waits: pid 12 (300 s); pid 13 (4 s); prepared transaction a (7 s); prepared transaction c (8 s)\n"
-        "remedy: let them end, or end them: SELECT pg_terminate_backend(<pid>);"
+        "remedy: wait until these transactions end, or end them: SELECT pg_terminate_backend(<pid>);"
     )
     assert without_names("the slot is read by pid 12") == "the slot is read by pid 12"

@@ -245,7 +245,7 @@ def test_an_unknown_database(guarded: EmbeddedServer) -> None:
     error = failure(guest(guarded, database="shopp"))
     assert isinstance(error, ConfigurationError)
     assert error.code == "database-unknown"
-    assert error.message == "database shopp does not exist on that server"
+    assert error.message == "database shopp does not exist on this server"
 
 
 def test_a_database_without_the_connect_privilege(guarded: EmbeddedServer) -> None:

@@ -266,7 +266,7 @@ def test_errors_of_services_omit_the_password(
         "database-unknown",
         f"127.0.0.1:{server.port}/no_such_database as smelt",
     )
-    assert error.message == "database no_such_database does not exist on that server"
+    assert error.message == "database no_such_database does not exist on this server"
     error = refusal(settings.model_copy(update={"service": "shopp"}), lake_path)
     assert (error.code, error.where) == ("service-unknown", "service shopp")
     services.write_text("[shop]\nhsot=127.0.0.1\n")

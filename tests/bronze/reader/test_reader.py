@@ -344,7 +344,7 @@ def test_a_dropped_slot_is_not_made_again(source: SourceSettings, lake_path: str
     execute(
         source, f"SELECT pg_drop_replication_slot('{source.slot}')", "INSERT INTO items VALUES (1, 'x', NULL)"
     )
-    with pytest.raises(DefiniteError, match="does not exist any more; bronze ends at") as caught:
+    with pytest.raises(DefiniteError, match="no longer exists; bronze ends at") as caught:
         read_all(source, lake_path)
     assert caught.value.code == "slot-lost"
     assert fetch(source, "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s", source.slot) == 0

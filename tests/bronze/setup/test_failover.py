@@ -93,7 +93,7 @@ def test_unmanaged_a_slot_is_left_alone_and_the_command_printed_works(
     assert not slot.failover
     finding = found(settings)["slot-failover-missing"]
     assert (finding.level, finding.remedy) == ("error", caught.value.remedy)
-    command = str(finding.remedy).partition("reads the slot: ")[2].partition(" (or set")[0]
+    command = str(finding.remedy).partition("uses the slot: ")[2].partition(" (or set")[0]
     values = conninfo_to_dict(database18)
     environment = {"PGHOST": str(values["host"]), "PGPORT": str(values["port"]), "PATH": str(server18.bin)}
     subprocess.run(command, shell=True, check=True, env={**os.environ, **environment})  # noqa: S602
@@ -144,9 +144,15 @@ def test_standbys_that_are_not_named_or_not_there_are_told(primary: EmbeddedServ
     name_standbys(primary, "here")
     away = found(settings)
     assert "failover-standbys-unnamed" not in away
-    assert "slot here that it names exists, but no standby uses it" in away["failover-standby-away"].message
+    assert (
+        "slot here in synchronized_standby_slots exists, but no standby uses it"
+        in away["failover-standby-away"].message
+    )
     run(primary.dsn(), "SELECT pg_drop_replication_slot('here')")
-    assert "slot here that it names does not exist" in found(settings)["failover-standby-away"].message
+    assert (
+        "slot here in synchronized_standby_slots does not exist"
+        in found(settings)["failover-standby-away"].message
+    )
     careless = settings.model_copy(update={"failover": False})
     assert found(careless)["failover-not-asked"].level == "info"
     name_standbys(primary, "")

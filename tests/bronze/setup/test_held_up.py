@@ -72,7 +72,7 @@ def test_a_first_start_beside_a_prepared_transaction_says_within_seconds_what_it
         thread.join(20)
         execute(source, "ROLLBACK PREPARED 'left over'")
     assert any(
-        message.startswith(f"making slot {source.slot} waits for open transactions") for message in messages
+        message.startswith(f"creating slot {source.slot} waits for open transactions") for message in messages
     )
 
 
@@ -109,7 +109,7 @@ def limited(source: SourceSettings, limit: int) -> SourceSettings:
 def test_a_role_with_too_few_connections_is_refused_at_once(source: SourceSettings, lake_path: str) -> None:
     narrow = limited(source, 3)
     try:
-        with pytest.raises(DefiniteError, match="may have 3 connections at once") as caught:
+        with pytest.raises(DefiniteError, match="may open at most 3 connections") as caught:
             read_all(narrow, lake_path)
         assert caught.value.code == "connection-limit"
         execute(source, str(caught.value.remedy).partition(": ")[2])

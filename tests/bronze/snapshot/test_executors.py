@@ -274,7 +274,7 @@ def test_an_executor_that_was_not_examined_fails_the_table_it_was_given_and_no_o
     assert "No module named 'bronze'" in messages["a"]
     assert f"the executor {socket.gethostname()} has pyarrow" in messages["b"]
     assert "/nowhere/cert (source.sslcert)" in messages["c"]
-    assert "is not there for the reader" in messages["d"]
+    assert "the reader cannot find a file" in messages["d"]
     assert_bronze_equals_source(source, lake_path, "public.e")
     assert_no_stray(lake_path)
 
@@ -385,7 +385,7 @@ def test_a_round_in_which_nothing_is_copied_any_more_lets_the_snapshot_go(
         return isinstance(work, partial) and isinstance(work.args[0], RangeTask)
 
     outcome = Outcome()
-    with pytest.raises(TransientError, match="no executor has copied anything") as caught:
+    with pytest.raises(TransientError, match="no executor has copied any row") as caught:
         take(source, lake_path, settings=SMALL, executors=Silent(ranges).ready, outcome=outcome)
     assert caught.value.code == "snapshot-task-failed"
     assert [table.name for table in outcome.taken] == ["small"]

@@ -112,7 +112,7 @@ def test_rows_without_columns_are_rows() -> None:
 
 def test_values_that_do_not_fill_their_rows_are_refused() -> None:
     rows = SnapshotRows(RELATION, Lsn(99), datetime(2026, 11, 21, tzinfo=UTC))
-    with pytest.raises(ValueError, match="3 values are no rows of 2 columns"):
+    with pytest.raises(ValueError, match="3 values do not fill rows of 2 columns"):
         rows.rows(pa.array(["1", "2", "3"]), 0)
 
 

@@ -116,7 +116,7 @@ def test_comments_that_cannot_be_kept_stop_no_reader_and_are_kept_later(
     caplog.clear()
     for _ in range(2):
         sink.tables.record_comments({T: Comments(1, "all orders")})
-    assert [record.levelname for record in caplog.records if "cannot be kept" in record.message] == [
+    assert [record.levelname for record in caplog.records if "cannot be stored" in record.message] == [
         "WARNING"
     ]
     away.rename(entry)

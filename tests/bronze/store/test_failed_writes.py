@@ -322,7 +322,7 @@ def test_a_commit_that_comes_about_while_the_next_is_tried_is_gone_on_from(lake_
         sink.discard()
         before = sink.position
         sink.write(pa.concat_tables([rows(10, 1), rows(20, 1)]))
-        with pytest.raises(TransientError, match="given up came about after all"):
+        with pytest.raises(TransientError, match="given up became visible"):
             sink.commit(at(20))
         assert late.came_about
         sink.discard()

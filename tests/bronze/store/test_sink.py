@@ -148,7 +148,7 @@ def test_a_foreign_lake_is_refused_with_a_remedy(
     lake_path: str, pipeline: str, identity: ServerIdentity, code: str
 ) -> None:
     open_sink(lake_path)
-    with pytest.raises(DefiniteError, match=r"remedy: give another lake\.path") as caught:
+    with pytest.raises(DefiniteError, match=r"remedy: set another lake\.path") as caught:
         open_sink(lake_path, pipeline, identity)
     assert caught.value.code == code
 
@@ -340,7 +340,7 @@ def test_a_storage_that_cannot_be_written_is_a_fault_that_heals(lake_path: str) 
 
 
 def test_a_lake_in_a_catalog_is_refused_with_a_remedy() -> None:
-    with pytest.raises(ConfigurationError, match=r"give lake\.path"):
+    with pytest.raises(ConfigurationError, match=r"set lake\.path"):
         DeltaSink(Lake(catalog="main"), "shop", IDENTITY)
 
 

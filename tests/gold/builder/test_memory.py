@@ -331,7 +331,7 @@ def test_a_document_without_room_is_its_own_error(spark: SparkSession, tmp_path:
     assert set(cut.tables) == {"clerk"}
     (error,) = work.control.open_errors()
     assert (error.name, error.code) == ("nested", "document-too-large")
-    assert "the document with the key 7 would have about" in error.message
+    assert "the document with the key 7 needs about" in error.message
     assert "a heap of 300 MB has room for 1 MB" in error.message
     assert "spark.driver.memory: 1g" in str(error.remedy)
 

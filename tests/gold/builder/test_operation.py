@@ -157,7 +157,7 @@ def test_a_rebuild_repairs_damage_and_nothing_else(world: World, damage: Damage)
     lines_expected = {f"gold.{name}: rebuilt in full from silver" for name in NAMES}
     assert set(damage.said.splitlines()) == lines_expected
     assert damage.cut_after.commit_lsn == damage.cut.commit_lsn
-    assert {(run.mode, run.reason) for run in damage.runs.values()} == {("full", "asked for")}
+    assert {(run.mode, run.reason) for run in damage.runs.values()} == {("full", "requested")}
     assert damage.runs["country"].changes == sum(damage.found["country"].counts.values())
     world.check()
     # Right documents keep their LSN, and so do documents that existed twice with one content. Of two contents
@@ -187,8 +187,8 @@ def test_a_document_with_another_definition_is_not_compared(world: World) -> Non
     unbuilt = document(COUNTRY.replace("document: country", "document: fresh"))
     gold = world.start_gold([changed, unbuilt])
     for name, reason in (
-        ("country", "changed after it was built"),
-        ("fresh", "no gold cut holds it yet"),
+        ("country", "changed after the last build"),
+        ("fresh", "no gold cut contains the document yet"),
         ("cuntry", "did you mean 'country'?"),
     ):
         with pytest.raises(SmeltError) as caught:
@@ -330,7 +330,7 @@ def test_a_rebuild_names_documents_it_cannot_build(
     shop.put("countries", id=1, name="lost")
     shop.lose("countries")
     shop.commit(without=["public.countries"])
-    with pytest.raises(Failure, match="left as they are: country"):
+    with pytest.raises(Failure, match="not rebuilt: country"):
         run_rebuild(pipeline, "gold", "country", Output())
     captured = capsys.readouterr()
     assert "rebuilt" not in captured.out
@@ -341,7 +341,7 @@ def test_a_rebuild_names_documents_it_cannot_build(
     shop.add_column("countries", "region", "text", None)
     shop.put("countries", id=1, region="south")
     shop.write()
-    with pytest.raises(Failure, match="left as they are: country"):
+    with pytest.raises(Failure, match="not rebuilt: country"):
         run_rebuild(pipeline, "gold", None, Output())
     captured = capsys.readouterr()
     assert "gold.parcel_line: rebuilt" in captured.out

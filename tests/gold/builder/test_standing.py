@@ -196,7 +196,7 @@ def test_a_document_far_behind_is_built_in_full_where_its_tables_have_fewer_rows
         return standing.full_reason(state, "d", standing.start(state, None), tree, cut)
 
     assert reason(100) is None, "few versions are read anyhow"
-    assert reason(120) == "the changes since the last build have 480 rows, silver's tables 122"
+    assert reason(120) == "the changes since the last build have 480 rows, silver's tables have 122"
 
 
 def test_a_cut_of_an_earlier_release_is_recorded_again_once_with_marks(built: Built) -> None:

@@ -164,7 +164,7 @@ def test_an_unknown_failure_stops_its_document_alone(world: World) -> None:
     gold.cycle()
     (error,) = world.control.open_errors()
     assert (error.scope, error.name, error.code) == ("document", "addressed", "document-failed")
-    assert "tried twice" in str(error.remedy)
+    assert "tried the build twice" in str(error.remedy)
     assert world.runs()["keyless"].updates == 1
     for file in files:
         file.with_suffix(".away").rename(file)
@@ -290,9 +290,10 @@ def test_a_map_with_binary_keys_is_refused(world: World) -> None:
     (error,) = world.control.open_errors()
     assert (error.name, error.code) == ("bytes", "document-invalid")
     assert (
-        error.message == "bytes: the field 'found' holds a map with keys of BINARY, which are no JSON names"
+        error.message
+        == "bytes: the field 'found' is a map with keys of type BINARY, which cannot be JSON names"
     )
-    assert error.remedy == "make texts of the keys, for example by hex(…)"
+    assert error.remedy == "convert the keys to text, for example by hex(…)"
 
 
 CLOCKED = """
@@ -313,7 +314,7 @@ def test_a_document_of_the_day_is_refused(world: World) -> None:
     (error,) = [error for error in world.control.open_errors() if error.name == "clocked"]
     assert error.code == "document-invalid"
     assert (
-        "public.orders: \"cast(split(status, ',')[0] as timestamp)\": a text becomes a TIMESTAMP"
+        "public.orders: \"cast(split(status, ',')[0] as timestamp)\": the text becomes a TIMESTAMP"
         in error.message
     )
     assert "to_timestamp(text, 'yyyy-MM-dd HH:mm:ss')" in str(error.remedy)
@@ -371,7 +372,7 @@ def test_session_settings_change_no_document(world: World) -> None:
     gold.cycle(rebuild=["valued", "lines"])
     assert world.control.open_errors() == []
     runs = world.runs()
-    assert {(runs[name].reason, runs[name].changes) for name in ("valued", "lines")} == {("asked for", 0)}
+    assert {(runs[name].reason, runs[name].changes) for name in ("valued", "lines")} == {("requested", 0)}
     assert world.table("valued") == before
     assert verify(second_session, world.lake, gold.built("valued")).equal
 

@@ -116,7 +116,7 @@ def _with_arrays(text: str) -> str:
     lines, within = [], False
     for line in text.split("\n"):
         bare = re.match(r"( *)# (.*)", line)
-        if bare is not None and (within or "so they are counted" in line):
+        if bare is not None and (within or "so the rows are counted" in line):
             lines.append("" if not within else bare[1] + bare[2])
             within = True
         else:
@@ -145,7 +145,7 @@ def test_a_shop_as_a_person_would_have_written_it() -> None:
         drafted["customer"]
         == """\
 # One document per row of public.customers, with its country, orders and tags.
-# Drafted by `smelt init` from foreign keys: remove and add as you like, see docs/gold.md.
+# Drafted by `smelt init` from foreign keys: edit as needed, see docs/gold.md.
 document: customer
 root: public.customers
 # where: "deleted_at is null"    # then rows marked as deleted have no document
@@ -200,8 +200,8 @@ def test_every_table_without_a_document_is_named_with_the_reason_and_where_it_st
     }
     assert why(proposal, "countries").startswith("small and only referenced")
     assert why(proposal, "products").startswith("small and only referenced")
-    assert why(proposal, "customer_tags") == "a link between public.customers and public.tags"
-    assert why(proposal, "order_items") == "no table depends on it"
+    assert why(proposal, "customer_tags") == "links public.customers and public.tags"
+    assert why(proposal, "order_items") == "no table depends on this table"
 
 
 def test_where_all_look_like_lookups_the_one_with_children_is_drafted_all_the_same() -> None:
@@ -220,7 +220,7 @@ def test_where_nothing_hangs_on_any_table_the_one_that_is_used_is_drafted() -> N
 def test_tables_without_foreign_keys_give_no_documents() -> None:
     proposal = propose([TAGS, described("notes", "id int4, text text")])
     assert proposal.drafts == ()
-    assert why(proposal, "notes") == "no foreign key leads to it or from it"
+    assert why(proposal, "notes") == "no foreign key leads to this table or from it"
 
 
 def test_no_more_than_a_handful_is_drafted_the_richest_first() -> None:
@@ -233,7 +233,7 @@ def test_no_more_than_a_handful_is_drafted_the_richest_first() -> None:
         ]
     proposal = propose(tables)
     assert [draft.root.name for draft in proposal.drafts] == ["t7", "t6", "t5", "t4", "t3"]
-    assert why(proposal, "t2") == "fewer tables depend on it than on those that were drafted"
+    assert why(proposal, "t2") == "fewer tables depend on this table than on the drafted tables"
 
 
 def test_two_foreign_keys_to_one_table_are_two_fields_after_their_columns() -> None:
@@ -246,8 +246,10 @@ def test_two_foreign_keys_to_one_table_are_two_fields_after_their_columns() -> N
     proposal = propose([addresses, orders, items])
     (order,) = proposal.drafts
     assert [join.name for join in order.joins] == ["billing_address", "shipping_address", "items"]
-    assert "billing_address:    # by billing_address_id; 2 foreign keys lead there" in draft_text(order)
-    assert why(proposal, "addresses") == "other tables reference it, but none depends on it"
+    assert "billing_address:    # by billing_address_id; 2 foreign keys lead to this table" in draft_text(
+        order
+    )
+    assert why(proposal, "addresses") == "other tables reference this table, but none depends on it"
 
 
 def test_seen_from_the_parent_they_are_named_after_their_columns_too() -> None:
@@ -364,7 +366,7 @@ def test_a_link_belongs_to_the_side_that_its_key_names_first() -> None:
     )  # fmt: skip
     proposal = propose([products, orders, lines])
     assert [draft.name for draft in proposal.drafts] == ["order"]
-    assert why(proposal, "products") == "other tables reference it, but none depends on it"
+    assert why(proposal, "products") == "other tables reference this table, but none depends on it"
     drafted = texts(products, orders, lines, suppliers, supplied)
     assert (
         "through: {table: public.order_lines, on: {product_id: id}, to: {order_id: id}" in drafted["product"]
@@ -425,12 +427,12 @@ def test_a_foreign_key_that_check_would_refuse_to_join_by_is_left_out_and_named(
     )  # fmt: skip
     why_not = (
         "public.kids ({x}) -> public.parents: public.kids.{x} is interval and public.parents.{x} is "
-        "interval: silver holds it as text, in which P30D and P1M differ; take another column, "
+        "interval: silver stores the value as text, where P30D and P1M differ; use another column, "
     )
     text = texts(parents, children)["parent"]
     assert text.count("many: public.kids") == 1
     assert (
-        f"# Left out because a document cannot join or choose these rows as PostgreSQL does:\n#   {why_not}"
+        f"# Left out because a document cannot join or choose these rows like PostgreSQL:\n#   {why_not}"
         in text
     )
     lone = described("lone", "id int4, at interval", ("id",), points("at", "parents", "{x}"))
@@ -446,7 +448,8 @@ def test_one_row_of_several_is_not_drafted_where_the_key_has_no_order() -> None:
     text = texts(hosts, visits, notes)["visit"]
     assert "one: public.hosts" not in text
     assert (
-        "#   one row of public.hosts by code: the key decides which rows are taken, and 'ip' is inet" in text
+        "#   one row of public.hosts by code: the key decides which rows are selected, and 'ip' is inet"
+        in text
     )
     # The key itself finds one row, so no choice is needed.
     direct = described("visits", "id int4, ip inet, a text, b text", ("id",), points("ip", "hosts", "ip"))

@@ -18,7 +18,7 @@ def test_very_many_children_are_counted_and_their_array_is_a_comment() -> None:
     assert (
         drafted.partition("  - d\n")[2]
         == """\
-  # about 4,500 each, so they are counted; `limit` or `cap` would keep an array of them short:
+  # about 4,500 rows each, so the rows are counted; `limit` or `cap` would limit the length of an array:
   # - readings:
   #     many: public.readings
   #     on: {device_id: id}
@@ -37,7 +37,7 @@ def test_very_many_children_with_nothing_to_show_are_counted_without_an_array() 
     assert (
         drafted.partition("  - d\n")[2]
         == """\
-  # about 4,500 each, so they are counted
+  # about 4,500 rows each, so the rows are counted
   - ping_count: {count: public.pings, on: {device_id: id}}
 """
     )
@@ -53,7 +53,7 @@ def test_rows_that_are_many_in_a_document_are_counted_where_they_are_few_for_eac
     )
     drafted = texts(stores, customers, rentals)
     assert "  - customers:\n      many: public.customers\n" in drafted["store"]
-    assert "# about 30,000 in a document, so they are counted;" in drafted["store"]
+    assert "# about 30,000 rows in a document, so the rows are counted;" in drafted["store"]
     assert "  - rentals:\n      many: public.rentals\n" in drafted["customer"]
 
 

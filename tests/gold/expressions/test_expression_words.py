@@ -180,7 +180,7 @@ def test_the_same_words_are_free_where_they_are_text(text: str) -> None:
     ("text", "said"),
     [
         ("unix_timestamp(name)", "write unix_seconds(timestamp), or to_unix_timestamp(text, "),
-        ("placed_at > now()", "compare with the current time where the document is read"),
+        ("placed_at > now()", "compare with the current time in the query that reads the document"),
         ("sum(id)", "write a separate field: {sum: schema.table.column"),
         ("explode(tags)", "keep the array"),
         ("element_at(array('now'), 1)", "cast(… as array<string>)"),

@@ -245,7 +245,7 @@ def by_the_words(text: str) -> bool:
 def test_a_text_that_meets_a_timestamp_is_refused(spark: SparkSession) -> None:
     late = [text for text in CLOCK if not by_the_words(text)]
     refusals = refused(spark, late)
-    assert [text for text in late if "a moment of today" not in refusals.get(text, "")] == []
+    assert [text for text in late if "today's date" not in refusals.get(text, "")] == []
 
 
 def test_a_number_unlike_postgresqls_is_found_by_type(spark: SparkSession) -> None:
@@ -369,7 +369,7 @@ def test_spark_folds_no_other_function(spark: SparkSession) -> None:
 
 
 def test_refused_words_name_what_to_write() -> None:
-    for word, hint in {"unix_timestamp": "unix_seconds", "now": "where the document is read"}.items():
+    for word, hint in {"unix_timestamp": "unix_seconds", "now": "that reads the document"}.items():
         assert word in REFUSED
         with pytest.raises(ValueError, match=hint):
             parse_expression(f"{word}()", ARGUMENTS, "public.t")

@@ -29,14 +29,17 @@ def test_a_document_with_everything_is_read() -> None:
 @pytest.mark.parametrize(
     ("field", "said"),
     [
-        ("x: {mny: public.a, on: {id: id}, fields: [id]}", "does not say what to take; did you mean 'many'?"),
+        (
+            ("x: {mny: public.a, on: {id: id}, fields: [id]}"),
+            ("count_distinct, collect, first, last; did you mean 'many'?"),
+        ),
         ("x: {many: public.a, one: public.a}", "'many' and 'one' cannot be used in one field"),
         (
             "x: {many: public.a, on: {id: id}, fields: [id], limt: 5}",
             "unknown key 'limt'; did you mean 'limit'?",
         ),
-        ("x: {many: public.a, on: {id: id}}", "give either 'fields' or 'values'"),
-        ("x: {many: public.a, fields: [id]}", "give either 'on' or 'through'"),
+        ("x: {many: public.a, on: {id: id}}", "write either 'fields' or 'values'"),
+        ("x: {many: public.a, fields: [id]}", "write either 'on' or 'through'"),
         ("x: {many: public.a, on: {}, fields: [id]}", "should have at least 1 item"),
         ("x: {many: a, on: {id: id}, fields: [id]}", "not a table name: 'a' (expected schema.table)"),
         ("x: {many: public.a, on: {id: id}, fields: [id], limit: 0}", "greater than or equal to 1"),
@@ -45,14 +48,14 @@ def test_a_document_with_everything_is_read() -> None:
         ("x: {one: public.a, on: {id: id}, fields: [id], limit: 1}", "unknown key 'limit'"),
         ("x: {one: public.a, fields: [id]}", "'on' is missing"),
         ("x: {sum: public.a, on: {id: id}}", "sum needs a column (expected schema.table.column)"),
-        ("x: {sum: public.a.b.c, on: {id: id}}", "names no table or column"),
+        ("x: {sum: public.a.b.c, on: {id: id}}", "is not a table or column"),
         ("x: {sum: public.a.b, on: {id: id}, limit: 3}", "'limit' and 'cap' cannot be used with sum"),
         ("x: {last: public.a, on: {id: id}}", "last needs a column"),
         (
             "x: {many: public.a, on: {id: id}, fields: [id], limit: 3, cap: 3}",
-            "give either 'limit' or 'cap'",
+            "write either 'limit' or 'cap'",
         ),
-        ("x: {many: public.a, on: {id: id}, fields: [id], key_by: id, cap: 3}", "a map takes all rows"),
+        ("x: {many: public.a, on: {id: id}, fields: [id], key_by: id, cap: 3}", "a map contains all rows"),
         (
             "x: {many: public.a, on: {id: id}, fields: [id], recurse: {on: {up: id}}}",
             "'max_depth' is missing",
@@ -63,19 +66,19 @@ def test_a_document_with_everything_is_read() -> None:
         ),
         (
             "x: {many: public.a, on: {id: id}, values: id, recurse: {on: {up: id}, max_depth: 2}}",
-            "give 'fields', not 'values'",
+            "write 'fields', not 'values'",
         ),
         (
             "x: {one: public.a, on: {id: id}, fields: [i], flatten: a, recurse: {on: {a: b}, max_depth: 2}}",
-            "it cannot be flattened",
+            "the row cannot be flattened",
         ),
         (
             "x: {many: public.a, on: {id: id}, fields: [id, X], recurse: {on: {up: id}, max_depth: 2}}",
-            "field 'X' is given twice in one object",
+            "field 'X' occurs twice in one object",
         ),
         (
             "x: {one: public.a, on: {id: id}, fields: [id], flatten: true}",
-            "field 'id' is given twice in one object",
+            "field 'id' occurs twice in one object",
         ),
         (
             "x: {one: public.a, on: {id: id}, fields: [commit_lsn], flatten: _}",
@@ -83,7 +86,7 @@ def test_a_document_with_everything_is_read() -> None:
         ),
         (
             "x: {one: public.a, on: {id: id}, fields: [name], flatten: 'a b'}",
-            "'a b' cannot name a field",
+            "'a b' cannot be the name of a field",
         ),
         (
             "x: {many: public.a, through: {table: public.l, on: {a: id}}, fields: [n]}",
@@ -91,26 +94,26 @@ def test_a_document_with_everything_is_read() -> None:
         ),
         (
             f"x: {{many: public.a, through: [{{{LINK}}}, {{{LINK}}}], fields: [n]}}",
-            "'to' leads to the far table: it belongs in the last step",
+            "'to' leads to the last table: write 'to' only in the last step",
         ),
         ("x: {many: public.a, through: [], fields: [n]}", "at least 1 item"),
         ("x: {many: public.a, through: [{tabel: public.l}], fields: [n]}", "did you mean 'table'?"),
         ("x: {column: a, defualt: 1}", "unknown key 'defualt'; did you mean 'default'?"),
         ("x: {column: [a]}", "expected text, found a list"),
         ("x: a", "expected a mapping with one of column, sql"),
-        ("{x: {column: a}, y: {column: b}}", "one name with a mapping; this one has 'x', 'y'"),
+        ("{x: {column: a}, y: {column: b}}", "one name with a mapping; this entry has 'x', 'y'"),
         ("[a]", "an entry is a column's name, or one name with a mapping"),
-        ("'a b': {column: a}", "'a b' cannot name a field"),
-        ("a b", "'a b' cannot name a field; give it a name: {column: 'a b'}"),
-        ("_commit_lsn", "'_commit_lsn' is the name of a column that every gold table has"),
-        ("x: {object: [a, {A: {column: b}}]}", "field 'A' is given twice in one object"),
+        ("'a b': {column: a}", "'a b' cannot be the name of a field"),
+        ("a b", "'a b' cannot be the name of a field; set a name: {column: 'a b'}"),
+        ("_commit_lsn", "'_commit_lsn' is the name of a column of every gold table"),
+        ("x: {object: [a, {A: {column: b}}]}", "field 'A' occurs twice in one object"),
         (
             f"x: {{many: public.a, through: {{{LINK}, fields: [n]}}, values: name}}",
             "'through.fields' cannot be used with plain 'values'",
         ),
         (
             f"x: {{many: public.a, through: {{{LINK}, fields: [id]}}, fields: [ID]}}",
-            "field 'id' is given twice in one object",
+            "field 'id' occurs twice in one object",
         ),
     ],
 )
@@ -121,7 +124,7 @@ def test_a_mistake_in_a_field_names_its_line_and_what_is_meant(field: str, said:
 
 
 def test_names_that_differ_only_in_case_are_one_name_in_spark() -> None:
-    assert "field 'Name' is given twice in one object (first at line 4)" in complaint(
+    assert "field 'Name' occurs twice in one object (first at line 4)" in complaint(
         f"{HEAD}  - name\n  - Name\n"
     )
 

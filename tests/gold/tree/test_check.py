@@ -43,7 +43,7 @@ LINK = "table: public.customer_tags, on: {customer_id: id}, to: {tag_id: id}"
         (f"x: {{{ORDERS}, order_by: [placed], fields: [id]}}", "public.orders has no column 'placed'"),
         (
             "x: {many: public.orders, on: {status: id}, fields: [id]}",
-            "public.orders.status is STRING and public.customers.id is BIGINT: they cannot be equal",
+            "public.orders.status is STRING and public.customers.id is BIGINT: these types cannot be equal",
         ),
         (
             f"x: {{{ORDERS}, fields: [{{y: {{one: public.tags, on: {{name: id}}, fields: [id]}}}}]}}",
@@ -117,7 +117,7 @@ def test_a_map_has_no_order_and_cannot_be_joined() -> None:
     text = f"document: d\nroot: public.tags\nfields:\n  - {field}\n"
     messages = [error.message for error in checked_tree(document(text), catalog(shapes))[1]]
     assert any("which has no order" in message for message in messages)
-    assert any("they cannot be equal" in message for message in messages)
+    assert any("these types cannot be equal" in message for message in messages)
 
 
 def test_aggregates_over_the_same_rows_are_one_pass() -> None:

@@ -112,6 +112,6 @@ def test_a_publication_that_another_pipeline_reads_stays(
     second_source = source.model_copy(update={"slot": f"{source.slot}_b"})
     read_all(second_source, str(tmp_path / "other"))
     run_drop(local(tmp_path, database, source.slot), Output(Format.TEXT))
-    assert f"{second_source.slot} of another pipeline reads it" in capsys.readouterr().err
+    assert f"{second_source.slot} of another pipeline reads the publication" in capsys.readouterr().err
     assert slots(database) == 1
     read_all(second_source, str(tmp_path / "other"))

@@ -10,7 +10,7 @@ from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.pipelines.commands.quality import failure_of
 from deltasmelt.pipelines.quality.expectations import Expectation, LeftOut, QualityResult, Result
 
-STOPPED = LeftOut("table public.orders", "it has stopped: no key", stopped=True)
+STOPPED = LeftOut("table public.orders", "stopped: no key", stopped=True)
 OTHER = LeftOut("foreign keys", "the source could not be asked")
 
 
@@ -26,9 +26,17 @@ def result(*held: bool | None, left_out: tuple[LeftOut, ...] = ()) -> QualityRes
     [
         (result(True), None, ""),
         (result(True, left_out=(OTHER,)), None, ""),
-        (result(), 1, "no expectation was checked, for there is none"),
-        (result(True, left_out=(STOPPED,)), 3, "all 1 expectations hold, but left out"),
-        (result(left_out=(STOPPED,)), 3, "no expectation was checked, for there is none, but left out"),
+        (result(), 1, "no expectation was checked, because none exists"),
+        (
+            result(True, left_out=(STOPPED,)),
+            3,
+            ("all 1 expectations hold, but without objects that an error has stopped"),
+        ),
+        (
+            result(left_out=(STOPPED,)),
+            3,
+            ("no expectation was checked, because none exists, but without objects"),
+        ),
         (result(True, False, left_out=(STOPPED,)), 1, "1 of 2 expectations failed"),
         (result(None, left_out=(STOPPED,)), 1, "1 could not be checked"),
     ],

@@ -66,7 +66,7 @@ def test_no_table_is_written_over_one_whose_name_a_catalog_takes_for_its_own(
     names = [shape.table for shape in shapes]
     failed = rebuild_silver(spark, pipeline, names, Output())
     assert failed == [shape.table.name for shape in shapes]
-    assert "case does not count" in capsys.readouterr().err
+    assert "the catalog ignores case" in capsys.readouterr().err
     for name in ("items", "items__history"):
         rows = rows_of(spark, f"SELECT id, note FROM {CATALOG}.silver.{name}")
         assert [tuple(row) for row in rows] == [(1, "items")], name

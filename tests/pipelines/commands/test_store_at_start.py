@@ -97,5 +97,5 @@ def test_check_finds_a_store_without_conditional_puts(store: ObjectStore, tmp_pa
     store.set_faults(Faults(ignored="MATCH"))
     process = smelt_here("check", file, "--offline", folder=tmp_path)
     assert process.returncode == 1
-    assert "error: s3://lake/unconditional: this store does not put on condition" in process.stdout
+    assert "error: s3://lake/unconditional: this store does not support conditional writes" in process.stdout
     assert "[lake-conditional-put]" in process.stdout

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def test_a_folder_that_no_demo_made_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(ConfigurationError, match="was not made by a demo"):
+    with pytest.raises(ConfigurationError, match="no demo created it"):
         empty_folder(tmp_path, Output())
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
@@ -37,7 +37,7 @@ def test_a_second_demo_in_the_same_folder_starts_anew_and_says_so(
     (folder / "quality.html").write_text("old")
     empty_folder(folder, Output())
     assert [path.name for path in folder.iterdir()] == [".smelt-demo"]
-    assert "removing what an earlier demo left" in capsys.readouterr().err
+    assert "removing the files of an earlier demo" in capsys.readouterr().err
 
 
 def test_a_demo_that_runs_in_the_folder_is_not_swept_away(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def test_what_each_column_becomes_and_how_many_values_do_not_fit(
     assert losing.level == "warning"
     assert losing.message == (
         "a becomes DECIMAL(38,18), which does not hold 2 of 3 values; b becomes DECIMAL(38,18), which does "
-        "not hold 2 of 3 values; c becomes DECIMAL(38,18), which does not hold 1 of 2 values; list holds "
+        "not hold 2 of 3 values; c becomes DECIMAL(38,18), which does not hold 1 of 2 values; list contains "
         "numerics that may have more digits than a decimal; NULL in silver, with the text in _unrepresentable"
     )
     assert losing.remedy == (

@@ -28,11 +28,11 @@ GIVEN: Final = {"run_as": "0000", "warehouse_id": "abc"}
 TARGETS: Final = ("dev", "aws", "azure", "gcp", "serverless")
 MACHINES: Final = {"aws": "m5d.xlarge", "azure": "Standard_D4ds_v5", "gcp": "n2-standard-4"}
 VOLUME: Final = "dbfs:/Volumes/sales/smelt_shop_eu/config"
-BESIDE: Final = "put it beside the pipeline file, and name it there"
+BESIDE: Final = "put the file next to the pipeline file, and use its name there"
 LAST: Final = (
-    "the reader starts at the deployment, and again until it finds the pipeline file; what each target runs: "
-    "docs/how-to/databricks.md\nfor -t serverless write ${secret:shop_eu/SHOP_DSN} instead of ${SHOP_DSN} "
-    "in the pipeline file: there are no such variables"
+    "the reader starts at the deployment and retries until the pipeline file exists; what each target "
+    "runs: docs/how-to/databricks.md\nfor -t serverless write ${secret:shop_eu/SHOP_DSN} instead of "
+    "${SHOP_DSN} in the pipeline file: serverless jobs have no such variables"
 )
 PIPELINE: Final = """\
 pipeline: shop.eu
@@ -201,7 +201,7 @@ def test_what_is_replaced_is_in_the_bundle_of_the_checkout(cloud: Cloud) -> None
     assert not re.search(
         r"\bdeltasmelt_dev\b|SMELT_DSN|spark_env_vars|artifacts:|\.\./\.\./dist", "".join(files.values())
     )
-    with pytest.raises(LookupError, match="stands 0 times"):
+    with pytest.raises(LookupError, match="occurs 0 times"):
         bundle_files(
             {**sources, "databricks.yml": sources["databricks.yml"].replace("catalog:", "cat:")}, choices
         )

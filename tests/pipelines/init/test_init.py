@@ -183,7 +183,7 @@ def test_what_hangs_on_a_row_by_the_hundred_is_counted_and_secrets_are_left_out(
   - city_id
   # - api_key    # a secret by its name, left out
   - city: {one: public.city, on: {id: city_id}, fields: [name]}
-  # about 1,500 each, so they are counted; `limit` or `cap` would keep an array of them short:
+  # about 1,500 rows each, so the rows are counted; `limit` or `cap` would limit the length of an array:
   # - rentals:
   #     many: public.rental
   #     on: {store_id: id}
@@ -222,7 +222,7 @@ def test_tables_that_no_foreign_key_joins_give_a_pipeline_without_documents(
     assert not (tmp_path / "documents").exists()
     output = capsys.readouterr().out
     assert "no foreign key joins two of the tables" in output
-    assert "excluded public.bad: the server cannot print what its catalog says of the table" in output
+    assert "excluded public.bad: the server cannot print its catalog's description of the table" in output
     assert "source.exclude" not in output
 
 
@@ -337,7 +337,7 @@ def test_a_dsn_that_cannot_be_read_is_told_without_repeating_it(tmp_path: Path) 
 
 @pytest.mark.parametrize(
     ("folder", "why"),
-    [("file", "it is a file, not a folder"), ("file/a/b", "{file} is a file, not a folder")],
+    [("file", "the path is a file, not a folder"), ("file/a/b", "{file} is a file, not a folder")],
 )
 def test_a_place_that_is_no_folder_leaves_nothing_behind(tmp_path: Path, folder: str, why: str) -> None:
     (tmp_path / "file").touch()

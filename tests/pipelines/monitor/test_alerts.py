@@ -93,7 +93,7 @@ def test_what_is_out_of_sight_for_long_is_an_alert_and_hides_nothing_that_fired(
         "lake",
         "check the endpoint",
     )
-    assert alert.text == "shop: the lake cannot be looked at for 5 min 0 s: s3://lake: no answer"
+    assert alert.text == "shop: the lake cannot be read for 5 min 0 s: s3://lake: no answer"
     both_away = dataclasses.replace(away, slot=None, source_error="db: no answer")
     assert told(watching, both_away, 320) == []
     assert told(watching, both_away, 620) == [("blind", "firing", "source")]
@@ -210,7 +210,7 @@ def test_a_receiver_that_is_not_there_holds_nobody_up_and_is_not_named(
     start = time.monotonic()
     webhook.stop(0.2)
     assert time.monotonic() - start < 2
-    assert "too many alerts wait" in caplog.text
+    assert "too many alerts are waiting" in caplog.text
     assert SECRET not in caplog.text
 
 

@@ -147,7 +147,7 @@ def test_ready_is_a_sample_of_now_with_every_position_near_the_head() -> None:
     assert ready(WELL, stages={}) == ["the stages are starting"]
     assert ready(WELL, stages={**ALIVE, "gold": False}) == ["gold does not run"]
     empty = dataclasses.replace(WELL, ladder=(*WELL.ladder[:4], Rung("silver", None, None, None, None)))
-    assert ready(empty) == ["silver holds nothing yet"], "gold has no step: there are no documents"
+    assert ready(empty) == ["silver is still empty"], "gold has no step: there are no documents"
     down = dataclasses.replace(WELL, source_error="db:5432/shop: no answer\nremedy: …")
     assert ready(down) == ["the source does not answer: db:5432/shop: no answer"]
 

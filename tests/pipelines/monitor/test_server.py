@@ -252,9 +252,9 @@ def test_clients_beyond_the_cap_are_refused_until_one_goes_and_silent_ones_give_
         for client in clients:
             client.sendall(b"GET /slow HTTP/1.0\r\n\r\n")
             assert arrivals.acquire(timeout=10)
-        assert get(address, "/")[:2] == (503, "too many clients are being served\n")
+        assert get(address, "/")[:2] == (503, "too many clients are connected\n")
         assert probe.main(["--http", str(address)]) == 0, "busy is alive"
-        assert "too many clients are being served" in capsys.readouterr().out
+        assert "too many clients are connected" in capsys.readouterr().out
         assert probe.main(["/readyz", "--http", str(address)]) == 1
         go_on.set()
         assert clients[0].makefile("rb").read().endswith(b"late"), "who asked is answered"
@@ -297,8 +297,8 @@ def test_a_port_in_use_is_one_clear_message() -> None:
             PageServer(Address("127.0.0.1", port), Access(), {})
     assert caught.value.code == "cannot-listen"
     assert str(caught.value) == (
-        f"--http 127.0.0.1:{port}: cannot listen there: Address already in use\n"
-        "remedy: choose another port (0 takes a free one), or end what listens there (ss -ltnp)"
+        f"--http 127.0.0.1:{port}: cannot listen on this address: Address already in use\nremedy: choose "
+        "another port (0 selects a free port), or end the process that listens on this port (ss -ltnp)"
     )
     with pytest.raises(ConfigurationError, match="choose an address of this machine"):
         PageServer(Address("192.0.2.1", 0), Access(), {})
@@ -315,9 +315,9 @@ def test_beyond_this_machine_a_token_is_demanded(tmp_path: Path) -> None:
     empty, missing = tmp_path / "empty", tmp_path / "missing"
     empty.write_text("\n")
     for token_text, message in (
-        (None, "--http 0.0.0.0:8080: other machines reach this address"),
+        (None, "--http 0.0.0.0:8080: other machines can reach this address"),
         (file, f"{file}: the token must be at least 16"),
-        (empty, f"{empty}: the file holds no token"),
+        (empty, f"{empty}: the file contains no token"),
         (missing, f"{missing}: the file with the token cannot be read: No such file"),
     ):
         with pytest.raises(ConfigurationError) as caught:

@@ -131,7 +131,7 @@ def test_a_pipeline_whose_server_is_down_is_alive_and_not_ready(
 def test_what_cannot_be_shown_is_told_before_the_run(tmp_path: Path) -> None:
     everywhere = Shown(http=Address("0.0.0.0", 0))  # noqa: S104 - refused
     with (
-        pytest.raises(ConfigurationError, match="a token is needed"),
+        pytest.raises(ConfigurationError, match="the page needs a token"),
         watched(
             pipeline_of(tmp_path, f"{{webhook: 'https://127.0.0.1:1/{SECRET}'}}"), (), everywhere, Output()
         ),

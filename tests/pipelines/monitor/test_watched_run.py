@@ -66,7 +66,9 @@ def test_a_reader_shows_itself_and_alerts_while_it_runs(
             )
             with second:
                 assert second.wait(60) == 1
-                assert "cannot listen there: Address already in use [cannot-listen]" in second.text()
+                assert (
+                    "cannot listen on this address: Address already in use [cannot-listen]" in second.text()
+                )
             command.process.send_signal(signal.SIGTERM)
             assert command.wait(60) == 143
             output = command.text()

@@ -38,7 +38,7 @@ def written(folder: Path, dsn: str, more: str = "") -> Path:
 def test_a_database_without_a_table_of_the_pipeline(database: str, tmp_path: Path) -> None:
     process = smelt_here("verify", written(tmp_path, database), folder=tmp_path)
     assert process.returncode == 1
-    assert "there is nothing to compare: no table matches source.tables (public.*)" in process.stderr
+    assert "nothing to compare: no table matches source.tables (public.*)" in process.stderr
     assert "silver has customers, orders" in process.stderr
     assert "Traceback" not in process.stderr
 
@@ -47,10 +47,10 @@ def test_a_pattern_of_documents_that_matches_none(tmp_path: Path) -> None:
     (tmp_path / "d.yml").write_text("document: customer\nroot: public.customers\nfields: [id]\n")
     pipeline = load_pipeline(written(tmp_path, "dbname=x", "gold: {documents: [d.yml]}\n"))
     assert documents_like(pipeline, "c*") == ["customer"]
-    with pytest.raises(ConfigurationError, match=r"no document 'x\*'[\s\S]*there is customer"):
+    with pytest.raises(ConfigurationError, match=r"no document matches 'x\*'[\s\S]*available: customer"):
         documents_like(pipeline, "x*")
     pipeline = load_pipeline(written(tmp_path, "dbname=x"))
-    with pytest.raises(ConfigurationError, match=r"no document '\*'[\s\S]*there is none"):
+    with pytest.raises(ConfigurationError, match=r"no document matches '\*'[\s\S]*available: none"):
         documents_like(pipeline, "*")
 
 

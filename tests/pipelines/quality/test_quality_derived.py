@@ -133,7 +133,9 @@ def test_a_foreign_key_over_a_column_that_the_cut_does_not_have_yet_waits_for_it
     tables = TABLES | {"silver.orders": ["number", "total"]}
     expectations, left_out = derive(constraints(), tables=tables)
     assert not [expectation for expectation in expectations if "references" in expectation.kwargs]
-    assert left_out == ["foreign key orders_customer of public.orders: the cut does not have customer_id yet"]
+    assert left_out == [
+        "foreign key orders_customer of public.orders: the cut does not contain customer_id yet"
+    ]
 
 
 def test_columns_that_postgresql_compares_in_its_own_way_are_compared_so() -> None:
@@ -167,7 +169,9 @@ def test_types_that_are_compared_in_no_way_known_here_are_left_out_and_said(chil
     key = dataclasses.replace(ORDERS_TO_CUSTOMERS, types=(child,), referenced_types=(parent,))
     expectations, left_out = derive(constraints(foreign_keys=(key,)))
     assert not [expectation for expectation in expectations if "references" in expectation.kwargs]
-    assert left_out == [f"foreign key orders_customer of public.orders: it compares {child} with {parent}"]
+    assert left_out == [
+        f"foreign key orders_customer of public.orders: the foreign key compares {child} with {parent}"
+    ]
 
 
 def test_without_snapshots_foreign_keys_are_left_out_and_said() -> None:
@@ -182,7 +186,9 @@ def test_without_snapshots_foreign_keys_are_left_out_and_said() -> None:
 def test_a_table_without_a_recorded_shape_is_said_to_have_none_but_a_history_table_is_not() -> None:
     tables = TABLES | {"silver.unknown": ["a"], "silver.orders__history": ["a"]}
     _, left_out = derive(constraints(), tables=tables)
-    assert left_out == ["silver.unknown: bronze.relations has no shape of it: only its own suites were run"]
+    assert left_out == [
+        "silver.unknown: bronze.relations has no shape of the table: only the table's own suites were run"
+    ]
 
 
 def test_of_numerics_that_a_decimal_may_not_hold_none_is_expected_to_be_left_out() -> None:

@@ -58,7 +58,7 @@ def test_a_column_that_only_silver_still_has_can_be_named(tmp_path: Path) -> Non
         assert {"email__2", "mail"} <= masked["silver.customers"]
         assert "email" not in masked["silver.customers"]
     for name in ("email__3", "_deleted", "_valid_to"):
-        with pytest.raises(ConfigurationError, match="no column of a table"):
+        with pytest.raises(ConfigurationError, match="not a column of a table"):
             masks(tmp_path, f"public.customers.{name}")
 
 

@@ -105,7 +105,7 @@ def test_the_head_line_gives_the_verdict() -> None:
 def test_a_failure_shows_what_was_expected_how_often_it_broke_examples_and_its_line() -> None:
     text = text_of(render(result(HOLDS, FAILS), NOTHING))
     assert "total is at least 0" in text
-    assert "7 of 1,234 rows break it (0.57 %)" in text
+    assert "7 of 1,234 rows violate the expectation (0.57 %)" in text
     assert "for example-3" in text.replace(" -", "-")
     assert "orders.yml:3" in text
 
@@ -145,7 +145,7 @@ def test_a_trend_is_drawn_where_the_expectation_stands_and_told_to_a_screen_read
         for day, value in enumerate((100.0, 90.0, None, 95.0))
     ]
     html = render(result(HOLDS, FAILS), History((), {identity(HOLDS.expectation): tuple(points)}))
-    assert html.count('aria-label="held in 3 of the last 4 runs; between 90 and 100, last 95"') == 1
+    assert html.count('aria-label="succeeded in 3 of the last 4 runs; between 90 and 100, last 95"') == 1
     assert '<polyline points="4.0,4.0 41.3,20.0"/>' in html
     assert '<circle class="failed" cx="41.3" cy="20.0" r="2.6"/>' in html
     assert '<circle class="passed" cx="116.0" cy="12.0" r="2.6"/>' in html
@@ -156,7 +156,7 @@ def test_one_run_is_no_trend_and_one_that_never_moved_is_a_level_line() -> None:
     assert sparkline([Point("a", NOW, True, 1.0)]) is None
     level = sparkline([Point("a", NOW, True, 1.0), Point("b", NOW, True, 1.0)])
     assert level is not None
-    assert (level.lines, level.label) == (("4.0,12.0 116.0,12.0",), "held in 2 of the last 2 runs")
+    assert (level.lines, level.label) == (("4.0,12.0 116.0,12.0",), "succeeded in 2 of the last 2 runs")
     unchecked = sparkline([Point("a", NOW, None, None), Point("b", NOW, None, None)])
     assert unchecked is not None
     assert (unchecked.lines, [dot.status for dot in unchecked.dots]) == ((), ["error", "error"])

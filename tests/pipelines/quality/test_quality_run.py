@@ -215,7 +215,7 @@ expectations:
     result = run_quality(spark, lake.pipeline)
     left_out = {item.subject: item.why for item in result.left_out}
     assert "the changes could not be counted: " in left_out["freshness and volume"]
-    assert "built by another definition" in left_out["document customer"]
+    assert "built with another definition" in left_out["document customer"]
     assert not [row for row in result.rows if row.expectation.layer == "gold"]
     assert not result.failed
     assert not result.success
@@ -339,8 +339,8 @@ expectations:
     result = run_quality(spark, without_source(lake))
     assert result.errors == ()
     left_out = {item.subject: item.why for item in result.left_out}
-    assert left_out["table public.audit"] == "it has stopped: it has no key"
-    assert "the source could not be asked" in left_out["foreign keys"]
+    assert left_out["table public.audit"] == "stopped: it has no key"
+    assert "the source could not be read" in left_out["foreign keys"]
     assert foreign_keys(result).keys() == {("gold.customer", "id")}
     of_suites = [row for row in result.rows if not row.expectation.derived]
     undeleted = [row for row in of_suites if "/undeleted.yml" in str(row.expectation.where)]

@@ -56,7 +56,7 @@ def test_a_rule_in_sql_is_the_expectation_of_a_query_and_stands_alone(tmp_path: 
     assert expectation.kind == "unexpected_rows_expectation"
     assert expectation.kwargs == {"unexpected_rows_query": "SELECT * FROM {batch}"}
     assert (expectation.severity, expectation.note, expectation.where) == ("error", "why", "orders.yml:13")
-    with pytest.raises(ConfigurationError, match="sql stands alone, without column"):
+    with pytest.raises(ConfigurationError, match="sql cannot be combined with column"):
         load_suite(write(tmp_path, f"{rule}    column: total\n"))
 
 
@@ -81,7 +81,7 @@ def test_right_names_are_no_complaint(tmp_path: Path) -> None:
         (
             "table: silver.orders",
             "table: orders",
-            "orders.yml:1: table: 'orders' is no table of bronze, silver or gold",
+            "orders.yml:1: table: 'orders' is not a table of bronze, silver or gold",
         ),
         ("severity: warning", "severity: grave", "orders.yml:6: expectations.severity: expected"),
         (
@@ -97,26 +97,29 @@ def test_right_names_are_no_complaint(tmp_path: Path) -> None:
         (
             "referenced_columns: [id]",
             "referenced_columns: [id, email]",
-            "orders.yml:8: Value error, columns, referenced_columns and compare name as many columns each",
+            "orders.yml:8: Value error, columns, referenced_columns and compare must have equal lengths",
         ),
         ("references:", "reference:", "orders.yml:8: references: Field required"),
         ("{batch}", "orders", "orders.yml:10: unexpected_rows_query does not read {batch}"),
         (
             "{silver.customers}",
             "{silver.custmers}",
-            "orders.yml:10: unexpected_rows_query names {silver.custmers}, no table of the cut; did you mean",
+            (
+                "orders.yml:10: unexpected_rows_query names {silver.custmers}, which is not a table of the "
+                "cut; did you mean"
+            ),
         ),
         ("expectations:", "expectations: []\nx:", "orders.yml:3: unknown key 'x'"),
-        ("kwargs: {min_value: 0}", "kwargs: {column: total}", "column is given twice"),
+        ("kwargs: {min_value: 0}", "kwargs: {column: total}", "column occurs twice"),
         (
             "kwargs: {min_value: 0}",
             "kwargs: {min_value: {$PARAMETER: least}}",
-            "orders.yml:5: expectations.kwargs: $PARAMETER stands for no value here; write the value itself",
+            "orders.yml:5: expectations.kwargs: $PARAMETER has no value here; write the value itself",
         ),
         (
             "kwargs: {min_value: 0}",
             "kwargs: {value_set: [{$PARAMETER: x}]}",
-            "$PARAMETER stands for no value",
+            "$PARAMETER has no value here",
         ),
     ],
 )

@@ -128,6 +128,6 @@ def test_a_catalog_without_such_constraints_is_said_once_and_stops_nothing(
     warnings_logged = [
         record.getMessage()
         for record in caplog.records
-        if "no keys are stated in spark_catalog: " in record.getMessage()
+        if "keys cannot be declared in spark_catalog: " in record.getMessage()
     ]
     assert len(warnings_logged) == 1

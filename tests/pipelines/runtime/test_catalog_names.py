@@ -115,7 +115,7 @@ def session(folder: Path, step: str) -> tuple[str, str]:
 def test_names_stay_show_the_newest_rows_and_take_nobody_else_s(tmp_path: Path) -> None:
     _, log = session(tmp_path, "make")
     assert log.count("spark_catalog.silver.taken is another table") == 1
-    assert log.count("silver.Größe gets no name in spark_catalog") == 1
+    assert log.count("silver.Größe cannot be registered in spark_catalog") == 1
     assert "customer" not in log
     rows, _ = session(tmp_path, "read")
     assert rows.split() == ["2", "customer", "0"]

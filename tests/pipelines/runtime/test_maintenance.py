@@ -474,7 +474,7 @@ def test_a_refused_rebuild_leaves_other_tables_alone(
     failed = rebuild_silver(spark, pipeline_of(str(tmp_path), settings_text), names, Output())
     assert failed == ["orders", "orders__history", "overridden"]
     output = capsys.readouterr().err
-    assert "which is the history of public.orders" in output
+    assert "which belongs to the history of public.orders" in output
     assert "public.overridden" in output
     after = {shape.table.name: DeltaTable(lake.uri("silver", shape.table.name)).version() for shape in shapes}
     assert after.pop("plain") > before.pop("plain")

@@ -269,11 +269,11 @@ def test_variables_in_a_statement_mean_themselves(shop: Shop, spark: SparkSessio
     [
         (
             "SELECT * FROM silver.custmers",
-            "there is no table silver.custmers; did you mean 'silver.customers'?",
+            "the table silver.custmers does not exist; did you mean 'silver.customers'?",
         ),
         ("SELECT nme FROM silver.customers", "[UNRESOLVED_COLUMN"),
         ("SELEC 1", "[PARSE_SYNTAX_ERROR]"),
-        ("SELECT * FROM control", "there is no table control"),
+        ("SELECT * FROM control", "the table control does not exist"),
     ],
 )
 def test_a_refused_statement_is_one_message_without_stack(

@@ -104,7 +104,7 @@ class TestBeforeTheCycle:
 
 
 def test_the_head_is_now(pipeline: Pipeline) -> None:
-    with pytest.raises(ConfigurationError, match="--as-of asks for an earlier state"):
+    with pytest.raises(ConfigurationError, match="--as-of an earlier state"):
         run_sql(pipeline, Asked("SELECT 1", as_of="0/1", fresh=True), Output())
 
 

@@ -27,7 +27,7 @@ HEAP = {"spark.driver.memory": "3g"}
         ("exit 52", "", "ran out of memory, with a heap of 3g"),
         ("exit 3", "", "ran out of memory"),
         ("exit 1", "java.lang.OutOfMemoryError: Java heap space", "ran out of memory"),
-        ("kill -9 $$", "", "was killed (signal 9), as the operating system does when memory runs out"),
+        ("kill -9 $$", "", "was killed (signal 9); the operating system does this when memory runs out"),
         # What an earlier process of the same number left in the log is not why.
         ("kill -9 $$", "java.lang.OutOfMemoryError: Java heap space", "was killed (signal 9)"),
         ("kill -6 $$", "", "ended (signal 6)"),
@@ -46,7 +46,7 @@ def test_how_it_ended_is_told(
     assert said in caught.value.message
     assert caught.value.code == "spark-died"
     assert caught.value.where == str(log)
-    assert "Nothing is lost" in str(caught.value.remedy)
+    assert "No data is lost" in str(caught.value.remedy)
 
 
 def test_while_it_lives_every_error_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

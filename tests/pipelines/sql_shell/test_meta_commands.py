@@ -34,7 +34,7 @@ def test_a_line_is_a_command_and_the_rest_its_argument(line: str, expected: Meta
 
 
 def test_an_unknown_command_is_refused_with_a_pointer_to_help() -> None:
-    with pytest.raises(ConfigurationError, match=r"there is no command \\foo\nremedy: \\\? lists"):
+    with pytest.raises(ConfigurationError, match=r"no command \\foo exists\nremedy: \\\? lists"):
         parse_meta(r"\foo bar")
 
 
@@ -56,7 +56,7 @@ def test_a_switch_is_turned_or_set() -> None:
     assert switched("", now=False, command="timing")
     assert not switched("", now=True, command="timing")
     assert switched("on", now=True, command="timing")
-    with pytest.raises(ConfigurationError, match=r"\\timing does not take 'maybe'"):
+    with pytest.raises(ConfigurationError, match=r"\\timing does not accept 'maybe'"):
         switched("maybe", now=True, command="timing")
 
 
@@ -68,5 +68,5 @@ def test_watch_takes_seconds_and_a_number_of_times() -> None:
 
 @pytest.mark.parametrize("argument", ["soon", "0", "-1", "nan", "inf", "1 0", "1 2 3", "1 x"])
 def test_watch_refuses_other_numbers(argument: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"\\watch does not take"):
+    with pytest.raises(ConfigurationError, match=r"\\watch does not accept"):
         watch_arguments(argument)

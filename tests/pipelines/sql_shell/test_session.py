@@ -74,7 +74,7 @@ def test_a_tables_columns_are_shown_with_their_types_here_and_at_the_source(
         "note, odd  STRING",
     ]
     assert said(session, r"\d gold.customer", capsys)[0] == "gold.customer, version 1"
-    assert said(session, r"\d control.cuts", capsys)[0] == "control.cuts, as it is now"
+    assert said(session, r"\d control.cuts", capsys)[0] == "control.cuts, in its present state"
     with pytest.raises(
         DefiniteError, match=r"no table silver\.order at this cut; did you mean 'silver\.orders'"
     ):
@@ -85,10 +85,10 @@ def test_a_tables_columns_are_shown_with_their_types_here_and_at_the_source(
     ("line", "message"),
     [
         (r"\cut yesterday", r"\\cut: 'yesterday' is neither an LSN nor a time"),
-        (r"\cut 0/1", "nothing is recorded as of 0/1: the oldest cut is 0/100"),
-        (r"\o xml", r"\\o does not take 'xml'"),
-        (r"\x perhaps", r"\\x does not take 'perhaps'"),
-        (r"\watch", "there is no statement to repeat"),
+        (r"\cut 0/1", "no cut is recorded as of 0/1: the oldest cut is 0/100"),
+        (r"\o xml", r"\\o does not accept 'xml'"),
+        (r"\x perhaps", r"\\x does not accept 'perhaps'"),
+        (r"\watch", "no statement to repeat"),
     ],
 )
 def test_what_a_meta_command_does_not_take_is_refused(session: SqlSession, line: str, message: str) -> None:
@@ -115,11 +115,11 @@ def test_history_is_a_file_of_ones_own(tmp_path: Path, monkeypatch: pytest.Monke
     ("asked", "message"),
     [
         (Asked("SELECT 1", form=RowFormat.PARQUET), "Parquet cannot be printed\nremedy: add --to"),
-        (Asked("SELECT 1", to="rows.txt"), "rows.txt: a table is for people to read"),
-        (Asked("SELECT 1", to="no/such/rows.csv"), "its folder is not there\nremedy: mkdir -p "),
+        (Asked("SELECT 1", to="rows.txt"), "rows.txt: a table is a form for people, not for files"),
+        (Asked("SELECT 1", to="no/such/rows.csv"), "its folder does not exist\nremedy: mkdir -p "),
         (Asked("SELECT 1", to="s3://bucket/rows.csv"), "only folders of Parquet can be written"),
         (Asked("SELECT 'it"), "SQL:1: a text in single quotes is not closed"),
-        (Asked(file="nowhere.sql"), "nowhere.sql: no such file of statements"),
+        (Asked(file="nowhere.sql"), "nowhere.sql: the file of statements does not exist"),
         (Asked("SELECT 1", as_of="soon"), "'soon' is neither an LSN nor a time"),
     ],
 )
@@ -139,13 +139,13 @@ def test_a_script_is_read_whole_before_spark_starts(pipeline: Pipeline, tmp_path
     with pytest.raises(DefiniteError, match=r"report\.sql:3 \(statement 3\): .* only read, and DROP writes"):
         run_sql(pipeline, Asked(file=str(script)), Output())
     script.write_bytes(b"SELECT '\xff'")
-    with pytest.raises(ConfigurationError, match=r"report\.sql: is not UTF-8 at byte 8"):
+    with pytest.raises(ConfigurationError, match=r"report\.sql: the file is not UTF-8 at byte 8"):
         run_sql(pipeline, Asked(file=str(script)), Output())
 
 
 def test_nothing_is_written_over(pipeline: Pipeline, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").touch()
-    with pytest.raises(ConfigurationError, match="is there already"):
+    with pytest.raises(ConfigurationError, match="already exists"):
         run_sql(pipeline, Asked("SELECT 1", to=str(tmp_path / "rows.csv")), Output())
 
 

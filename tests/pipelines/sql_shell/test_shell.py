@@ -62,7 +62,9 @@ def test_a_person_asks_errs_moves_cancels_and_leaves(file: Path) -> None:
 
         shell.until_prompt(first, r"\cut 0/1ff")
         assert "200" in shell.type("SELECT count(*) FROM silver.orders;", "1 row")
-        assert "there is no table silver.late" in shell.until_prompt(first, "SELECT * FROM silver.late;")
+        assert ("the table silver.late does not exist") in shell.until_prompt(
+            first, "SELECT * FROM silver.late;"
+        )
 
         for form in ("table", "csv"):
             shell.type(rf"\o {form}", f"printed as {form}")
@@ -79,7 +81,7 @@ def test_a_person_asks_errs_moves_cancels_and_leaves(file: Path) -> None:
         screen = shell.until_prompt(newest, r"\watch 0.1 2")
         assert screen.count("UTC, as of 0/200 (2026-01-01 13:00:00 UTC)") == 2
         assert "paged 402 lines" in shell.type("SELECT id FROM silver.orders ORDER BY id;", "400 rows")
-        shell.type(r"\x on", "one value a line: on")
+        shell.type(r"\x on", "one value per line: on")
         screen = shell.type("SELECT id, total FROM silver.orders WHERE id = 1;", "1 row")
         assert "id    | 1\ntotal | 1.50" in screen
         shell.type(r"\q", "")
@@ -169,9 +171,9 @@ def test_exported_files_are_whole_or_absent(spark: SparkSession, tmp_path: Path)
     export = Export(str(lines), RowFormat.JSON)
     assert export.write(spark, frame) == f"{lines}: 1000 rows"
     assert json.loads(lines.read_text().splitlines()[7])["id"] == 7
-    with pytest.raises(DefiniteError, match="has the rows of one statement"):
+    with pytest.raises(DefiniteError, match="already has the rows of an earlier statement"):
         export.write(spark, frame)
-    with pytest.raises(ConfigurationError, match="is there already"):
+    with pytest.raises(ConfigurationError, match="already exists"):
         Export(str(lines), RowFormat.JSON)
 
     with settings(spark, {"spark.sql.files.maxRecordsPerFile": "300"}):
@@ -181,11 +183,11 @@ def test_exported_files_are_whole_or_absent(spark: SparkSession, tmp_path: Path)
     for name, form in (("late.csv", RowFormat.CSV), ("late", RowFormat.PARQUET)):
         late = Export(str(tmp_path / name), form)
         (tmp_path / name).write_text("of another")
-        with pytest.raises(ConfigurationError, match="something else meanwhile"):
+        with pytest.raises(ConfigurationError, match="by another program"):
             late.write(spark, spark.sql("SELECT 1 AS one"))
         assert (tmp_path / name).read_text() == "of another"
         (tmp_path / name).unlink()
-    with pytest.raises(DefiniteError, match="several columns are called id,"):
+    with pytest.raises(DefiniteError, match="several columns have the name id,"):
         Export(str(tmp_path / "twice.json"), RowFormat.JSON).write(
             spark, spark.sql("SELECT 1 AS id, 2 AS id")
         )

@@ -76,8 +76,8 @@ def tell(
 
 
 MISTAKES = {
-    "no file": Mistake("run nowhere.yml", ("nowhere.yml: no such pipeline file", "smelt init")),
-    "a folder": Mistake("check .", ("is a folder, not a pipeline file",)),
+    "no file": Mistake("run nowhere.yml", ("nowhere.yml: the pipeline file does not exist", "smelt init")),
+    "a folder": Mistake("check .", ("the path is a folder, not a pipeline file",)),
     "no YAML": Mistake(
         "check pipeline.yml", ("pipeline.yml:2: expected ',' or ']'",),
         pipeline="a: [1\nb: 2\n",
@@ -88,7 +88,7 @@ MISTAKES = {
     "a binary": Mistake("check pipeline.yml", ("not UTF-8 text",), pipeline=bytes(range(256))),
     "a tab": Mistake("status pipeline.yml", (":3: a tab",), pipeline="pipeline: a\nsource:\n\tdsn: x\n"),
     "twice": Mistake(
-        "status pipeline.yml", (":4: key 'lake' stands twice",),
+        "status pipeline.yml", (":4: key 'lake' occurs twice",),
         pipeline=PLAIN + "lake: {path: y}\n",
     ),
     "unknown key": Mistake(
@@ -160,7 +160,7 @@ MISTAKES = {
         files={"x.yml": OK, "y.yml": OK}, pipeline=PLAIN + "gold: {documents: [x.yml, y.yml]}\n",
     ),
     "unknown document": Mistake(
-        "preview pipeline.yml b --key 1", ("there is no document 'b'",), files={"d.yml": OK},
+        "preview pipeline.yml b --key 1", ("no document matches 'b'",), files={"d.yml": OK},
         pipeline=PLAIN + DOCUMENTS,
     ),
     "a suite's rule": Mistake(
@@ -198,9 +198,9 @@ MISTAKES = {
     "a shop of no time": Mistake("demo --seconds -4", ("--seconds",), code=2),
     "a shop without customers": Mistake("demo --rate 0", ("--rate",), code=2),
     "a folder that is a file": Mistake("demo --folder pipeline.yml", ("Not a directory", "remedy")),
-    "a folder of others": Mistake("demo --folder .", ("was not made by a demo", "--folder")),
+    "a folder of others": Mistake("demo --folder .", ("no demo created it", "--folder")),
     "a lake that is a file": Mistake(
-        "check pipeline.yml --offline", ("it is a file, not a folder",),
+        "check pipeline.yml --offline", ("the path is a file, not a folder",),
         files={"lake": "x"},
     ),
     "status of such a lake": Mistake(
@@ -261,7 +261,7 @@ def test_mistakes_at_the_source_name_a_remedy(
         (tmp_path / "pipeline.yml").read_text().replace("slot:", "tables: ['public.tt*'], slot:")
     )
     code, output = tell("bronze", "pipeline.yml", "--until-caught-up")
-    assert (code, "no tables to carry: source.tables is public.tt*" in output) == (1, True), output
+    assert (code, "no table is replicated: source.tables is public.tt*" in output) == (1, True), output
     code, output = tell("check", "pipeline.yml")
     assert "the pattern public.tt* matches no table" in output
     with psycopg.connect(database, autocommit=True) as connection:

@@ -67,12 +67,17 @@ def killed_and_refused(store: ObjectStore, source: SourceSettings, file: Path) -
         killed.wait()
     execute(source, "UPDATE orders SET total = -total", "UPDATE customers SET name = 'other' WHERE id = 7")
     with Command("run", file, "--until-caught-up", folder=folder) as restarted:
-        until(lambda: "see whether it is alive" in restarted.text() or restarted.process.poll() is not None)
+        until(
+            lambda: (
+                "see whether this process still runs" in restarted.text()
+                or restarted.process.poll() is not None
+            )
+        )
         store.set_faults()  # what the killed one had sent is carried out now
         until(lambda: "starting Spark" in restarted.text() or restarted.process.poll() is not None)
         store.set_faults(Faults(unavailable=8.0))
         assert restarted.wait() == 0, restarted.text()
-        assert "see whether it is alive" in restarted.text()
+        assert "see whether this process still runs" in restarted.text()
     store.set_faults()
 
 

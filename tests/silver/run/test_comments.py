@@ -141,7 +141,7 @@ def follows(source: RealSource, caplog: pytest.LogCaptureFixture) -> None:
     assert refused(source) == [True, False, False]
     assert (
         sum(
-            "silver.plain does not get the comments of its source" in record.getMessage()
+            "silver.plain could not get the comments of its source" in record.getMessage()
             for record in caplog.records
         )
         == 1

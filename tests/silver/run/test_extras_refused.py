@@ -48,7 +48,7 @@ def test_a_feed_that_cannot_be_switched_on_rests_apart_from_comments(
     descriptions = Descriptions(lake, SilverLog(lake))
     assert descriptions.take_over(cast("SparkSession", session), table, stored)
     assert [FEED in statement for statement in session.ran] == [False, True]
-    warning = "silver.t has its change feed switched off, and it cannot be switched on: gold builds in full"
+    warning = "silver.t has its change feed disabled, and silver cannot enable it: gold builds in full"
     assert [warning in message for message in caplog.messages] == [True]
     described = replace(stored, description="all")
     assert not descriptions.due(table, described), "it rests"

@@ -147,7 +147,7 @@ def test_a_table_that_was_put_back_is_noticed_before_anything_is_written_to_it(s
     shop.store.forget()
     for name in ("orders", "customers"):
         obstore.delete(*objects._object(shop.lake.uri("silver", name), f"_delta_log/{0:020}.json"))
-        with pytest.raises(SmeltError, match="put the table back, or removed it"):
+        with pytest.raises(SmeltError, match="the table was rolled back or removed"):
             shop.log.confirm(name)
         assert shop.log.read(name) is None
 

@@ -47,8 +47,8 @@ def test_a_history_is_among_the_names_that_differ_in_case_alone() -> None:
     tables = [silver_table(shape, settings) for shape in shapes]
     errors = {error.table.name: error for error in alike([*tables, *histories(tables, settings)]).values()}
     assert set(errors) == {"Orders__History", "orders"}, "of names that are the same `check_table` tells"
-    assert "silver.orders__history beside that of public.Orders__History" in errors["orders"].message
-    assert "beside the history of public.orders" in errors["Orders__History"].message
+    assert "silver.orders__history next to the table of public.Orders__History" in errors["orders"].message
+    assert "next to the history of public.orders" in errors["Orders__History"].message
 
 
 def test_what_catalogs_say_of_a_name_is_the_tables_error() -> None:

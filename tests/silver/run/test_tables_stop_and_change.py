@@ -256,10 +256,10 @@ class TestAhead:
         assert out["numeric_key"] == "a key value does not fit its Spark type (column id, value NaN)"
         assert "column note, row 77" in out["unresolvable"]
         assert "replica identity" in out["without_identity"]
-        assert out["lacking"] == "bronze lacks changes of it, until its next snapshot has come"
-        assert out["late"] == "its first snapshot has not come to its end"
+        assert out["lacking"] == "bronze lacks changes of the table until its next snapshot is complete"
+        assert out["late"] == "the first snapshot of the table is not complete"
         out = outcome.ahead[2].out
-        assert "was called public.old_name before" in out["new_name"]
+        assert "was renamed from public.old_name" in out["new_name"]
         assert "changed its type" in out["retyped"]
         with pytest.raises(DefiniteError, match=r"silver\.twice cannot be read at the log's head"):
             outcome.ahead[1].view("twice")

@@ -27,7 +27,5 @@ def test_a_torn_entry_is_its_tables_reason(tmp_path: Path, left: int, of: str) -
     log.pin(tables)
     ((table, reason),) = log.torn(tables).items()
     assert table == tables["orders"]
-    assert reason.startswith(
-        f"{entry}: entry 1 of the table's log, the newest, is torn; start the pipeline: "
-    )
+    assert reason.startswith(f"{entry}: the newest entry 1 of the table's log is torn; start the pipeline: ")
     assert log.read("items") is not None

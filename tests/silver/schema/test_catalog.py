@@ -91,7 +91,10 @@ def test_of_two_tables_that_want_one_name_both_are_refused() -> None:
     names = ("t", "t__history", "u")
     shapes = [relation(name, [("id", INT)], ["id"], relation_id=at) for at, name in enumerate(names, 1)]
     t, rival, third = silver_catalog(shapes, settings).values()
-    for table, message in ((t, "its history needs"), (rival, "which is the history of public.t")):
+    for table, message in (
+        (t, ("the history of the table needs")),
+        (rival, ("which belongs to the history of public.t")),
+    ):
         with pytest.raises(TableError, match=message) as caught:
             check_table(table, [t, rival, third], settings)
         assert caught.value.code == "silver-settings-clash"

@@ -479,7 +479,7 @@ def test_json_is_read_as_a_variant_where_no_digit_is_lost(spark: SparkSession) -
 
 def test_an_override_that_spark_does_not_know_names_the_possible_ones() -> None:
     with pytest.raises(
-        ConfigurationError, match="'strnig' is not a type that numeric can be read as"
+        ConfigurationError, match="a column of type numeric cannot be read as 'strnig'"
     ) as caught:
         reading(base("numeric"), "strnig")
     assert "decimal(p,s)" in str(caught.value)
