@@ -35,7 +35,6 @@ from deltasmelt.bronze.store.contract import (
 from deltasmelt.bronze.store.gaps import gap_marks
 from deltasmelt.bronze.store.marks import CONFIRM_APP, STREAM_APP, fingerprint_app, snapshot_app
 from deltasmelt.bronze.store.relations import append_relations
-from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -405,12 +404,12 @@ class RandomTable:
         self.past[lsn] = sorted(now.values(), key=repr)
 
     def expected_soft(self) -> list[tuple[Any, ...]]:
-        """Return rows as read by `selected` and `_deleted` with soft deletes, sorted."""
+        """Return rows in the form of `cells`, and `_deleted`, with soft deletes; sorted."""
         living = [(*row, False) for row in self.living.values()]
         return sorted([*living, *((*row, True) for row in self.ended.values())], key=repr)
 
     def expected(self) -> list[tuple[Any, ...]]:
-        """Return rows as read by `selected`, sorted."""
+        """Return rows in the form of `cells`, sorted."""
         expected_rows = []
         for rows in self.rows.values():
             for row in rows:
@@ -423,16 +422,8 @@ class RandomTable:
                 expected_rows.append((*place, *texts, *price))
         return sorted(expected_rows, key=repr)
 
-    @property
-    def selected(self) -> str:
-        """Columns of a silver table in the form of `expected`."""
-        space, key, code, note, big, huge, price = (quote(column.name) for column in self.shape.columns)
-        lost = f"_unrepresentable[{literal(self.shape.columns[-1].name)}]"
-        texts = f"{note}, {big}, {huge}, CAST({price} AS STRING), {lost}"
-        return f"{space}, CAST({key} AS STRING), {code}, {texts}"
-
     def cells(self, row: dict[str, Any]) -> tuple[Any, ...]:
-        """Return the values of a row that `selected` reads."""
+        """Return the values of a row of silver that the machine knows."""
         space, key, code, *texts, price = (row[column.name] for column in self.shape.columns)
         lost = (row["_unrepresentable"] or {}).get(self.shape.columns[-1].name)
         return (space, str(key), code, *texts, None if price is None else str(price), lost)

@@ -89,6 +89,8 @@ class Lakes:
         looked: bool = False,
     ) -> None:
         self.spark = spark
+        self.seen: set[str] | None = None
+        """Names of the tables that `fresh` reads; None: all."""
         self.names = {shape.table.silver_name for shape in shapes}
         self.plain, self.kept = Lake(path=f"{path}/plain"), Lake(path=f"{path}/kept")
         self.bronze = BronzeWriter(self.plain)
@@ -120,7 +122,8 @@ class Lakes:
         for silver, fresh, control, tables in lakes:
             if silver is None or not (kept or control is self.controls[0]):
                 continue
-            ahead = None if fresh is None or not look else seen_ahead(fresh, control, tables)
+            seen = tables if self.seen is None else self.seen
+            ahead = None if fresh is None or not look else seen_ahead(fresh, control, seen)
             cut = silver.cycle()
             assert control.open_errors() == []
             assert cut is not None
