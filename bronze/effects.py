@@ -61,24 +61,24 @@ class Effect(StrEnum):
 class Guard(Protocol):
     """A function that runs every effect of the process."""
 
-    def __call__(self, door: Effect, where: str, effect: Callable[[], Any]) -> Any:
+    def __call__(self, kind: Effect, where: str, effect: Callable[[], Any], /) -> Any:
         """Run an effect and return its result, or raise."""
 
 
 _guards: list[Guard] = []
 
 
-def perform(door: Effect, where: str, effect: Callable[[], _T]) -> _T:
+def perform(kind: Effect, where: str, effect: Callable[[], _T]) -> _T:
     """Run an effect on the lake or the source, through the guard if the process has a guard.
 
     Args:
-        door: the kind of the effect.
+        kind: the kind of the effect.
         where: the file, the table or the backend.
         effect: the call that has the effect.
     """
     if not _guards:
         return effect()
-    result: _T = _guards[-1](door, where, effect)
+    result: _T = _guards[-1](kind, where, effect)
     return result
 
 

@@ -56,25 +56,25 @@ def same_text(before: PgType, now: PgType, *, inside: bool = False) -> bool:
     return all(same_text(old, new, inside=inside) for old, new in parts)
 
 
-def kindred(one: PgType, other: PgType) -> bool:
+def kindred(old: PgType, new: PgType) -> bool:
     """Check whether a column may have had both types without a rewrite: equal types, or one kind.
 
     A domain has the kind of its base type, an array the kind of its elements. The relation is transitive: two
     types that are kindred to a third type are kindred to each other.
     """
-    while one.kind == "domain" and one.element is not None:
-        one = one.element
-    while other.kind == "domain" and other.element is not None:
-        other = other.element
-    if one.kind == other.kind == "array" and one.element is not None and other.element is not None:
-        return kindred(one.element, other.element)
-    return one.oid == other.oid or any({one.name, other.name} <= kind for kind in _KINDS)
+    while old.kind == "domain" and old.element is not None:
+        old = old.element
+    while new.kind == "domain" and new.element is not None:
+        new = new.element
+    if old.kind == new.kind == "array" and old.element is not None and new.element is not None:
+        return kindred(old.element, new.element)
+    return old.oid == new.oid or any({old.name, new.name} <= kind for kind in _KINDS)
 
 
-def _labels(one: PgType, other: PgType) -> set[tuple[int, str]]:
+def _labels(old: PgType, new: PgType) -> set[tuple[int, str]]:
     """Return an enum's labels with their OIDs; without OIDs if either type lacks them."""
-    is_numbered = bool(one.numbers and other.numbers)
-    return set(zip(one.numbers if is_numbered else [0] * len(one.labels), one.labels, strict=True))
+    is_numbered = bool(old.numbers and new.numbers)
+    return set(zip(old.numbers if is_numbered else [0] * len(old.labels), old.labels, strict=True))
 
 
 def _same_fields(before: PgType, now: PgType) -> bool:

@@ -202,9 +202,9 @@ class Relation:
         raise KeyError(name)
 
 
-def same_shape(one: Relation, other: Relation) -> bool:
+def same_shape(left: Relation, right: Relation) -> bool:
     """Check whether two versions are equal apart from their start."""
-    return replace(one, from_lsn=other.from_lsn, after_lsn=other.after_lsn) == other
+    return replace(left, from_lsn=right.from_lsn, after_lsn=right.after_lsn) == right
 
 
 def as_recorded(relation: Relation, known: Relation) -> Relation:

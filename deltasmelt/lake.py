@@ -22,10 +22,10 @@ from deltasmelt.pipelines.health.status import read_status
 from deltasmelt.pipelines.private import require_report
 from deltasmelt.pipelines.proof.load import Load
 from deltasmelt.pipelines.settings import load_pipeline
-from deltasmelt.pipelines.spark.guest_sql import GuestSql
+from deltasmelt.pipelines.spark.borrowed_sql import BorrowedSql
 from deltasmelt.pipelines.spark.held_session import HeldSession
 from deltasmelt.pipelines.spark.lake_sql import cut_of, moment_of
-from deltasmelt.pipelines.terminal.output import Unheard
+from deltasmelt.pipelines.terminal.output import SilentOutput
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -46,7 +46,7 @@ def open_lake(file: str | Path) -> OpenLake:
     """Open a lake; see `deltasmelt.open`."""
     lake = OpenLake(load_pipeline(file))
     try:
-        with lake._looking():  # noqa: SLF001 - our own class
+        with lake._lake_errors():  # noqa: SLF001 - our own class
             require_own_lake(lake.pipeline.lake_address(), lake.pipeline.pipeline)
     except BaseException:
         lake.close()
@@ -152,7 +152,7 @@ class OpenLake:
         Raises:
             SmeltError: the lake cannot be read.
         """
-        with self._looking():
+        with self._lake_errors():
             return read_status(self.pipeline)
 
     def check(self, *, offline: bool = False) -> list[Finding]:
@@ -161,7 +161,7 @@ class OpenLake:
         Args:
             offline: check files and lake alone.
         """
-        with self._looking():
+        with self._lake_errors():
             return run_check(self.pipeline, offline=offline)
 
     def preview(
@@ -218,11 +218,11 @@ class OpenLake:
         load = Load(connections=max_connections, rate=rate, sample=sample)
         documents = documents_like(self.pipeline, document) if document is not None or not tables else []
         self._require_lake()
-        with self._looking():
+        with self._lake_errors():
             return compare(
                 self.pipeline,
                 self._held.working,
-                Unheard(),
+                SilentOutput(),
                 tables=tables if tables or document is None else None,
                 documents=documents,
                 load=load,
@@ -250,28 +250,30 @@ class OpenLake:
         with self._held.working() as spark:
             return run_quality(spark, self.pipeline, report=file)
 
-    def _looking(self) -> AbstractContextManager[None]:
+    def _lake_errors(self) -> AbstractContextManager[None]:
         """Yield access to the lake: through Spark for a lake in a catalog, otherwise without Spark."""
-        return self._held.told() if self.pipeline.lake_address().place.needs_session else nullcontext()
+        return (
+            self._held.death_reported() if self.pipeline.lake_address().place.needs_session else nullcontext()
+        )
 
     def _require_lake(self) -> None:
-        with self._looking():
+        with self._lake_errors():
             require_lake(self.pipeline)
 
     def _moment(self, as_of: str | datetime | int | None, statement: str | None = None) -> Moment:
         at = moment_of(as_of, where="as_of")
         self._require_lake()
-        with self._looking():
+        with self._lake_errors():
             cut = cut_of(self.pipeline, at, statement=statement)
-        with self._held.told():
+        with self._held.death_reported():
             spark = self._held.get()
-            return Moment(GuestSql(spark, self.pipeline, cut, self._held.views), self._held)
+            return Moment(BorrowedSql(spark, self.pipeline, cut, self._held.views), self._held)
 
 
 class Moment:
     """The lake as of one commit; made by `OpenLake.at`. Everything returned is of this commit."""
 
-    def __init__(self, sql: GuestSql, held: HeldSession) -> None:
+    def __init__(self, sql: BorrowedSql, held: HeldSession) -> None:
         self._sql = sql
         self._held = held
 
@@ -295,10 +297,10 @@ class Moment:
 
     def sql(self, query: str) -> DataFrame:
         """Run Spark SQL as `OpenLake.sql` does, at this moment."""
-        with self._held.told(self._sql.session):
+        with self._held.death_reported(self._sql.session):
             return self._sql.query(query)
 
     def table(self, name: str) -> DataFrame:
         """Return a table as `OpenLake.table` does, at this moment."""
-        with self._held.told(self._sql.session):
+        with self._held.death_reported(self._sql.session):
             return self._sql.table(name)

@@ -11,7 +11,7 @@ cut, or when silver records the same cut again. Table and mark of the document s
 build starts from the exact record of silver's cut behind the table. If this record is not surely known, the
 build is a full one.
 
-A lake that does not answer is no document's failure (`silver.spark.errors`): the cycle ends with a
+A lake that does not answer is no document's failure (`silver.spark.failure_scope`): the cycle ends with a
 `TransientError`, and the caller repeats the cycle after a pause. If one document fails in this way in several
 cycles in a row, the failure counts as the document's own, and all further documents no longer wait.
 """
@@ -33,8 +33,8 @@ from deltasmelt.gold.builder.build_start import BuildStart
 from deltasmelt.gold.builder.memory import Room
 from deltasmelt.gold.tree.check import resolved
 from deltasmelt.silver.run.table_log import SilverLog
-from deltasmelt.silver.spark.access import access_of, beside
-from deltasmelt.silver.spark.errors import Patience, answers, is_everyones
+from deltasmelt.silver.spark.access import access_of, child_session
+from deltasmelt.silver.spark.failure_scope import Patience, answers, is_everyones
 from deltasmelt.silver.spark.lazy_session import lazily
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class _AheadOfCutError(DefiniteError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
+class _Inputs:
     """The input of one cycle.
 
     Attributes:
@@ -106,16 +106,16 @@ class Gold:
     ) -> None:
         self._control = control
         self._catalog = catalog_provider
-        self._given_machine = machine
+        self._machine = machine
         self._spark = spark = lazily(spark)
         self._lake = lake
-        self._standings = {
+        self._starts = {
             document.name: BuildStart(lake, document, SilverLog(lake), control) for document in documents
         }
-        self._workshop: tuple[dict[str, DocumentBuild], Machine] | None = None
+        self._builders: tuple[dict[str, DocumentBuild], Machine] | None = None
         self._failed: dict[str, Cut] = {}
         self._patience: Patience[str] = Patience(lake)
-        self._seen: Cut | None = None
+        self._newest_cut: Cut | None = None
         self.runs: list[Run] = []
 
     def cycle(self, *, rebuild: Collection[str] = ()) -> Cut | None:
@@ -128,15 +128,15 @@ class Gold:
             the recorded gold cut; None when nothing was new.
         """
         cut = self._control.latest_cut("silver")
-        if cut is None or not self._standings or (cut == self._seen and not rebuild):
+        if cut is None or not self._starts or (cut == self._newest_cut and not rebuild):
             return None
         last = self._control.latest_cut("gold")
-        turn = _Turn(cut, last, self._catalog(), rebuild)
-        known = {} if self._spark.started else self._known(turn)
-        found = known | self._built_now([name for name in self._standings if name not in known], turn)
-        runs = {name: found[name] for name in self._standings}
+        inputs = _Inputs(cut, last, self._catalog(), rebuild)
+        known = {} if self._spark.started else self._unchanged_runs(inputs)
+        found = known | self._build_all([name for name in self._starts if name not in known], inputs)
+        runs = {name: found[name] for name in self._starts}
         ended = [run for run in runs.values() if run is not None]
-        news = [run for run in ended if self._standings[run.name].is_news(run)]
+        news = [run for run in ended if self._starts[run.name].is_news(run)]
         self._control.record_runs(news)
         self.runs = ended
         tables = {run.name: run.delta_version for run in ended if run.delta_version is not None}
@@ -144,33 +144,37 @@ class Gold:
         if (
             as_before and last is not None and (last.marks or not tables)
         ):  # no marks: an earlier release's cut
-            self._seen = cut
+            self._newest_cut = cut
             return None
-        states = {name: self._standings[name].table.known for name in tables}
+        states = {name: self._starts[name].table.known for name in tables}
         marks = {name: one.position for name, one in states.items() if one is not None and one.position}
         gold_cut = Cut("gold", cut.commit_lsn, cut.commit_ts, tables, marks=marks, built_from=cut.recorded_at)
         still_writing(self._lake, "gold")
         self._control.record_cut(gold_cut)
-        self._seen = cut
+        self._newest_cut = cut
         return gold_cut
 
-    def _known(self, turn: _Turn) -> dict[str, Run | None]:
+    def _unchanged_runs(self, inputs: _Inputs) -> dict[str, Run | None]:
         """Return the runs of documents that need no Spark: logs and files prove an unchanged table.
 
         A document with an error needs no Spark either, and has None instead of a run.
         """
         found: dict[str, Run | None] = {}
-        meaning = self._spark.meaning
-        for name, standing in self._standings.items():
-            if name in turn.rebuild:
+        fingerprint = self._spark.fingerprint
+        for name, standing in self._starts.items():
+            if name in inputs.rebuild:
                 continue
             try:
-                tree = self._tree(standing.document, turn)
-                run = None if meaning is None else standing.unchanged(tree, turn.cut, turn.last, meaning)
+                tree = self._tree(standing.document, inputs)
+                run = (
+                    None
+                    if fingerprint is None
+                    else standing.unchanged(tree, inputs.cut, inputs.last, fingerprint)
+                )
             except TransientError:
                 raise
             except SmeltError as error:
-                self._put_down(name, error, turn)
+                self._record_failure(name, error, inputs)
                 found[name] = None
             except Exception as error:  # noqa: BLE001 - the build meets the error again, and records it
                 _LOGGER.info("%s needs Spark: %s", name, error)
@@ -182,7 +186,7 @@ class Gold:
                 self._spark.prepare()
         return found
 
-    def _built_now(self, names: Sequence[str], turn: _Turn) -> dict[str, Run | None]:
+    def _build_all(self, names: Sequence[str], inputs: _Inputs) -> dict[str, Run | None]:
         """Build documents in parallel; return their runs, with None for a document with an error."""
         if not names:
             return {}
@@ -191,25 +195,31 @@ class Gold:
         share = partial(access.in_background, "gold")
         with ThreadPoolExecutor(count, "gold", initializer=share) as threads:
             return dict(
-                zip(names, threads.map(lambda name: self._one(builds[name], turn), names), strict=True)
+                zip(
+                    names,
+                    threads.map(lambda name: self._run(builds[name], inputs), names),
+                    strict=True,
+                )
             )
 
     def _opened(self) -> tuple[dict[str, DocumentBuild], Machine]:
         """Return the builds of the documents, and the machine; start Spark if Spark is not started."""
-        if self._workshop is None:
+        if self._builders is None:
             # Start Spark first: of two threads that import pyspark at once, one may see it half loaded.
             spark = self._spark.get()
             from deltasmelt.gold.builder.document import DocumentBuild  # noqa: PLC0415 - they load Spark
             from deltasmelt.gold.builder.sizing import machine_of  # noqa: PLC0415
 
-            machine = self._given_machine or machine_of(spark)
-            room, meaning = Room(machine.room), self._spark.meaning
+            machine = self._machine or machine_of(spark)
+            room, fingerprint = Room(machine.room), self._spark.fingerprint
             builds = {
-                name: DocumentBuild(spark, self._lake, one, machine=machine, room=room, meaning=meaning)
-                for name, one in self._standings.items()
+                name: DocumentBuild(
+                    spark, self._lake, one, machine=machine, room=room, fingerprint=fingerprint
+                )
+                for name, one in self._starts.items()
             }
-            self._workshop = builds, machine
-        return self._workshop
+            self._builders = builds, machine
+        return self._builders
 
     def preview(self, name: str, key: str | Sequence[str], *, fresh: FreshTables | None = None) -> str:
         """Return one document at the newest silver cut, as pretty JSON.
@@ -230,14 +240,14 @@ class Gold:
             raise DefiniteError(
                 "silver has no cut yet", code="no-cut", where=name, remedy="run the pipeline first"
             )
-        seen: Cut | Head = cut
+        silver: Cut | Head = cut
         if fresh is None:
-            tree = self._tree(standing.document, _Turn(cut, None, self._catalog()))
+            tree = self._tree(standing.document, _Inputs(cut, None, self._catalog()))
         else:
-            tree, seen = at_head(standing.document, fresh)
+            tree, silver = at_head(standing.document, fresh)
         _, machine = self._opened()
-        with beside(self._spark.get() if fresh is None else fresh.session) as session:
-            return Preview(session, self._lake, machine).document(tree, seen, key)
+        with child_session(self._spark.get() if fresh is None else fresh.session) as session:
+            return Preview(session, self._lake, machine).document(tree, silver, key)
 
     def built(self, name: str) -> Built:
         """Return the tree, silver cut and version of a document's table in the newest gold cut.
@@ -268,7 +278,7 @@ class Gold:
         if cut is None or cut.commit_lsn != last.commit_lsn:
             raise outdated
         try:
-            tree = self._tree(standing.document, _Turn(cut, last, self._catalog()))
+            tree = self._tree(standing.document, _Inputs(cut, last, self._catalog()))
         except _AheadOfCutError:
             raise outdated from None
         builds, _ = self._opened()
@@ -277,32 +287,32 @@ class Gold:
         return Built(tree, cut, last.tables[name])
 
     def _named(self, name: str) -> BuildStart:
-        standing = self._standings.get(name)
+        standing = self._starts.get(name)
         if standing is None:
             raise ConfigurationError(
-                f"unknown document {name!r}{suggestion(name, self._standings)}", code="document-unknown"
+                f"unknown document {name!r}{suggestion(name, self._starts)}", code="document-unknown"
             )
         return standing
 
-    def _one(self, build: DocumentBuild, turn: _Turn) -> Run | None:
+    def _run(self, build: DocumentBuild, inputs: _Inputs) -> Run | None:
         """Build one document; return None for a document with an error."""
         name = build.document.name
-        if self._failed.get(name) == turn.cut and name not in turn.rebuild:
+        if self._failed.get(name) == inputs.cut and name not in inputs.rebuild:
             return None
         try:
-            run = self._tried(build, lambda: self._build(build, self._tree(build.document, turn), turn))
+            run = self._tried(build, lambda: self._build(build, self._tree(build.document, inputs), inputs))
         except SmeltError as error:
             if is_everyones(error, self._spark):
                 raise
-            self._put_down(name, error, turn)
+            self._record_failure(name, error, inputs)
             return None
         self._passed(name)
         return run
 
-    def _put_down(self, name: str, error: SmeltError, turn: _Turn) -> None:
+    def _record_failure(self, name: str, error: SmeltError, inputs: _Inputs) -> None:
         """Record a document's error; an `_AheadOfCutError` is recorded in a rebuild alone."""
-        if name in turn.rebuild or not isinstance(error, _AheadOfCutError):
-            self._record(name, turn.cut, error)
+        if name in inputs.rebuild or not isinstance(error, _AheadOfCutError):
+            self._record(name, inputs.cut, error)
 
     def _passed(self, name: str) -> None:
         self._failed.pop(name, None)
@@ -338,23 +348,23 @@ class Gold:
                     raise unknown_error(name, error) from error
         raise AssertionError  # the second attempt returned or raised
 
-    def _build(self, build: DocumentBuild, tree: Tree, turn: _Turn) -> Run:
+    def _build(self, build: DocumentBuild, tree: Tree, inputs: _Inputs) -> Run:
         from deltasmelt.gold.builder.sizing import LARGEST  # noqa: PLC0415 - loads Spark
 
         name, state = build.document.name, build.table.state()
         position = None if state is None else state.position
         if build.largest is None:
-            for before in build.standing.runs():
+            for before in build.build_start.runs():
                 # A run before the table's mark is too old: a killed cycle may have built documents since.
                 if LARGEST in before.details and before.to_lsn == position:
                     build.largest = int(str(before.details[LARGEST]))
                     break
-        start = build.standing.start(state, turn.last)
-        return build.run(tree, turn.cut, start, rebuild=name in turn.rebuild)
+        start = build.build_start.start(state, inputs.last)
+        return build.run(tree, inputs.cut, start, rebuild=name in inputs.rebuild)
 
-    def _tree(self, document: Document, turn: _Turn) -> Tree:
-        cut = turn.cut
-        tree = resolved(document, turn.catalog)
+    def _tree(self, document: Document, inputs: _Inputs) -> Tree:
+        cut = inputs.cut
+        tree = resolved(document, inputs.catalog)
         later = [table for table in tree.tables().values() if table.relation.from_lsn > cut.commit_lsn]
         if later:
             shapes = ", ".join(f"{table.table} at {table.relation.from_lsn}" for table in later)

@@ -113,10 +113,10 @@ def _order(node: Node) -> Sequence[OrderedColumn]:
             return ()
 
 
-def _ordered(scope: Scope, wanted: OrderedColumn) -> str:
-    text = origin(scope.table, wanted.column) + (" desc" if wanted.descending else "")
-    usual = wanted.nulls_first == wanted.descending
-    return text if usual else f"{text} nulls {'first' if wanted.nulls_first else 'last'}"
+def _ordered(scope: Scope, column: OrderedColumn) -> str:
+    text = origin(scope.table, column.column) + (" desc" if column.descending else "")
+    usual = column.nulls_first == column.descending
+    return text if usual else f"{text} nulls {'first' if column.nulls_first else 'last'}"
 
 
 def _join_path(node: Node, index: int, above: dict[int, Node]) -> list[JoinStep]:
@@ -132,10 +132,11 @@ def _join_path(node: Node, index: int, above: dict[int, Node]) -> list[JoinStep]
     return path
 
 
-def _step(this: Scope, on: Sequence[tuple[str, str]], other: Scope, times: int = 1) -> JoinStep:
+def _step(first: Scope, on: Sequence[tuple[str, str]], second: Scope, times: int = 1) -> JoinStep:
     left, right = (
-        ", ".join(origin(scope.table, pair[side]) for pair in on) for side, scope in enumerate((this, other))
+        ", ".join(origin(scope.table, pair[side]) for pair in on)
+        for side, scope in enumerate((first, second))
     )
     if len(on) > 1:
         left, right = f"({left})", f"({right})"
-    return JoinStep(f"{this.table.table}.{left}", f"{other.table.table}.{right}", times)
+    return JoinStep(f"{first.table.table}.{left}", f"{second.table.table}.{right}", times)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake.control import Cut
-from deltasmelt.gold.builder.build import CutViews, Kept, views_at_head
+from deltasmelt.gold.builder.build import ComputedViews, CutViews, views_at_head
 from deltasmelt.gold.builder.sizing import Sizing
 from deltasmelt.gold.builder.spark_settings import INTERPRETED, SINGLE_TASK, SORTED
 from deltasmelt.gold.builder.weights import Roots
@@ -43,7 +43,7 @@ def at_head(document: Document, fresh: FreshTables) -> tuple[Tree, Head]:
     """Return a document resolved by the shapes at the log's head, and the tables at the head."""
     names: set[str] = set()
     while True:
-        head = fresh.look(names)
+        head = fresh.read(names)
         tree = resolved(document, fresh.catalog(head))
         names_needed = {table.name for table in tree.tables().values()}
         if names_needed <= names:
@@ -63,16 +63,16 @@ class Preview:
     def __init__(self, spark: SparkSession, lake: Lake, machine: Machine) -> None:
         self._spark = spark
         self._views = CutViews(spark, lake)
-        self._kept = Kept(spark)
+        self._computed = ComputedViews(spark)
         self._silver = SilverLog(lake)
         self._sizing = Sizing(spark, machine)
 
-    def document(self, tree: Tree, seen: Cut | Head, key: str | Sequence[str]) -> str:
+    def document(self, tree: Tree, silver: Cut | Head, key: str | Sequence[str]) -> str:
         """Return a document as pretty JSON.
 
         Args:
             tree: the definition of the document, resolved.
-            seen: a cut of silver, or its tables at the log's head.
+            silver: a cut of silver, or its tables at the log's head.
             key: value of the root's key; values of a composite key, as a sequence or separated by commas.
 
         Raises:
@@ -85,34 +85,38 @@ class Preview:
         typed = _typed(tree, values)
         schema_of(self._spark, tree)  # refuse a document that a build would refuse
         try:
-            row = self._row(tree, seen, typed)
+            row = self._row(tree, silver, typed)
         finally:
-            self._kept.forget()
+            self._computed.forget()
         if row is None:
             self._check_key(tree, values, typed)
             raise DefiniteError(
                 f"{tree.name} has no document with the key {', '.join(values)}",
                 code="document-not-found",
-                where=f"silver cut {seen.commit_lsn}" if isinstance(seen, Cut) else f"silver at {seen.lsn}",
+                where=f"silver cut {silver.commit_lsn}"
+                if isinstance(silver, Cut)
+                else f"silver at {silver.lsn}",
                 remedy=f"check the key: no row of {tree.root.table.table} has this key, or the document's "
                 "where excludes the row",
             )
         return row
 
-    def _row(self, tree: Tree, seen: Cut | Head, typed: Sequence[str]) -> str | None:
-        if isinstance(seen, Cut):
-            relation = self._views.at(tree, seen)
+    def _row(self, tree: Tree, silver: Cut | Head, typed: Sequence[str]) -> str | None:
+        if isinstance(silver, Cut):
+            relation = self._views.at(tree, silver)
         else:
-            relation = views_at_head(self._spark, tree, seen)
+            relation = views_at_head(self._spark, tree, silver)
         sizes = {name: self._silver.size(table.name) for name, table in tree.tables().items()}
         self._spark.sql(
             f"SELECT {', '.join(f'{value} AS k{i}' for i, value in enumerate(typed))}"
         ).createOrReplaceTempView(_ROOT)
         large = {name for name, (rows, _) in sizes.items() if rows > _LARGE}
-        compiled = compile_tree(tree, relation, roots=_ROOT, single_task=True, given=typed, by_value=large)
+        compiled = compile_tree(
+            tree, relation, roots=_ROOT, single_task=True, key_values=typed, by_value=large
+        )
         with settings(self._spark, INTERPRETED):
             for step in compiled.shared:
-                self._kept.keep(step.sql, step.name)
+                self._computed.keep(step.sql, step.name)
             roots = Roots(_ROOT, frozenset(step.name for step in compiled.shared))
             plan = self._sizing.of_one(tree, relation, sizes, roots)
         document = as_json(map(quote, compiled.fields), pretty=True)

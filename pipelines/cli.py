@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deltasmelt.bronze.lake.location import Layer
-    from deltasmelt.pipelines.monitor.access import Shown
+    from deltasmelt.pipelines.monitor.access import ViewOptions
     from deltasmelt.pipelines.settings import Pipeline
 
 app = typer.Typer(
@@ -54,7 +54,7 @@ _LIBPQ = ("PGHOST", "PGHOSTADDR", "PGDATABASE", "PGUSER", "PGSERVICE")
 _log: Path | None = None
 
 
-class _Asked(NamedTuple):
+class _RunOptions(NamedTuple):
     """What `run` and the stages are asked for; see their options."""
 
     until_caught_up: bool
@@ -158,7 +158,7 @@ def run(
 
     It runs until it is stopped (Ctrl-C or SIGTERM). The next start resumes exactly where the lake ends.
     """
-    options = _Asked(until_caught_up, http, http_token_file, metrics_port, log_format)
+    options = _RunOptions(until_caught_up, http, http_token_file, metrics_port, log_format)
     _run(file, ("bronze", "silver", "gold"), "run", options)
 
 
@@ -173,7 +173,7 @@ def bronze(
     log_format: arguments.LogLines = LogFormat.TEXT,
 ) -> None:
     """Run bronze alone: read the server's WAL; needs no Spark."""
-    options = _Asked(until_caught_up, http, http_token_file, metrics_port, log_format)
+    options = _RunOptions(until_caught_up, http, http_token_file, metrics_port, log_format)
     _run(file, ("bronze",), "bronze", options)
 
 
@@ -188,7 +188,7 @@ def silver(
     log_format: arguments.LogLines = LogFormat.TEXT,
 ) -> None:
     """Run silver alone: merge bronze's changes into tables."""
-    options = _Asked(until_caught_up, http, http_token_file, metrics_port, log_format)
+    options = _RunOptions(until_caught_up, http, http_token_file, metrics_port, log_format)
     _run(file, ("silver",), "silver", options)
 
 
@@ -203,7 +203,7 @@ def gold(
     log_format: arguments.LogLines = LogFormat.TEXT,
 ) -> None:
     """Run gold alone: build documents from silver's tables."""
-    options = _Asked(until_caught_up, http, http_token_file, metrics_port, log_format)
+    options = _RunOptions(until_caught_up, http, http_token_file, metrics_port, log_format)
     _run(file, ("gold",), "gold", options)
 
 
@@ -255,11 +255,11 @@ def sql(
 
     Without a statement: a shell on a terminal; from a pipe, its statements.
     """
-    from deltasmelt.pipelines.commands.sql import Asked, run_sql
+    from deltasmelt.pipelines.commands.sql import SqlOptions, run_sql
 
     if statement is not None and script is not None:
         raise typer.BadParameter("use a statement or --file, not both")
-    run_sql(_open(file), Asked(statement, script, as_of, limit, output, to, fresh), Output())
+    run_sql(_open(file), SqlOptions(statement, script, as_of, limit, output, to, fresh), Output())
 
 
 @app.command()
@@ -388,7 +388,7 @@ def drop(file: File, *, yes: arguments.Yes = False) -> None:
     """
     from deltasmelt.pipelines.commands.drop import run_drop
 
-    run_drop(_read(file), Output(), ask=not yes)
+    run_drop(_read(file), Output(), confirm=not yes)
 
 
 @app.command("explain-error")
@@ -457,42 +457,42 @@ def _version() -> str:
         return "(not installed)"
 
 
-def _run(file: Path, layers: Sequence[Layer], command: str, asked: _Asked) -> None:
-    from deltasmelt.pipelines.runtime.reader_supervision import reader_at_hand
+def _run(file: Path, layers: Sequence[Layer], command: str, options: _RunOptions) -> None:
+    from deltasmelt.pipelines.runtime.reader_supervision import loaded_reader
     from deltasmelt.pipelines.terminal import output
 
-    if asked.log_format is LogFormat.JSON:
+    if options.log_format is LogFormat.JSON:
         output.write_json()
-    views = _shown(asked)
-    with reader_at_hand(wanted="bronze" in layers) as reader:  # it loads while we do
+    views = _views(options)
+    with loaded_reader(needed="bronze" in layers) as reader:  # it loads while we do
         from deltasmelt.pipelines.commands.run import run_layers
 
         run_layers(
             _open(file),
             Output(),
             layers=layers,
-            until_caught_up=asked.until_caught_up,
+            until_caught_up=options.until_caught_up,
             command=f"smelt {command}",
-            at_hand=reader,
-            shown=views,
+            loaded_reader=reader,
+            views=views,
         )
 
 
-def _shown(asked: _Asked) -> Shown | None:
+def _views(options: _RunOptions) -> ViewOptions | None:
     """Where the command shows what it does; None: nowhere."""
-    if asked.http is None and asked.http_token_file is not None:
+    if options.http is None and options.http_token_file is not None:
         raise typer.BadParameter(
             "--http-token-file is for the page of --http: use both options", param_hint="--http"
         )
-    if asked.http is None and asked.metrics_port is None:
+    if options.http is None and options.metrics_port is None:
         return None
-    from deltasmelt.pipelines.monitor.access import Shown, address_of
+    from deltasmelt.pipelines.monitor.access import ViewOptions, address_of
 
     try:
-        http = None if asked.http is None else address_of(asked.http)
+        http = None if options.http is None else address_of(options.http)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--http") from None
-    return Shown(http, asked.metrics_port, asked.http_token_file)
+    return ViewOptions(http, options.metrics_port, options.http_token_file)
 
 
 def _open(file: Path) -> Pipeline:

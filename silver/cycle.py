@@ -188,12 +188,12 @@ class Silver:
                 if table.table not in long_tables
             )
         targets = self.long_work.targets
-        attempt = Attempt(bronze, announced, last, end, away={*long_tables, *failed}, targets=targets)
+        attempt = Attempt(bronze, announced, last, end, unfinished={*long_tables, *failed}, targets=targets)
         tables, runs = self._carry(attempt, leaves=leaves)
         failed |= attempt.troubled
         if failed:
             long_tables, targets = self.long_work.tables, self.long_work.targets
-            retry = replace(attempt, only=failed.keys(), away=long_tables, targets=targets, troubled={})
+            retry = replace(attempt, only=failed.keys(), unfinished=long_tables, targets=targets, troubled={})
             self._forget(retry)
             more_tables, more_runs = self._carry(retry, leaves=leaves and bool(tables))
             tables, runs = [*tables, *more_tables], [*runs, *more_runs]
@@ -201,7 +201,7 @@ class Silver:
         runs = [*earlier, *runs]
         self._troubles.close_healed((table.table for table in tables), relations)
         if self._runner.owes_clustering:
-            self._runner.cluster_owed(self._sessions.own(), away=self.long_work.tables)
+            self._runner.cluster_owed(self._sessions.own(), unfinished=self.long_work.tables)
         names = {table.name for table in tables}
         as_before = last is not None and last.commit_lsn == end and names == set(last.tables)
         if last is not None and names and not last.marks:
@@ -235,10 +235,10 @@ class Silver:
         self._position.disowned = False
         return cut
 
-    def _own(self, stands: Mapping[SilverTable, Stored], end: Lsn) -> dict[str, Stored]:
+    def _own(self, stored_tables: Mapping[SilverTable, Stored], end: Lsn) -> dict[str, Stored]:
         """Return the tables for the cut: no foreign commit changed rows of the table or of its history."""
         stopped = set()
-        for table, stored in stands.items():
+        for table, stored in stored_tables.items():
             try:
                 self._position.require_own(table, stored)
             except TableError as error:
@@ -246,7 +246,7 @@ class Silver:
                 stopped.add(table.table)
         return {
             state_table.name: stored
-            for state_table, stored in stands.items()
+            for state_table, stored in stored_tables.items()
             if state_table.table not in stopped
         }
 

@@ -41,13 +41,13 @@ from deltasmelt.bronze.store.gaps import is_whole
 from deltasmelt.bronze.store.position import position_of
 from deltasmelt.bronze.store.relations import RelationsWatch
 from deltasmelt.silver.errors import definite
-from deltasmelt.silver.fold import merge
+from deltasmelt.silver.fold import write_sql
 from deltasmelt.silver.fold.upsert import cells, changed_rows, rows_after
 from deltasmelt.silver.plan.history_steps import halves, plan_versions
 from deltasmelt.silver.plan.steps import plan
 from deltasmelt.silver.run import step_source
-from deltasmelt.silver.run.aside import Aside, PinnedLog
 from deltasmelt.silver.run.bronze_window import Source, files_after
+from deltasmelt.silver.run.read_only import PinnedLog, UnavailableTables
 from deltasmelt.silver.run.step_runner import StepRunner, reshaping, rows_touched
 from deltasmelt.silver.run.table_log import SilverLog
 from deltasmelt.silver.run.worklist import Attempt, Worklist
@@ -138,7 +138,7 @@ class FreshTables:
         settings: silver's settings for this pipeline.
         control: the lake's control tables.
         named: returns the name of a table's view; by default a name unique to this object.
-        as_found: also show tables with foreign changes, for a comparison with the source.
+        accept_foreign: also show tables with foreign changes, for a comparison with the source.
     """
 
     def __init__(
@@ -149,7 +149,7 @@ class FreshTables:
         control: ControlTables,
         *,
         named: Callable[[str], str] | None = None,
-        as_found: bool = False,
+        accept_foreign: bool = False,
     ) -> None:
         token = uuid.uuid4().hex[:12]
         self._named = named or (lambda name: f"smelt_fresh_{token}_{sha256(name.encode()).hexdigest()[:12]}")
@@ -158,7 +158,7 @@ class FreshTables:
         self._settings = settings
         self._control = control
         self._sessions = Sessions(spark, shared=True)
-        self._log = PinnedLog(lake, as_found=as_found)
+        self._log = PinnedLog(lake, accept_foreign=accept_foreign)
         self._source = Source(lake)
         self._bronze = KeptTable(lake, "bronze", CHANGES)
         self._relations = RelationsWatch(lake)
@@ -189,7 +189,7 @@ class FreshTables:
         stored = self._log.read(name)
         return stored is not None and stored.mark is not None
 
-    def look(self, names: Collection[str], *, at: Lsn | None = None) -> Head:
+    def read(self, names: Collection[str], *, at: Lsn | None = None) -> Head:
         """Return the tables as of bronze's last commit, or as of an LSN.
 
         A table past the given LSN is folded from the newest cut at or before the LSN. A table that
@@ -212,13 +212,13 @@ class FreshTables:
         bronze = self._newest_bronze()
         end, commit_ts = (at, None) if at is not None else _frontier(bronze)
         relations = tuple(relation for relation in self._relations.read() if relation.from_lsn <= end)
-        wanted_tables = self._wanted(names, relations)
-        past = {table for name, table in wanted_tables.items() if self._log.is_past(name, end)}
-        aside = Aside(self._spark, self._lake, self._control)
-        aside.begin(bronze)
-        torn = self._log.torn(wanted_tables)
+        source_tables = self._source_tables(names, relations)
+        past = {table for name, table in source_tables.items() if self._log.is_past(name, end)}
+        failures = UnavailableTables(self._spark, self._lake, self._control)
+        failures.begin(bronze)
+        torn = self._log.torn(source_tables)
         attempt = Attempt(
-            bronze, relations, last, end, only=frozenset(wanted_tables.values()) - past - torn.keys()
+            bronze, relations, last, end, only=frozenset(source_tables.values()) - past - torn.keys()
         )
         worklist = Worklist(
             self._lake,
@@ -227,18 +227,18 @@ class FreshTables:
             log=self._log,
             source=self._source,
             sessions=self._sessions,
-            troubles=aside,
+            troubles=failures,
         )
         views: dict[str, str] = {}
         for entry in worklist.entries(attempt):
             if entry.table.name in names:
-                with aside.isolated(entry.table.table, end, {}):
+                with failures.isolated(entry.table.table, end, {}):
                     views[entry.table.name] = self._view(entry.table, entry.work, bronze)
-        aside.out |= (
+        failures.reasons |= (
             dict.fromkeys(past, "the table is past that LSN, and no earlier cut contains the table") | torn
         )
         unavailable = {
-            name: self._why(name, wanted_tables, aside, attempt) for name in names if name not in views
+            name: self._reason(name, source_tables, failures, attempt) for name in names if name not in views
         }
         return Head(end, commit_ts, views, unavailable, relations)
 
@@ -259,7 +259,7 @@ class FreshTables:
         """Return `bronze.changes` at the newest version; read only new entries of the log."""
         return self._bronze.newest() or open_existing(self._lake.uri("bronze", CHANGES))
 
-    def _wanted(self, names: Collection[str], relations: Iterable[Relation]) -> dict[str, TableName]:
+    def _source_tables(self, names: Collection[str], relations: Iterable[Relation]) -> dict[str, TableName]:
         """Return the source's table for each name."""
         tables = silver_catalog(list(relations), self._settings).values()
         sought = {}
@@ -269,12 +269,14 @@ class FreshTables:
                     sought[table_or_history.name] = table_or_history.table
         return sought
 
-    def _why(self, name: str, wanted: Mapping[str, TableName], aside: Aside, attempt: Attempt) -> str:
-        table = wanted.get(name)
+    def _reason(
+        self, name: str, source_tables: Mapping[str, TableName], failures: UnavailableTables, attempt: Attempt
+    ) -> str:
+        table = source_tables.get(name)
         if table is None:
             return "the source has no such table"
-        if table in aside.out:
-            return aside.out[table]
+        if table in failures.reasons:
+            return failures.reasons[table]
         if not is_whole(attempt.bronze, table, attempt.end):
             return "bronze lacks changes of the table until its next snapshot is complete"
         return "the first snapshot of the table is not complete"
@@ -416,8 +418,8 @@ def _after(session: SparkSession, step: Step, columns: Mapping[str, str], *, lit
     """Return a query of a table's rows after one step; a view holds the rows before the step."""
     if step.mode in {"load", "append"}:
         fold = step_source.folded(session, step, _BEFORE, keep=False)
-        added = f"SELECT {cells(columns, merge.inserted(step.table, fold))}\nFROM (\n{fold.query}\n)"
-        added = step_source.kept(session, added, _CHANGED)
+        added = f"SELECT {cells(columns, write_sql.inserted(step.table, fold))}\nFROM (\n{fold.query}\n)"
+        added = step_source.cached(session, added, _CHANGED)
         listed = ", ".join(map(quote, columns))
         return added if step.mode == "load" else f"SELECT {listed} FROM {_BEFORE}\nUNION ALL\n{added}"
     if step.mode == "versions":
@@ -425,8 +427,8 @@ def _after(session: SparkSession, step: Step, columns: Mapping[str, str], *, lit
     else:
         fold = step_source.folded(session, step, _BEFORE, keep=True)
         facts = step.window.facts
-        upsert = merge.merge(step.table, fold, {}, leaves=facts.deletes or facts.old_tuples > 0)
+        upsert = write_sql.merge(step.table, fold, {}, leaves=facts.deletes or facts.old_tuples > 0)
     session.sql(upsert.source).createOrReplaceTempView(_MET)
     touched = f"(SELECT /*+ BROADCAST(f) */ * FROM {_MET} AS f)" if little else _MET
-    step_source.kept(session, changed_rows(_BEFORE, columns, upsert, source=touched), _CHANGED)
+    step_source.cached(session, changed_rows(_BEFORE, columns, upsert, source=touched), _CHANGED)
     return rows_after(_BEFORE, columns, upsert, source=touched, changed=_CHANGED)

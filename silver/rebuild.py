@@ -49,7 +49,7 @@ from deltasmelt.silver.schema import alter, ddl
 from deltasmelt.silver.schema.catalog import COMMIT_LSN, DELETED, VALID_FROM_LSN, VALID_TO, VALID_TO_LSN
 from deltasmelt.silver.schema.clustering import clustered_again
 from deltasmelt.silver.schema.ddl import adopted
-from deltasmelt.silver.spark.access import beside
+from deltasmelt.silver.spark.access import child_session
 from deltasmelt.silver.spark.tuning import tune
 from deltasmelt.silver.sql import quote
 
@@ -110,7 +110,7 @@ def rebuild(
         raise _incomplete(table)
     changes = whole(lake, bronze)
     relation_id, start = table.relation.relation_id, Lsn(snapshot - 1)
-    with beside(spark) as session:
+    with child_session(spark) as session:
         tune(session, small=False)
         rows = session.sql(activity_query(changes, {relation_id: start}, end)).collect()
         activity = activity_of(rows[0].asDict()) if rows else None

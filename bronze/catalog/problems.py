@@ -37,17 +37,17 @@ _LONGEST_WORDS: Final = 500
 """Greatest length in characters of an unforeseen error's text."""
 
 
-def unreadable(table: TableName, what: str, error: Exception) -> TableError:
+def unreadable(table: TableName, reason: str, error: Exception) -> TableError:
     """Return the error of a table that stops for a reason that no rule knows.
 
-    `what` names the object that could not be read; the text of `error` becomes part of the message.
+    `reason` names the object that could not be read; the text of `error` becomes part of the message.
     """
     if isinstance(error, DamagedError):
-        return damaged(table, str(error), what)
+        return damaged(table, str(error), reason)
     text = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_WORDS]
     return TableError(
         table,
-        f"{what}: {text}",
+        f"{reason}: {text}",
         code="table-unreadable",
         remedy="the error is a defect of deltasmelt; report the error with the reader's log. The reader "
         "retries and resnapshots the table automatically; to stop this, leave the table out with "
@@ -55,15 +55,15 @@ def unreadable(table: TableName, what: str, error: Exception) -> TableError:
     )
 
 
-def damaged(table: TableName, why: str, what: str = "") -> TableError:
+def damaged(table: TableName, why: str, object_name: str = "") -> TableError:
     """Return the error of a table whose catalog description fails at the server in every attempt.
 
-    `why` is the server's message; `what` names the object that therefore could not be read.
+    `why` is the server's message; `object_name` names the object that therefore could not be read.
     """
     message = f"the server cannot print its catalog's description of the table: {why}"
     return TableError(
         table,
-        f"{what}: {message}" if what else message,
+        f"{object_name}: {message}" if object_name else message,
         code="table-unreadable",
         remedy="a default or a type of a column is damaged at the server, for example because an enum label "
         "was deleted by hand (`smelt explain-error table-unreadable`); repair it, or leave the table out "
@@ -71,11 +71,11 @@ def damaged(table: TableName, why: str, what: str = "") -> TableError:
     )
 
 
-def without_name(found: Unnamed) -> TableError:
+def without_name(unnamed: Unnamed) -> TableError:
     """Return the error of a table whose name no query can contain (`bronze.postgres.unnamed`)."""
     return TableError(
-        found.table,
-        f"the name {found.name} (of the table, its schema, a column, an index or a partition) cannot be "
+        unnamed.table,
+        f"the name {unnamed.name} (of the table, its schema, a column, an index or a partition) cannot be "
         "converted to UTF-8",
         code="character-not-convertible",
         remedy="rename the object with characters that exist in UTF-8, or leave the table out with "

@@ -107,8 +107,8 @@ def _slot(
             level="warning",
             code="slot-at-risk",
             subject=subject,
-            message=f"wal_status is {slot.wal_status}; {budget.said}",
+            message=f"wal_status is {slot.wal_status}; {budget.message}",
             remedy=f"{start}{server.service.setting('max_slot_wal_keep_size', size)}",
         )
     else:
-        yield Finding(level="info", code="wal-held", subject=subject, message=budget.said)
+        yield Finding(level="info", code="wal-held", subject=subject, message=budget.message)

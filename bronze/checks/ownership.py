@@ -168,9 +168,9 @@ def _this(lake_id: str | None) -> str:
     return "this lake is empty" if lake_id is None else f"this lake is {lake_id}"
 
 
-def _of_another_lake(source: SourceSettings, how: str) -> DefiniteError:
+def _of_another_lake(source: SourceSettings, remedy: str) -> DefiniteError:
     return DefiniteError(
-        f"replication slot {source.slot} {how}",
+        f"replication slot {source.slot} {remedy}",
         code="slot-of-another-lake",
         where=address_of(source),
         remedy="if this is the wrong lake (a volume that is not mounted, a wrong lake.path), correct "

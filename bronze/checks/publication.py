@@ -85,7 +85,7 @@ def publication_findings(
 def _to_do(
     source: SourceSettings,
     publication: Publication | None,
-    wanted: Sequence[SourceTable],
+    tables: Sequence[SourceTable],
     statements: Sequence[str],
     *,
     may_create: bool,
@@ -107,7 +107,7 @@ def _to_do(
         return
     foreign = [
         table
-        for table in wanted
+        for table in tables
         if not table.owned and (publication is None or publication.member(table.table) is None)
     ]
     privileges = []

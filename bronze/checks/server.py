@@ -153,10 +153,10 @@ def role_findings(server: Server, source: SourceSettings) -> Iterator[Finding]:
         )
 
 
-def require_fit(connection: psycopg.Connection[Any], source: SourceSettings, *, say: bool) -> None:
+def require_fit(connection: psycopg.Connection[Any], source: SourceSettings, *, log_findings: bool) -> None:
     """Stop a start that cannot succeed before the start changes anything.
 
-    With `say`, warnings are logged too. `connection` is in autocommit mode.
+    With `log_findings`, warnings are logged too. `connection` is in autocommit mode.
 
     Raises:
         DefiniteError: the first error among `server_findings`.
@@ -169,7 +169,7 @@ def require_fit(connection: psycopg.Connection[Any], source: SourceSettings, *, 
             raise DefiniteError(
                 finding.message, code=finding.code, where=address_of(source), remedy=finding.remedy
             )
-    for finding in findings if say else ():
+    for finding in findings if log_findings else ():
         if finding.level == "warning":
             _LOGGER.warning("%s: %s; remedy: %s", finding.subject, finding.message, finding.remedy)
 

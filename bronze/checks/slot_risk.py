@@ -51,11 +51,11 @@ class SlotRisk:
 
     Attributes:
         level: the degree of the danger.
-        said: the text for people, with the remedy; empty without danger.
+        message: the text for people, with the remedy; empty without danger.
     """
 
     level: RiskLevel
-    said: str = ""
+    message: str = ""
 
 
 def slot_risk(

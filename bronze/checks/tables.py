@@ -248,10 +248,10 @@ def _all_tables(connection: psycopg.Connection[Any]) -> list[str]:
     return [row[0] for row in rows]
 
 
-def _correction(what: str, name: str, known: Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1)
+def _correction(message: str, name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(name, names, n=1)
     return (
-        f"{what}; did you mean {near[0]}?"
+        f"{message}; did you mean {near[0]}?"
         if near
-        else (f"{what}; the form is schema.table, and case matters")
+        else (f"{message}; the form is schema.table, and case matters")
     )

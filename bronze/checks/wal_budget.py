@@ -96,7 +96,7 @@ class WalBudget:
         return f"the reader is {megabytes(self.unread)} behind (a slow lake, or a large transaction)"
 
     @property
-    def said(self) -> str:
+    def message(self) -> str:
         """All facts of the budget as one line of text."""
         parts = [f"{megabytes(self.held)} of WAL held back"]
         if self.limit is None:

@@ -38,16 +38,16 @@ class Timing:
             server follows.
 
     Catalog polls of tables:
-        look: between two polls without a request. Also the first pause of a table that failed.
+        catalog_poll: between two polls without a request. Also the first pause of a table that failed.
         longest_pause: bound of the pauses of a table that fails repeatedly, each twice as long.
-        look_answer: for all answers of the server in one poll, locks included; then the connection counts as
+        poll_answer: for all answers of the server in one poll, locks included; then the connection counts as
             dead. Also for each answer to a command that reads the catalog, as of many tables.
-        look_shapes: for shapes of quiet tables that one poll records; the next poll continues.
+        poll_shapes: for shapes of quiet tables that one poll records; the next poll continues.
         shape_lock: while a group of these tables is locked as by a query, in addition to any wait for the
             lock.
-        look_news: between two checks whether a poll was requested; the checks cost no query.
-        look_marks: between two reads of the marks that other processes set in the lake.
-        look_joining: between two polls while tables wait for transactions, which may end at any moment.
+        poll_news: between two checks whether a poll was requested; the checks cost no query.
+        poll_marks: between two reads of the marks that other processes set in the lake.
+        poll_joining: between two polls while tables wait for transactions, which may end at any moment.
         watch: between two queries of the catalog's fingerprint; the query is cheap, and silver waits for it.
         watch_slot: between two reads of the slot's room; only some seconds show the rate.
         watch_answer: for an answer to a fingerprint or slot query; a living server answers in milliseconds.
@@ -110,14 +110,14 @@ class Timing:
     report: float = 0.5
     target_poll: float = 0.1
 
-    look: float = 30.0
+    catalog_poll: float = 30.0
     longest_pause: float = 600.0
-    look_answer: float = 300.0
-    look_shapes: float = 20.0
+    poll_answer: float = 300.0
+    poll_shapes: float = 20.0
     shape_lock: float = 3.0
-    look_news: float = 0.2
-    look_marks: float = 2.0
-    look_joining: float = 1.0
+    poll_news: float = 0.2
+    poll_marks: float = 2.0
+    poll_joining: float = 1.0
     watch: float = 1.0
     watch_slot: float = 5.0
     watch_answer: float = 20.0

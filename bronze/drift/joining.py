@@ -76,7 +76,9 @@ class Joining:
         self._members: dict[TableName, _Member] = {}
         self._session = ZERO
 
-    def seen(self, fingerprints: Mapping[TableName, int], oldest_xid: int, next_xid: int, end: Lsn) -> None:
+    def record_poll(
+        self, fingerprints: Mapping[TableName, int], oldest_xid: int, next_xid: int, end: Lsn
+    ) -> None:
         """Record a poll of the publication.
 
         Args:
@@ -115,7 +117,7 @@ class Joining:
             members = {table: self._members[table] for table in tables if table in self._members}
         return sorted(table for table, member in members.items() if member.over_at is None)
 
-    def wanted(self, tables: Iterable[TableName]) -> Lsn | None:
+    def start_position(self, tables: Iterable[TableName]) -> Lsn | None:
         """Return the least start position of a session for all tables past step 2; None without tables."""
         with self._lock:
             members = [self._members[table] for table in tables if table in self._members]

@@ -117,7 +117,7 @@ class Transactions:
             place = "inside another transaction" if inside[message] else "outside a transaction"
             self._frames.malformed(message, f"a {chr(self._frames.types[message])!r} message {place}")
 
-    def _check_begins(self, begun: Positions, lsn: Positions, ts: Positions, last_lsn: int) -> None:
+    def _check_begins(self, begin_messages: Positions, lsn: Positions, ts: Positions, last_lsn: int) -> None:
         """Check that commit LSNs ascend between transactions: everything downstream orders by commit LSN."""
         former = np.concatenate(([last_lsn], lsn))[:-1]
         for index in np.flatnonzero((lsn <= former) | (ts < _EARLIEST) | (ts > _LATEST))[:1].tolist():
@@ -128,7 +128,7 @@ class Transactions:
                 )
             else:
                 problem = "a commit time outside the calendar"
-            self._frames.malformed(int(begun[index]), problem)
+            self._frames.malformed(int(begin_messages[index]), problem)
 
     def _commits(self, committed: Positions, alone: NDArray[np.bool_]) -> Commit | None:
         """Compare every Commit with its Begin; return the newest Commit."""

@@ -49,27 +49,27 @@ _SESSION: Final = re.compile(r"(pid \d+ \().*?(\d+ s\))(?=;|\s*$)", re.MULTILINE
 _PREPARED: Final = re.compile(r"(prepared transaction .*?) of .*?( \(\d+ s\))(?=;|\s*$)", re.MULTILINE)
 
 
-def running_transactions(connection: psycopg.Connection[Any], besides: Collection[int] = ()) -> str:
+def running_transactions(connection: psycopg.Connection[Any], own_pids: Collection[int] = ()) -> str:
     """Return the oldest running transactions as text: process, role, application, and age.
 
     Args:
         connection: in autocommit mode: inside a transaction the server repeats its first answer.
-        besides: process ids of the reader's own backends.
+        own_pids: process ids of the reader's own backends.
     """
-    sessions = connection.execute(_SESSIONS_QUERY, [list(besides), _MOST]).fetchall()
+    sessions = connection.execute(_SESSIONS_QUERY, [list(own_pids), _MOST]).fetchall()
     prepared = connection.execute(_PREPARED_QUERY, [_MOST]).fetchall()
-    return _said(sessions, prepared)
+    return _described(sessions, prepared)
 
 
-def without_names(said: str) -> str:
+def without_names(text: str) -> str:
     """Return a text of `running_transactions` without roles, databases and applications.
 
     Process, age, and the name of a prepared transaction remain, to find the transaction at the server.
     """
-    return _PREPARED.sub(r"\1\2", _SESSION.sub(r"\1\2", said))
+    return _PREPARED.sub(r"\1\2", _SESSION.sub(r"\1\2", text))
 
 
-def _said(sessions: Sequence[tuple[Any, ...]], prepared: Sequence[tuple[Any, ...]]) -> str:
+def _described(sessions: Sequence[tuple[Any, ...]], prepared: Sequence[tuple[Any, ...]]) -> str:
     texts = [
         f"pid {pid} ({', '.join(filter(None, (f'{user} on {database}', application, state)))}, {age} s)"
         for pid, user, database, application, state, age in sessions

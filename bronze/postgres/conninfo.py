@@ -83,7 +83,7 @@ def conninfo(source: SourceSettings, **extra: str) -> str:
     Raises:
         ConfigurationError: the DSN cannot be read.
     """
-    values = {**_given(source), **extra}
+    values = {**_configured(source), **extra}
     effective = _effective(source)
     for keyword, value in _DEFAULTS.items():
         if keyword not in values and keyword not in effective:
@@ -167,7 +167,7 @@ def without_passwords(text: str, source: SourceSettings) -> str:
     return text
 
 
-def _given(source: SourceSettings) -> dict[str, str]:
+def _configured(source: SourceSettings) -> dict[str, str]:
     """Return the pipeline file's values as libpq keywords; keywords override the DSN."""
     values: dict[str, str] = {}
     if source.dsn is not None:
@@ -193,7 +193,7 @@ def _effective(source: SourceSettings) -> dict[str, str]:
     Only libpq knows the rules. libpq therefore resolves all values for a connection that libpq then refuses
     to begin. If libpq does not find the service, the pipeline file's values remain.
     """
-    keywords = _given(source)
+    keywords = _configured(source)
     attempt = pq.PGconn.connect_start(make_conninfo("", **{**keywords, **_NEVER}).encode())
     try:
         resolved = {option.keyword.decode(): option.val.decode() for option in attempt.info if option.val}

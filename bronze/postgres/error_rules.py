@@ -19,7 +19,7 @@ class Rule:
 
     Attributes:
         error: class of the error: heals by itself, needs a person, or needs a corrected file.
-        message: template; `{said}` is the server's or libpq's text.
+        message: template; `{message}` is the server's or libpq's text.
         remedy: template; literal braces are doubled.
     """
 
@@ -32,14 +32,14 @@ class Rule:
 UNREACHABLE: Final = Rule(
     TransientError,
     "server-unreachable",
-    "the server cannot be reached: {said}",
+    "the server cannot be reached: {message}",
     "check host and port, the firewall, and that PostgreSQL runs and listens on this address "
     "(listen_addresses)",
 )
 HOST_UNKNOWN: Final = Rule(
     TransientError,
     "host-unknown",
-    "the host name cannot be resolved: {said}",
+    "the host name cannot be resolved: {message}",
     "check the host in the source section (spelling, DNS, VPN)",
 )
 PASSWORD_REJECTED: Final = Rule(
@@ -59,7 +59,7 @@ PASSWORD_MISSING: Final = Rule(
 ROLE_UNKNOWN: Final = Rule(
     ConfigurationError,
     "role-unknown",
-    "role {user} cannot log in: {said}",
+    "role {user} cannot log in: {message}",
     "check the user of the source section, or, as an administrator: "
     "CREATE ROLE {user_quoted} LOGIN REPLICATION PASSWORD '…'; "
     "(an existing role: ALTER ROLE {user_quoted} LOGIN;)",
@@ -79,28 +79,28 @@ CONNECT_DENIED: Final = Rule(
 HBA: Final = Rule(
     DefiniteError,
     "pg-hba-rejected",
-    "the server's pg_hba.conf does not allow this connection: {said}",
+    "the server's pg_hba.conf does not allow this connection: {message}",
     "add a line such as `hostssl {database} {user} <client address>/32 scram-sha-256` to pg_hba.conf and "
     "SELECT pg_reload_conf(); if only hostssl lines match, set sslmode: require",
 )
 SSL: Final = Rule(
     ConfigurationError,
     "ssl-failed",
-    "client and server could not agree on an encrypted connection: {said}",
+    "client and server could not agree on an encrypted connection: {message}",
     "set sslmode (and sslrootcert) of the source section to a mode that the server offers; SHOW ssl; "
     "reports whether the server offers encryption",
 )
 SSL_NOT_OFFERED: Final = Rule(
     ConfigurationError,
     "ssl-not-offered",
-    "the server offers no encryption, and sslmode requires encryption: {said}",
+    "the server offers no encryption, and sslmode requires encryption: {message}",
     "enable encryption at the server (ssl_cert_file, ssl_key_file; ALTER SYSTEM SET ssl = on; SELECT "
     "pg_reload_conf();), or, on a network that you trust, set sslmode: prefer",
 )
 SSL_UNTRUSTED: Final = Rule(
     ConfigurationError,
     "ssl-untrusted",
-    "the server's certificate is not trusted: {said}",
+    "the server's certificate is not trusted: {message}",
     "set sslrootcert to the certificate of the authority that signed the server's certificate (managed "
     "services publish this file); if sslrootcert is correct, the certificate has expired: renew it at the "
     "server",
@@ -108,21 +108,21 @@ SSL_UNTRUSTED: Final = Rule(
 SSL_HOST: Final = Rule(
     ConfigurationError,
     "ssl-host-mismatch",
-    "the server's certificate was issued for another host: {said}",
+    "the server's certificate was issued for another host: {message}",
     "set `host` to the name in the certificate (and `hostaddr` to the address, if this name does not "
     "resolve), or issue a certificate for this host; sslmode: verify-ca does not compare names",
 )
 SSL_FILE: Final = Rule(
     ConfigurationError,
     "ssl-file",
-    "a file of the encrypted connection cannot be used: {said}",
+    "a file of the encrypted connection cannot be used: {message}",
     "check sslrootcert, sslcert and sslkey of the source section as the account that runs the pipeline; "
     "only its owner may read a private key (chmod 600)",
 )
 CLIENT_CERTIFICATE: Final = Rule(
     ConfigurationError,
     "client-certificate-rejected",
-    "the server does not accept the client certificate, or the connection has none: {said}",
+    "the server does not accept the client certificate, or the connection has none: {message}",
     "set sslcert and sslkey of the source section: a certificate that has not expired, signed by the "
     "authority in the server's ssl_ca_file, with {user} as common name (or mapped to this role in "
     "pg_ident.conf)",
@@ -131,78 +131,78 @@ PEER: Final = Rule(
     ConfigurationError,
     "peer-rejected",
     "over its socket the server accepts an operating-system account only as the role of the same name, and "
-    "this account is not {user}: {said}",
+    "this account is not {user}: {message}",
     "run the pipeline as that account, map the account in pg_ident.conf, or give `host: localhost` and a "
     "password",
 )
 AUTH_METHOD: Final = Rule(
     ConfigurationError,
     "auth-method-refused",
-    "channel_binding or require_auth does not allow the server's authentication method: {said}",
+    "channel_binding or require_auth does not allow the server's authentication method: {message}",
     "store the role's password as scram-sha-256 and connect with TLS (channel_binding: require needs both), "
     "or remove the requirement from the source section, PGCHANNELBINDING or PGREQUIREAUTH",
 )
 TOO_MANY: Final = Rule(
     TransientError,
     "too-many-connections",
-    "the server has no free connection: {said}",
+    "the server has no free connection: {message}",
     "raise max_connections, or close idle sessions (SELECT * FROM pg_stat_activity)",
 )
 LIMITED: Final = Rule(
     TransientError,
     TOO_MANY.code,
-    "the connection limit of this role or of this database is reached: {said}",
+    "the connection limit of this role or of this database is reached: {message}",
     "as an administrator: ALTER ROLE {user_quoted} CONNECTION LIMIT <more>; or "
     "ALTER DATABASE {database_quoted} CONNECTION LIMIT <more>;",
 )
 STARTING: Final = Rule(
     TransientError,
     "server-starting",
-    "the server does not accept connections now: {said}",
+    "the server does not accept connections now: {message}",
     "nothing to do if the server is restarting; otherwise read the server's log",
 )
 NO_PRIMARY: Final = Rule(
     TransientError,
     "primary-not-found",
-    "none of the hosts satisfies target_session_attrs: {said}",
+    "none of the hosts satisfies target_session_attrs: {message}",
     "nothing to do during the promotion of a standby; otherwise name the primary among the hosts",
 )
 LOST: Final = Rule(
     TransientError,
     "connection-lost",
-    "the connection to the server was lost: {said}",
+    "the connection to the server was lost: {message}",
     "nothing to do if the server or the network was restarted; otherwise read the server's log",
 )
 REPLICATION_DENIED: Final = Rule(
     DefiniteError,
     "replication-privilege",
-    "role {user} may not replicate: {said}",
+    "role {user} may not replicate: {message}",
     "as an administrator: ALTER ROLE {user_quoted} REPLICATION; "
     "(Amazon RDS and Aurora: GRANT rds_replication TO {user_quoted};)",
 )
 ROW_SECURITY: Final = Rule(
     DefiniteError,
     "row-level-security",
-    "row-level security would hide rows from role {user}: {said}",
+    "row-level security would hide rows from role {user}: {message}",
     "ALTER ROLE {user_quoted} BYPASSRLS; (as a superuser), or leave the table out with source.exclude",
 )
 PERMISSION: Final = Rule(
     DefiniteError,
     "permission-denied",
-    "role {user} lacks a privilege: {said}",
+    "role {user} lacks a privilege: {message}",
     "`smelt check` lists every missing privilege with the GRANT that gives it",
 )
 WAL_LEVEL: Final = Rule(
     DefiniteError,
     "wal-level",
-    "the server does not write enough to its log for logical replication: {said}",
+    "the server does not write enough to its log for logical replication: {message}",
     "ALTER SYSTEM SET wal_level = logical; then restart PostgreSQL "
     "(managed services: rds.logical_replication = 1, cloudsql.logical_decoding = on)",
 )
 SLOTS_EXHAUSTED: Final = Rule(
     DefiniteError,
     "slots-exhausted",
-    "the server has no room for another replication slot or walsender: {said}",
+    "the server has no room for another replication slot or walsender: {message}",
     "drop unused slots (SELECT slot_name, active FROM pg_replication_slots; SELECT "
     "pg_drop_replication_slot('…');), or ALTER SYSTEM SET max_replication_slots = <more>; ALTER SYSTEM SET "
     "max_wal_senders = <more>; and restart PostgreSQL",
@@ -210,7 +210,7 @@ SLOTS_EXHAUSTED: Final = Rule(
 SLOT_IN_USE: Final = Rule(
     DefiniteError,
     "slot-in-use",
-    "replication slot {slot} is in use by another session: {said}",
+    "replication slot {slot} is in use by another session: {message}",
     "stop the other reader of this slot; to find it: SELECT a.pid, a.application_name, a.client_addr FROM "
     "pg_replication_slots s JOIN pg_stat_activity a ON a.pid = s.active_pid WHERE s.slot_name = "
     "{slot_literal};",
@@ -225,7 +225,7 @@ SLOT_MISSING: Final = Rule(
 SLOT_LOST: Final = Rule(
     DefiniteError,
     "slot-lost",
-    "replication slot {slot} can no longer be read: {said}",
+    "replication slot {slot} can no longer be read: {message}",
     "raise max_slot_wal_keep_size; then `smelt snapshot FILE --all` creates a new slot and resnapshots "
     "every table, deletes included",
 )
@@ -239,73 +239,73 @@ PUBLICATION_MISSING: Final = Rule(
 OPTION_UNKNOWN: Final = Rule(
     ConfigurationError,
     "connection-option-unknown",
-    "the server does not know a setting of the connection: {said}",
+    "the server does not know a setting of the connection: {message}",
     "check `options` of the DSN and PGOPTIONS; if a connection pooler refuses these options, connect to the "
     "server directly",
 )
 SERVICE_UNKNOWN: Final = Rule(
     ConfigurationError,
     "service-unknown",
-    "the libpq service cannot be used: {said}",
+    "the libpq service cannot be used: {message}",
     "check `service` of the source section against ~/.pg_service.conf (or PGSERVICEFILE)",
 )
 LOCKED: Final = Rule(
     TransientError,
     "lock-not-available",
-    "a lock was not granted in time: {said}",
+    "a lock was not granted in time: {message}",
     "find the session that holds the lock: SELECT pid, state, query FROM pg_stat_activity WHERE xact_start "
     "IS NOT NULL AND cardinality(pg_blocking_pids(pid)) = 0;",
 )
 CANCELLED: Final = Rule(
     TransientError,
     "statement-cancelled",
-    "the server cancelled a statement: {said}",
+    "the server cancelled a statement: {message}",
     "nothing to do if a person cancelled the statement; otherwise search for a timeout set by a pooler or a "
     "watchdog",
 )
 CONFLICT: Final = Rule(
     TransientError,
     "concurrent-change",
-    "another session changed the same object at the same time: {said}",
+    "another session changed the same object at the same time: {message}",
     "nothing to do: deltasmelt retries",
 )
 RESOURCES: Final = Rule(
     TransientError,
     "server-resources",
-    "the server lacks a resource, or its disk failed: {said}",
+    "the server lacks a resource, or its disk failed: {message}",
     "read the server's log; check disk space and memory of its machine",
 )
 READ_ONLY: Final = Rule(
     DefiniteError,
     "server-read-only",
-    "the server is read-only: {said}",
+    "the server is read-only: {message}",
     "set the primary, not a standby, as the source; on a primary, ALTER ROLE {user_quoted} RESET "
     "default_transaction_read_only;",
 )
 REFUSED_SESSION: Final = Rule(
     ConfigurationError,
     "connection-refused",
-    "the server answers, but refuses this connection: {said}",
+    "the server answers, but refuses this connection: {message}",
     "check user, password, database and sslmode of the source section, and the server's pg_hba.conf and log",
 )
 UNCONVERTIBLE: Final = Rule(
     DefiniteError,
     "character-not-convertible",
-    "a text of the database cannot be converted to UTF-8: {said}",
+    "a text of the database cannot be converted to UTF-8: {message}",
     "correct the text at the source, or leave its table out with source.exclude; "
     "`smelt explain-error character-not-convertible` shows how to find it",
 )
 UNKNOWN: Final = Rule(
     DefiniteError,
     "server-error",
-    "PostgreSQL reported an error: {said}",
+    "PostgreSQL reported an error: {message}",
     "read the server's log; if the error persists, report it with the SQLSTATE above",
 )
 
 UNDECODABLE: Final = Rule(
     DefiniteError,
     "stream-undecodable",
-    "the server cannot send a change of slot {slot}: {said}",
+    "the server cannot send a change of slot {slot}: {message}",
     "correct the cause that the message names at the source (a missing library); to give up a change that "
     "can never be sent (a value of more than about 500 MB): `smelt snapshot FILE --all` creates a new slot "
     "and resnapshots every table. Bronze then also lacks the other changes since the end of bronze",
@@ -314,7 +314,7 @@ UNDECODABLE: Final = Rule(
 TOO_LARGE: Final = Rule(
     TransientError,
     "stream-out-of-memory",
-    "the server has no memory for a change of slot {slot}: {said}",
+    "the server has no memory for a change of slot {slot}: {message}",
     "nothing to do at first: the reader retries. If the error stays at the same LSN, add memory to the "
     "server, or give up the change: `smelt snapshot FILE --all` creates a new slot and resnapshots every "
     "table. Bronze then also lacks the other changes since the end of bronze",

@@ -151,7 +151,7 @@ def table_error(table: TableName, error: psycopg.Error, source: SourceSettings) 
 
 def _rule(error: psycopg.Error, source: SourceSettings) -> Rule:
     if error.sqlstate is not None:
-        return _by_sqlstate(error.sqlstate, _said(error, source), source, error.diag.message_detail)
+        return _by_sqlstate(error.sqlstate, _message_of(error, source), source, error.diag.message_detail)
     if isinstance(error, (psycopg.OperationalError, psycopg.InterfaceError)) or error.pgresult is not None:
         # A failed result without SQLSTATE was made by libpq itself: the connection broke.
         return _by_text(str(error), source)
@@ -159,7 +159,7 @@ def _rule(error: psycopg.Error, source: SourceSettings) -> Rule:
 
 
 def _made(rule: Rule, error: psycopg.Error, source: SourceSettings) -> SmeltError:
-    message = _said(error, source)
+    message = _message_of(error, source)
     if rule in (rules.UNKNOWN, rules.UNDECODABLE, rules.TOO_LARGE) and error.sqlstate is not None:
         place = re.search(_LSN, error.diag.context or "")
         message += f" (SQLSTATE {error.sqlstate}{f', at {place[0]}' if place else ''})"
@@ -190,57 +190,57 @@ def translate_result(result: pq.abc.PGresult, source: SourceSettings) -> SmeltEr
     return translate(psycopg.errors.error_from_result(result), source)
 
 
-def _by_sqlstate(sqlstate: str, said: str, source: SourceSettings, detail: str | None) -> Rule:
+def _by_sqlstate(sqlstate: str, message: str, source: SourceSettings, detail: str | None) -> Rule:
     """Choose by SQLSTATE; for a vague SQLSTATE, by parts that are equal in every language of the server.
 
     Only the message of an invalidated slot has a detail; the detail names the cause.
     """
     match sqlstate:
         case "28000":
-            rule = rules.HBA if "pg_hba.conf" in said else rules.ROLE_UNKNOWN
+            rule = rules.HBA if "pg_hba.conf" in message else rules.ROLE_UNKNOWN
         case "42501":
-            rule = _missing_privilege(said)
+            rule = _missing_privilege(message)
         case "42704":
-            rule = _missing_object(said, source)
-        case "55000" if "wal_level" in said:
+            rule = _missing_object(message, source)
+        case "55000" if "wal_level" in message:
             rule = rules.WAL_LEVEL
-        case "55000" if "invalidated" in said or (detail and source.slot in said):
+        case "55000" if "invalidated" in message or (detail and source.slot in message):
             rule = rules.SLOT_LOST
-        case "58P01" if re.search(_WAL_FILE, said):
+        case "58P01" if re.search(_WAL_FILE, message):
             rule = rules.SLOT_LOST
-        case "53400" if "temp_file_limit" in said:
+        case "53400" if "temp_file_limit" in message:
             rule = rules.RESOURCES
-        case "XX000" if "concurrently" in said:
+        case "XX000" if "concurrently" in message:
             rule = rules.CONFLICT
         case _:
             rule = _BY_SQLSTATE.get(sqlstate) or _BY_CLASS.get(sqlstate[:2], rules.UNKNOWN)
     return rule
 
 
-def _missing_privilege(said: str) -> Rule:
-    if "row-level security" in said or "row_security" in said:
+def _missing_privilege(message: str) -> Rule:
+    if "row-level security" in message or "row_security" in message:
         return rules.ROW_SECURITY
-    if said.startswith("permission denied for "):  # of a table with any name
+    if message.startswith("permission denied for "):  # of a table with any name
         return rules.PERMISSION
     return (
         rules.REPLICATION_DENIED
-        if re.search(r"replication|WAL sender", said, re.IGNORECASE)
+        if re.search(r"replication|WAL sender", message, re.IGNORECASE)
         else rules.PERMISSION
     )
 
 
-def _missing_object(said: str, source: SourceSettings) -> Rule:
-    if "publication" in said:
+def _missing_object(message: str, source: SourceSettings) -> Rule:
+    if "publication" in message:
         return rules.PUBLICATION_MISSING
-    if "replication slot" in said:
+    if "replication slot" in message:
         return rules.SLOT_MISSING
-    if "configuration parameter" in said:
+    if "configuration parameter" in message:
         return rules.OPTION_UNKNOWN
     # Another language: the quoted name decides, unless slot and publication share it.
     if source.slot != source.publication:
-        if source.slot in said:
+        if source.slot in message:
             return rules.SLOT_MISSING
-        if source.publication in said:
+        if source.publication in message:
             return rules.PUBLICATION_MISSING
     return rules.UNKNOWN
 
@@ -275,7 +275,7 @@ def _by_ping(text: str, source: SourceSettings) -> Rule:
     return rules.DATABASE_UNKNOWN if database in quoted and user != database else rules.REFUSED_SESSION
 
 
-def _said(error: psycopg.Error, source: SourceSettings) -> str:
+def _message_of(error: psycopg.Error, source: SourceSettings) -> str:
     """Return the server's or libpq's text on one line: message and detail, without libpq's preamble."""
     primary = error.diag.message_primary
     if primary:
@@ -290,10 +290,10 @@ def _said(error: psycopg.Error, source: SourceSettings) -> str:
     return without_passwords(" ".join(text.split()), source)
 
 
-def _fill(source: SourceSettings, said: str) -> dict[str, str]:
+def _fill(source: SourceSettings, message: str) -> dict[str, str]:
     user, database = user_and_database(source)
     return {
-        "said": said,
+        "message": message,
         "user": user,
         "user_quoted": quote_identifier(user),
         "database": database,

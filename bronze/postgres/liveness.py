@@ -71,12 +71,12 @@ class CopyLine:
         self._source = source
         self._timing = source.timing
         self._connection = connection
-        self._silent_since = self._asked = time.monotonic()
+        self._silent_since = self._checked_at = time.monotonic()
         self._unknown = 0
 
     def something_came(self) -> None:
         """Record the arrival of rows."""
-        self._silent_since = self._asked = time.monotonic()
+        self._silent_since = self._checked_at = time.monotonic()
         self._unknown = 0
 
     def nothing_came(self) -> None:
@@ -87,7 +87,7 @@ class CopyLine:
                 client. The connection is closed then; a thread that waits on the connection fails at once.
         """
         now = time.monotonic()
-        polled, self._asked = self._asked, now
+        polled, self._checked_at = self._checked_at, now
         if now - polled < _ALL_QUIET * self._timing.copy_poll:
             self._silent_since = now
         if now - self._silent_since < self._timing.copy_silence:
@@ -96,7 +96,7 @@ class CopyLine:
         self._unknown = self._unknown + 1 if liveness is Liveness.UNKNOWN else 0
         waited = max(self._unknown, 1) * self._timing.copy_silence
         if liveness is Liveness.WORKS or (liveness is Liveness.UNKNOWN and waited < self._timing.refused):
-            self._silent_since = self._asked = time.monotonic()
+            self._silent_since = self._checked_at = time.monotonic()
             return
         abandon(self._connection)
         reason = (

@@ -73,7 +73,7 @@ def waiting_for(connection: psycopg.Connection[Any], pids: Sequence[int]) -> tup
     return None if row is None else (row[0], row[1])
 
 
-def said_of_holders(
+def describe_holders(
     connection: psycopg.Connection[Any], tables: Sequence[TableName], modes: Sequence[str]
 ) -> dict[TableName, str]:
     """Return as text the sessions that hold, or wait for, a lock of these modes, for each locked table."""
@@ -87,6 +87,6 @@ def said_of_holders(
     }
 
 
-def said_of_holder(connection: psycopg.Connection[Any], table: TableName, modes: Sequence[str]) -> str:
-    """Return the text of `said_of_holders` for a table that was locked."""
-    return said_of_holders(connection, [table], modes).get(table, LET_GO)
+def describe_holder(connection: psycopg.Connection[Any], table: TableName, modes: Sequence[str]) -> str:
+    """Return the text of `describe_holders` for a table that was locked."""
+    return describe_holders(connection, [table], modes).get(table, LET_GO)

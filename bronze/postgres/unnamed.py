@@ -81,10 +81,10 @@ def unnamed_tables(connection: psycopg.Connection[Any]) -> dict[int, Unnamed]:
     tables = {}
     for oid, root, is_table, name, schema, table in rows:
         if texts[name] is None:
-            replacement = TableName(_said(schema, texts[schema]), _said(table, texts[table]))
-            tables[oid] = tables[root] = Unnamed(_said(name, None), replacement, is_table)
+            replacement = TableName(_spelled(schema, texts[schema]), _spelled(table, texts[table]))
+            tables[oid] = tables[root] = Unnamed(_spelled(name, None), replacement, is_table)
     return tables
 
 
-def _said(name: bytes, text: bytes | None) -> str:
+def _spelled(name: bytes, text: bytes | None) -> str:
     return name.decode("ascii", "backslashreplace") if text is None else text.decode()

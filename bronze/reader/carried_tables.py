@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.reader.table_errors import TableErrors
     from deltasmelt.bronze.store.landing import Landing
 
-_LOOK_SHARE: Final = 0.05
+_POLL_SHARE: Final = 0.05
 """Share of time for catalog polls while the catalog changes continuously."""
 
 _COPY_ONLY: Final = frozenset(
@@ -63,7 +63,7 @@ _COPY_ONLY: Final = frozenset(
 """Problems that prevent the copy of a table, but not the stream of its changes."""
 
 
-class _Asked(NamedTuple):
+class _Requests(NamedTuple):
     """Number of the stream's requests for tables, and the last request of each table.
 
     A table whose last request the newest poll has processed may be missing.
@@ -99,14 +99,14 @@ class CarriedTables:
     """The selected tables of one pipeline.
 
     Threads:
-        * The stream's thread calls `carries`, `ask`, `leave_out`, `asked`, `wants_new_stream`,
+        * The stream's thread calls `carries`, `request`, `leave_out`, `request_count`, `wants_new_stream`,
           `wants_stream_from` and `new_stream`. None of these waits for a server or the lake.
-        * The copies' thread and the watch's thread call `look`; `_looking` admits one caller at a time. The
+        * The copies' thread and the watch's thread call `poll`; `_polling` admits one caller at a time. The
           stream's thread makes the first poll before both begin. Only polls access `_locked` and
           `_partitions`.
         * Any thread reads `newest`. A poll replaces `newest` as a whole, together with additions to
           `_rejoin`; `_lock` protects both against `new_stream`.
-        * Only the stream's thread replaces `_asked`, as a whole. Only the copies' thread replaces
+        * Only the stream's thread replaces `_requests`, as a whole. Only the copies' thread replaces
           `_under_way`, in `copying`.
         * `_joining`, `_unreadable`, the errors and the wait are thread-safe.
 
@@ -128,13 +128,13 @@ class CarriedTables:
         self._joining = Joining()
         self._unreadable = UnreadableTables(source.timing)
         self._partitions = NamedPartitions()
-        self._looking = threading.Lock()
+        self._polling = threading.Lock()
         self._locked: dict[TableName, TableError] = {}
         self._lock = threading.Lock()
         self._newest = CatalogPoll()
         self.next_at = 0.0
         self._rejoin: frozenset[TableName] = frozenset()
-        self._asked = _Asked(0, {})
+        self._requests = _Requests(0, {})
         self._under_way: Mapping[TableName, UnderWay] = {}
 
     @property
@@ -143,19 +143,19 @@ class CarriedTables:
         return self._newest
 
     @property
-    def asked(self) -> int:
+    def request_count(self) -> int:
         """Number of the stream's requests for tables."""
-        return self._asked.times
+        return self._requests.times
 
-    def ask(self, tables: Iterable[TableName]) -> None:
+    def request(self, tables: Iterable[TableName]) -> None:
         """Request a catalog poll at once, after the stream opened gaps; copies are incomplete until the poll.
 
         A table that fails anyway keeps its pauses, because the same text would fail each of its copies. A
         person ends the pauses with a new mark, set after the poll that processed this request.
         """
-        answered, times = self._newest.asked, self._asked.times + 1
-        open_ = {table: time for table, time in self._asked.last.items() if time > answered}
-        self._asked = _Asked(times, open_ | dict.fromkeys(tables, times))
+        answered, times = self._newest.request_count, self._requests.times + 1
+        open_ = {table: time for table, time in self._requests.last.items() if time > answered}
+        self._requests = _Requests(times, open_ | dict.fromkeys(tables, times))
 
     def leave_out(self, table: TableName, lsn: Lsn, error: Exception) -> bool:
         """Report a table whose shape the stream cannot read, because of an unforeseen error.
@@ -173,7 +173,7 @@ class CarriedTables:
         """
         if not self._unreadable.add(table, lsn, error):
             return False
-        self.ask([table])
+        self.request([table])
         return True
 
     def carries(self, table: TableName) -> bool:
@@ -198,7 +198,7 @@ class CarriedTables:
     @property
     def wants_stream_from(self) -> Lsn | None:
         """Least LSN at which a new session must begin before more tables are copied; None without a need."""
-        return self._joining.wanted(self._newest.waiting)
+        return self._joining.start_position(self._newest.waiting)
 
     @property
     def rejoining(self) -> frozenset[TableName]:
@@ -223,7 +223,7 @@ class CarriedTables:
         """Whether tables wait for transactions from before they joined the publication."""
         return bool(self._joining.held_up(self._newest.waiting))
 
-    def look(self, stop: threading.Event) -> CatalogPoll:
+    def poll(self, stop: threading.Event) -> CatalogPoll:
         """Poll the catalog: select tables, record problems, extend the publication, find tables to copy.
 
         Args:
@@ -234,27 +234,27 @@ class CarriedTables:
                 cancelled.
             OSError, DeltaError: the lake cannot be read or written.
         """
-        with self._looking:
-            requests, started = self._asked, time.monotonic()
+        with self._polling:
+            requests, started = self._requests, time.monotonic()
             try:
-                catalog = self._ask_server(stop, requests)
+                catalog = self._query_server(stop, requests)
             finally:
-                self.next_at = time.monotonic() + (time.monotonic() - started) / _LOOK_SHARE
-            look = self._compare(catalog, requests, stop)
+                self.next_at = time.monotonic() + (time.monotonic() - started) / _POLL_SHARE
+            poll = self._compare(catalog, requests, stop)
             # Keep this after `_compare`: a table whose error is closed must already be carried, or its next
             # change is dropped without an error.
-            self._errors.looked({table.table: table.problems for table in catalog.tables}, look.uncopied)
-            self._say_what_waits(look, catalog.blockers)
-            return look
+            self._errors.record_poll({table.table: table.problems for table in catalog.tables}, poll.uncopied)
+            self._report_waiting(poll, catalog.blockers)
+            return poll
 
     @contextmanager
-    def copying(self, tables: Sequence[SourceTable], look: CatalogPoll) -> Iterator[None]:
+    def copying(self, tables: Sequence[SourceTable], poll: CatalogPoll) -> Iterator[None]:
         """Mark tables as being copied within the block, in the state of the given poll.
 
         Polls meanwhile request such a table again only for new reasons.
         """
         self._under_way = {
-            table.table: UnderWay(table.storage, look.unknown.get(table.relation.relation_id, ZERO))
+            table.table: UnderWay(table.storage, poll.unknown.get(table.relation.relation_id, ZERO))
             for table in tables
         }
         try:
@@ -271,15 +271,15 @@ class CarriedTables:
         position = self._landing.sink.position
         return ZERO if position is None else position.frontier
 
-    def _ask_server(self, stop: threading.Event, asked: _Asked) -> _Catalog:
+    def _query_server(self, stop: threading.Event, stream_requests: _Requests) -> _Catalog:
         frontier, on_record = self._frontier(), self._landing.sink.tables.streamed()
         with (
             connect(self._source) as connection,
             translated(self._source),
-            within(self._source.timing.look_answer, connection),
+            within(self._source.timing.poll_answer, connection),
             until_stopped(stop, connection),
         ):
-            tables, members = self._members(connection, asked)
+            tables, members = self._members(connection, stream_requests)
             waiting = self._landing.sink.tables.needing_copy(list(on_record)) if on_record else set()
             streamed = self._partitions.prove(connection, tables, on_record, waiting)
             carried = [table.table for table in tables if _is_carried(table)]
@@ -290,12 +290,12 @@ class CarriedTables:
             if running is None:
                 self._joining.forget()
             else:
-                self._joining.seen(ways, *running, end)
+                self._joining.record_poll(ways, *running, end)
             blockers = running_transactions(connection) if self._joining.held_up(carried) else ""
         return _Catalog(tables, members, ways, end, blockers, frontier, streamed)
 
     def _members(
-        self, connection: psycopg.Connection[Any], asked: _Asked
+        self, connection: psycopg.Connection[Any], stream_requests: _Requests
     ) -> tuple[list[SourceTable], set[TableName]]:
         """Return the selected tables, and the members among them; a table that cannot join has a problem."""
         last_poll = self._newest
@@ -303,7 +303,7 @@ class CarriedTables:
         waiting = {
             name: error
             for name, error in self._locked.items()
-            if not self._may_be_tried(name, last_poll.requests, asked, last_poll)
+            if not self._may_be_tried(name, last_poll.requests, stream_requests, last_poll)
         }
         members = {table.table for table in tables if table.problem is None} - waiting.keys()
         locked: list[TableError] = []
@@ -328,7 +328,7 @@ class CarriedTables:
         ]
         return tables, members - left_out.keys()
 
-    def _compare(self, catalog: _Catalog, asked: _Asked, stop: threading.Event) -> CatalogPoll:
+    def _compare(self, catalog: _Catalog, stream_requests: _Requests, stop: threading.Event) -> CatalogPoll:
         """Compare the server's answers with bronze, and make the result the newest poll.
 
         The result follows the marks in bronze: if the lake fails on the way, the next poll finds everything
@@ -364,7 +364,8 @@ class CarriedTables:
         tried = [
             table
             for table in healthy
-            if table.table in needing and self._may_be_tried(table.table, requests, asked, self._newest)
+            if table.table in needing
+            and self._may_be_tried(table.table, requests, stream_requests, self._newest)
         ]
         carried = {table.table: _is_carried(table) for table in tables}
         oids = frozenset(oid for table in tables if table.storage for oid in table.storage.parts)
@@ -383,7 +384,7 @@ class CarriedTables:
                 self._rejoin,
                 requests,
                 unknown,
-                asked.times,
+                stream_requests.times,
                 oids,
                 types,
                 catalog.frontier,
@@ -393,17 +394,21 @@ class CarriedTables:
             )
             return self._newest
 
-    def _say_what_waits(self, look: CatalogPoll, blockers: str) -> None:
-        if held_up := self._joining.held_up(look.waiting):
+    def _report_waiting(self, poll: CatalogPoll, blockers: str) -> None:
+        if held_up := self._joining.held_up(poll.waiting):
             wait_text = self._wait.goes_on(held_up, blockers, address_of(self._source))
             self._landing.progress.set(copies_wait=wait_text)
-        elif look.waiting:
+        elif poll.waiting:
             self._landing.progress.set(copies_wait="snapshots wait for a new session of the stream")
 
     def _may_be_tried(
-        self, table: TableName, requests: Mapping[TableName, Lsn], asked: _Asked, before: CatalogPoll
+        self,
+        table: TableName,
+        requests: Mapping[TableName, Lsn],
+        stream_requests: _Requests,
+        before: CatalogPoll,
     ) -> bool:
-        by_stream = asked.last.get(table, 0) > before.asked  # no poll has processed it
+        by_stream = stream_requests.last.get(table, 0) > before.request_count  # no poll has processed it
         return self._errors.may_be_tried(table, requests.get(table), by_stream=by_stream)
 
 

@@ -26,7 +26,7 @@ class CatalogPoll:
             after these (`bronze.drift.joining`).
         rejoining: tables that are carried again and wait for a session that reads them.
         unknown: versions with columns in doubt (`bronze.store.relations.ShapeLog.unknown_columns`).
-        asked: number of the stream's requests for tables when the poll began.
+        request_count: number of the stream's requests for tables when the poll began.
         oids: OIDs of the selected tables and their partitions.
         types: OIDs of the enums and composites in the tables' columns.
         frontier: bronze's frontier before the poll.
@@ -43,7 +43,7 @@ class CatalogPoll:
     rejoining: frozenset[TableName] = frozenset()
     requests: Mapping[TableName, Lsn] = field(default_factory=dict)
     unknown: Mapping[int, Lsn] = field(default_factory=dict)
-    asked: int = 0
+    request_count: int = 0
     oids: frozenset[int] = frozenset()
     types: frozenset[int] = frozenset()
     frontier: Lsn = ZERO

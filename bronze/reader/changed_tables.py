@@ -62,7 +62,7 @@ def resnapshot_unpublished(
     landing: Landing,
     publication: str,
     selected: Collection[TableName],
-    seen: Mapping[TableName, int],
+    memberships: Mapping[TableName, int],
     lsn: Lsn,
     *,
     frontier: Lsn,
@@ -73,12 +73,13 @@ def resnapshot_unpublished(
         landing: bronze's records of how tables are carried.
         publication: name of the source's publication.
         selected: all selected tables, including tables that are left out.
-        seen: the current way in which each carried table is carried (`bronze.drift.membership.fingerprints`).
-        lsn: end of the log after `seen` was read.
+        memberships: the current way in which each carried table is carried
+            (`bronze.drift.membership.fingerprints`).
+        lsn: end of the log after `memberships` was read.
         frontier: bronze's frontier before the first query.
     """
     left_out = sorted(landing.shapes.tables() - set(selected))
-    fingerprints = {table: seen.get(table, NOT_CARRIED) for table in selected}
+    fingerprints = {table: memberships.get(table, NOT_CARRIED) for table in selected}
     for table in landing.sink.tables.note_membership(fingerprints, left_out, lsn):
         _LOGGER.warning(
             "%s is resnapshotted: publication %s did not contain all of the table, or the reader left out "
@@ -133,7 +134,7 @@ def resnapshot_rewritten(
     harmless: dict[TableName, ObservedStorage] = {}
     quiet: dict[TableName, Relation] = {}
     for table in tables:
-        stored = sink.tables.looked(table.table)
+        stored = sink.tables.observed_storage(table.table)
         doubtful = unknown.get(table.relation.relation_id, ZERO)
         copied = under_way.get(table.table)
         if table.storage is None or (
@@ -170,7 +171,9 @@ def resnapshot_rewritten(
         sink.tables.open_gaps(changed, lsn)
     recorded = record(list(quiet.values()))
     unrecorded = {name for name, version in quiet.items() if version.relation_id not in recorded.relations}
-    sink.tables.record_looks({name: storage for name, storage in harmless.items() if name not in unrecorded})
+    sink.tables.record_storages(
+        {name: storage for name, storage in harmless.items() if name not in unrecorded}
+    )
     return recorded
 
 

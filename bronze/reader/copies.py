@@ -54,11 +54,11 @@ class SnapshotThread:
     """The snapshots of one pipeline's tables, on a separate thread.
 
     Threads:
-        * The stream's thread creates the object, calls `first_look`, `start` and `stop`, and reads the
+        * The stream's thread creates the object, calls `first_poll`, `start` and `stop`, and reads the
           properties. This thread writes `_first` before the copies' thread begins and takes over `_first`.
         * The copies' thread alone writes `_lsn`, `_finished` and `_failure`, each atomically. It writes
           `_lsn` before the end of the round: a caller that reads `complete` first gets a valid `lsn`.
-        * The watch's thread calls `_look_meanwhile`, which only polls.
+        * The watch's thread calls `_poll_meanwhile`, which only polls.
 
     Attributes:
         tables: tables as known to the copies and the stream.
@@ -94,8 +94,8 @@ class SnapshotThread:
             source,
             landing.progress,
             lambda: self.tables.newest.oids,
-            self._look_meanwhile,
-            lambda: self._copying.is_set() and self._asked_since(self.tables.newest),
+            self._poll_meanwhile,
+            lambda: self._copying.is_set() and self._has_requests(self.tables.newest),
             trouble=Trouble(errors, source.timing),
             types=lambda: self.tables.newest.types,
         )
@@ -111,7 +111,7 @@ class SnapshotThread:
     def complete(self) -> bool:
         """Whether every table selected at the start or in doubt since is copied or failed."""
         finished = self._finished
-        return finished is not None and not self._asked_since(finished)
+        return finished is not None and not self._has_requests(finished)
 
     @property
     def lsn(self) -> Lsn:
@@ -123,16 +123,16 @@ class SnapshotThread:
         """Transactions that copies wait for, and the wait in seconds; None without a wait."""
         return self._wait.held_up()
 
-    def first_look(self, stop: threading.Event) -> None:
+    def first_poll(self, stop: threading.Event) -> None:
         """Poll the catalog before the stream starts; `start` copies tables without a snapshot.
 
         Args:
             stop: cancels the poll when set.
 
         Raises:
-            SmeltError: as `CarriedTables.look`.
+            SmeltError: as `CarriedTables.poll`.
         """
-        self._first = self.tables.look(stop)
+        self._first = self.tables.poll(stop)
 
     def start(self) -> None:
         """Start the threads, unless they run already."""
@@ -161,7 +161,7 @@ class SnapshotThread:
             if failure is not None:
                 raise failure
 
-    def _look_meanwhile(self) -> bool:
+    def _poll_meanwhile(self) -> bool:
         """Poll on the watch's thread, during copies, for tables that silver must leave out of cuts.
 
         Tables that need a snapshot wait: the copies' thread polls again after its copies.
@@ -171,20 +171,20 @@ class SnapshotThread:
         if time.monotonic() < self.tables.next_at:
             return False
         with translated(self._source), lake_failures("the lake"):
-            self.tables.look(self._stop)
+            self.tables.poll(self._stop)
         return True
 
     def _run(self) -> None:
         try:
             while not self._stop.is_set():
                 try:
-                    look, self._first = self._first, None
+                    poll, self._first = self._first, None
                     with translated(self._source), lake_failures("the lake"):
-                        look = self.tables.look(self._stop) if look is None else look
-                        self._copy(look)
+                        poll = self.tables.poll(self._stop) if poll is None else poll
+                        self._copy(poll)
                         self.trouble.worked()
-                    self._end_round(look)
-                    self._pause(look)
+                    self._end_round(poll)
+                    self._pause(poll)
                 except SmeltError as error:
                     if self._stop.is_set():
                         return
@@ -199,36 +199,36 @@ class SnapshotThread:
         except BaseException as error:  # noqa: BLE001 - raised by `raise_failure`
             self._failure = error
 
-    def _copy(self, look: CatalogPoll) -> None:
+    def _copy(self, poll: CatalogPoll) -> None:
         """Copy the due tables of a poll."""
-        tables: Sequence[SourceTable] = look.due
+        tables: Sequence[SourceTable] = poll.due
         if self._settings.mode == "never":
             position = self._landing.sink.position
-            empty = [table for table in tables if table.table not in look.requests]
+            empty = [table for table in tables if table.table not in poll.requests]
             self._snapshot.start_empty(empty, position.frontier if position else ZERO)
-            tables = [table for table in tables if table.table in look.requests]
+            tables = [table for table in tables if table.table in poll.requests]
         if not tables:
             return
         self._finished = None  # a caller that waits for all tables waits for these, too
 
         def fail(error: TableError) -> None:
             self._landing.progress.copy_failed(str(error.table))
-            self._errors.copy_failed(error, look.requests.get(error.table))
+            self._errors.copy_failed(error, poll.requests.get(error.table))
 
-        outcome = Outcome(tell=fail)
+        outcome = Outcome(report=fail)
         try:
-            with self.tables.copying(tables, look):
+            with self.tables.copying(tables, poll):
                 self._copying.set()
                 self._snapshot.take(tables, self._stop, outcome)
         finally:
             self._copying.clear()
             self._landing.progress.copies_ended()
-            if outcome.taken:
+            if outcome.copied:
                 self._lsn = max(self._lsn, outcome.lsn, outcome.trace)
             with suppress(TransientError), lake_failures("the lake"):  # a poll closes the remaining errors
-                self._errors.copied(outcome.taken)
+                self._errors.copied(outcome.copied)
 
-    def _end_round(self, look: CatalogPoll) -> None:
+    def _end_round(self, poll: CatalogPoll) -> None:
         """Update the reported wait, and whether all tables are copied.
 
         Not all tables are copied if a table waits, if the poll was cut short, or if the watch has polled
@@ -239,37 +239,40 @@ class SnapshotThread:
             self._wait.over()
         if not newest.waiting:
             self._landing.progress.set(copies_wait="")
-        ended = newest is look and not (look.waiting or look.rejoining or look.cut_short)
-        self._finished = look if ended else None
+        ended = newest is poll and not (poll.waiting or poll.rejoining or poll.cut_short)
+        self._finished = poll if ended else None
 
-    def _pause(self, look: CatalogPoll) -> None:
+    def _pause(self, poll: CatalogPoll) -> None:
         """Wait for the next poll: the interval, a change in the catalog, or a mark that requests a table."""
         tables, timing = self.tables, self._timing
         if tables.newest.cut_short:
             return
-        deadline = time.monotonic() + (timing.look_joining if tables.newest.waiting else timing.look)
-        marks_at = time.monotonic() + timing.look_marks
-        while not self._stop.wait(min(timing.look_news, max(deadline - time.monotonic(), 0.0))):
-            if time.monotonic() >= tables.next_at and self._has_news(look):
+        deadline = time.monotonic() + (timing.poll_joining if tables.newest.waiting else timing.catalog_poll)
+        marks_at = time.monotonic() + timing.poll_marks
+        while not self._stop.wait(min(timing.poll_news, max(deadline - time.monotonic(), 0.0))):
+            if time.monotonic() >= tables.next_at and self._has_news(poll):
                 return
             if time.monotonic() < min(marks_at, deadline):
                 continue
-            marks_at = time.monotonic() + timing.look_marks
+            marks_at = time.monotonic() + timing.poll_marks
             if (
                 time.monotonic() >= deadline
-                or self._landing.sink.tables.requests(look.members) != look.requests
+                or self._landing.sink.tables.requests(poll.members) != poll.requests
                 or self.tables.may_settle
             ):
                 return
-            if self._asked_since(look):
+            if self._has_requests(poll):
                 return
 
-    def _has_news(self, look: CatalogPoll) -> bool:
+    def _has_news(self, poll: CatalogPoll) -> bool:
         """Check whether the catalog changed, the watch polled, or the session awaited by tables began."""
         changed = self._watch.news()
-        rejoined = bool(look.rejoining) and not self.tables.wants_new_stream
-        return changed or rejoined or self.tables.newest is not look
+        rejoined = bool(poll.rejoining) and not self.tables.wants_new_stream
+        return changed or rejoined or self.tables.newest is not poll
 
-    def _asked_since(self, look: CatalogPoll) -> bool:
+    def _has_requests(self, poll: CatalogPoll) -> bool:
         """Check whether the stream requested tables, or met columns in doubt, after a poll."""
-        return self.tables.asked != look.asked or self._landing.shapes.unknown_columns() != look.unknown
+        return (
+            self.tables.request_count != poll.request_count
+            or self._landing.shapes.unknown_columns() != poll.unknown
+        )

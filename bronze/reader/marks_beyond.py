@@ -45,7 +45,7 @@ def settled_requests(
     with (
         connect(source) as connection,
         translated(source),
-        within(source.timing.look_answer, connection),
+        within(source.timing.poll_answer, connection),
         until_stopped(stop, connection),
     ):
         end = log_end(connection)

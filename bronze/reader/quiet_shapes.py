@@ -109,7 +109,7 @@ def record_shapes(
     tries = deque(relations[at : at + _GROUP] for at in range(0, len(relations), _GROUP))
     busy: deque[Sequence[Relation]] = deque()
     recorded_ids: set[int] = set()
-    lsn, waited, deadline = ZERO, 0.0, time.monotonic() + timing.look_shapes
+    lsn, waited, deadline = ZERO, 0.0, time.monotonic() + timing.poll_shapes
     with connect(source) as connection, translated(source), until_stopped(stop, connection):
         recorder = _Recorder(connection, source, shapes, stop)
         while tries or busy:
@@ -118,7 +118,7 @@ def record_shapes(
             # The application must not wait long behind these locks, so the limits hold for one lock and for
             # all locks of a poll together. The next poll retries.
             wait = max(min(timing.member_lock, timing.members_lock - waited), 0.0) if alone else None
-            with within(timing.look_answer, connection):
+            with within(timing.poll_answer, connection):
                 ids, after, busy_relations = recorder.record(group, wait)
             recorded_ids |= ids
             lsn = max(lsn, after)

@@ -58,7 +58,7 @@ from deltasmelt.bronze.store.sink import DeltaSink
 from deltasmelt.bronze.stream.encodings import ConvertingDecoder
 from deltasmelt.bronze.stream.memory import configure_allocators
 from deltasmelt.bronze.stream.receiver import Nudge
-from deltasmelt.bronze.stream.session import Stream
+from deltasmelt.bronze.stream.session import StreamSession
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,12 +130,12 @@ class Reader:
         self._reached = reached or (lambda _: None)
         self._reported = 0.0
         application_name = f"deltasmelt {pipeline} {socket.gethostname()}:{os.getpid()}"[:63]
-        self._begin = SessionStart(pipeline, source, lake, application_name, self._say, self._reached)
+        self._begin = SessionStart(pipeline, source, lake, application_name, self._note, self._reached)
         self._landing: Landing | None = None
         self._copies: SnapshotThread | None = None
         self._undecodable: SmeltError | None = None
-        self._met = 0.0
-        self._let_in = self._streamed = False
+        self._connected_at = 0.0
+        self._admitted = self._streamed = False
         self._gave_up = False
         self._control = ControlTables(lake)
         self._errors = PipelineErrors(lake, pipeline, self._control)
@@ -161,7 +161,7 @@ class Reader:
         """
         configure_allocators()
         stop = self._stop = stop or threading.Event()
-        self._met = time.monotonic()
+        self._connected_at = time.monotonic()
         try:
             while not stop.is_set():
                 try:
@@ -205,9 +205,9 @@ class Reader:
         if error.code == "publication-missing" and self._source.manage:
             self._undecodable = error
             return True
-        since = time.monotonic() - self._met
+        since = time.monotonic() - self._connected_at
         if isinstance(error, TransientError):
-            return self._let_in or since <= self._timing.first_contact
+            return self._admitted or since <= self._timing.first_contact
         return error.code in REFUSALS and self._streamed and since <= self._timing.refused
 
     def _converts(self, position: Position) -> bool:
@@ -229,7 +229,7 @@ class Reader:
         restart continues the restart (`is_starting_over`).
         """
         _LOGGER.warning("every table is resnapshotted: %s", error)
-        self._say(f"every table is resnapshotted: {error.message}")
+        self._note(f"every table is resnapshotted: {error.message}")
         if self._copies is not None:
             self._copies.stop()
         self._landing = self._copies = None
@@ -239,7 +239,7 @@ class Reader:
             self._pipeline,
             anew=True,
             stop=self._stop,
-            progress=self._say,
+            progress=self._note,
             reached=self._reached,
         )
         self._undecodable = None
@@ -277,18 +277,20 @@ class Reader:
                 decoder = session_decoder(
                     connection, self._source, landing, tables, position=position, encoding=encoding
                 )
-                stream = Stream(receiver, decoder, position, landing, self._bronze, ask=tables.ask)
+                stream = StreamSession(
+                    receiver, decoder, position, landing, self._bronze, request_tables=tables.request
+                )
                 try:
                     self.progress.connected(position.confirm)
                     self._streamed = True
                     copies.start()
-                    self._met = time.monotonic()
+                    self._connected_at = time.monotonic()
                     reached = self._follow(stream, receiver, copies, until=until, stop=stop)
                     stream.finish()
                     if stream.durable.frontier > position.frontier:
                         self._trouble.worked()
                 finally:
-                    self._met = time.monotonic()
+                    self._connected_at = time.monotonic()
                     if isinstance(decoder, ConvertingDecoder):
                         self._refused_at = max(self._refused_at, decoder.refused_at)
                     stream.close()
@@ -298,16 +300,18 @@ class Reader:
 
     def _open(self, connection: psycopg.Connection[Any]) -> tuple[Landing, SnapshotThread, Position]:
         """Check the server, the lake's owner and the lake's end; poll the catalog on the first call."""
-        require_fit(connection, self._source, say=not self._let_in)
+        require_fit(connection, self._source, log_findings=not self._admitted)
         # Check at each session: after a failover another server may answer at the same address.
-        require_own(connection, self._source, self._lake, self._pipeline, again=self._let_in)
+        require_own(connection, self._source, self._lake, self._pipeline, again=self._admitted)
         sink = DeltaSink(self._lake, self._pipeline, identify(connection))
         self._errors.of_this_pipeline = True
         if self._landing is not None and self._landing.sink.is_claimed:
             sink = self._landing.sink
         else:
             self._landing = self._copies = None  # an earlier reader may have advanced meanwhile
-        self._let_in |= sink.position is not None  # a comparison of logs may take longer than a first contact
+        self._admitted |= (
+            sink.position is not None
+        )  # a comparison of logs may take longer than a first contact
         position = self._begin.known_place(connection, sink)
         if self._landing is None or self._copies is None:
             shapes = ShapeLog(sink.relations(), sink.add_relations)
@@ -322,8 +326,8 @@ class Reader:
                 self._errors,
                 executors=self._executors,
             )
-            copies.first_look(self._stop)
-            self._landing, self._copies, self._let_in = landing, copies, True
+            copies.first_poll(self._stop)
+            self._landing, self._copies, self._admitted = landing, copies, True
         if position is None:
             position = self._begin.first_place(connection, sink)
         return self._landing, self._copies, position
@@ -337,7 +341,7 @@ class Reader:
 
     def _follow(
         self,
-        stream: Stream,
+        stream: StreamSession,
         receiver: Receiver,
         copies: SnapshotThread,
         *,
@@ -383,12 +387,12 @@ class Reader:
                 self._gave_up = True
                 raise failure[0]
 
-    def _say(self, said: str) -> None:
+    def _note(self, message: str) -> None:
         """Report the current wait; give up the wait if the reader must stop."""
         if self._stop.is_set():
             raise _StoppedError
-        _LOGGER.info("%s", said)
-        self.progress.set(said=said)
+        _LOGGER.info("%s", message)
+        self.progress.set(said=message)
         self._report(now=True)
 
     def _report(self, *, now: bool = False) -> None:

@@ -138,7 +138,7 @@ def start_over(
     codes = {UNDECODABLE.code, TOO_LARGE.code}
     undecodable = [error for error in control.open_errors() if error.code in codes]
     anew = anew or bool(undecodable)
-    report = partial(_say, stop, progress)
+    report = partial(_report, stop, progress)
     with connect(source) as connection, translated(source), until_stopped(stop, connection):
         require_own(connection, source, lake, pipeline)
         identity = identify(connection)
@@ -245,17 +245,17 @@ def _commit(changes: Table, uri: str, marks: Sequence[Transaction]) -> None:
             raise lake_in_use(uri, _STOP_READER) from error
 
 
-def _say(stop: threading.Event, progress: Callable[[str], None] | None, said: str) -> None:
+def _report(stop: threading.Event, progress: Callable[[str], None] | None, message: str) -> None:
     """Report the current wait; raise if the request is cancelled."""
     if stop.is_set():
         raise TransientError(
-            f"stopped while {said}",
+            f"stopped while {message}",
             code="statement-cancelled",
             where="the replication slot",
             remedy="nothing to do if a person stopped the command; otherwise run the command again",
         )
     if progress is not None:
-        progress(said)
+        progress(message)
 
 
 def _drop(connection: psycopg.Connection[Any], slot: SlotState, source: SourceSettings) -> None:

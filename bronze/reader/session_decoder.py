@@ -63,7 +63,7 @@ def session_decoder(
                 "%s is resnapshotted: a text of %s cannot be converted to UTF-8", table, without[table]
             )
         if opened:
-            tables.ask(opened)
+            tables.request(opened)
 
     def unreadable(table: TableName, lsn: Lsn, error: Exception | None) -> None:
         if tables.carries(table):  # otherwise a poll has handled the table

@@ -73,7 +73,7 @@ class SessionStart:
         source: settings of server, slot and publication.
         lake: the lake that holds bronze.
         application_name: name of the stream's connection in pg_stat_activity.
-        say: called with a text about the current wait; may raise to give up the wait.
+        report: called with a text about the current wait; may raise to give up the wait.
         reached: called at named points; fault tests kill the process at these points.
     """
 
@@ -81,7 +81,7 @@ class SessionStart:
     source: SourceSettings
     lake: Lake
     application_name: str
-    say: Callable[[str], None]
+    report: Callable[[str], None]
     reached: Callable[[str], None]
 
     def known_place(self, connection: psycopg.Connection[Any], sink: DeltaSink) -> Position | None:
@@ -260,7 +260,7 @@ class SessionStart:
             request_snapshots(self._changes, sorted(ahead.keys() & selected), end)
 
     def _slot(self, connection: psycopg.Connection[Any]) -> SlotState:
-        return ensure_slot(connection, self.source, ours=f"deltasmelt {self.pipeline} ", progress=self.say)
+        return ensure_slot(connection, self.source, ours=f"deltasmelt {self.pipeline} ", progress=self.report)
 
     def _started(
         self, connection: psycopg.Connection[Any], position: Position, start: Lsn, encoding: str | None
@@ -343,10 +343,10 @@ class SessionStart:
                 if batch is not None:
                     comparison.take(batch)
                 else:
-                    receiver.ask()
+                    receiver.request_reply()
                 if time.monotonic() >= notice:
                     notice = time.monotonic() + timing.wait_notice
-                    self.say(
+                    self.report(
                         f"comparing the server's log with bronze: {comparison.reached} of {comparison.end} "
                         f"(the slot is at {slot.confirmed_flush})"
                     )

@@ -183,7 +183,7 @@ class TableErrors:
         self._tried_at: dict[TableName, Lsn | None] = {}  # resnapshot marks at the failure
         self._of_stream: dict[TableName, Lsn | None] = {}
 
-    def looked(
+    def record_poll(
         self, problems: Mapping[TableName, Sequence[TableError]], uncopied: Collection[TableName] = ()
     ) -> None:
         """Record the problems found by a poll.
@@ -283,7 +283,7 @@ class TableErrors:
 
 def _pauses(timing: Timing) -> Pauses[TableName]:
     """Return pauses that end a little early, so that the poll at the end of a pause finds the pause over."""
-    return Pauses(timing.look, timing.longest_pause, share=0.9)
+    return Pauses(timing.catalog_poll, timing.longest_pause, share=0.9)
 
 
 def _recorded(error: TableError) -> OpenError:

@@ -69,7 +69,7 @@ class PipelineErrors:
         self._pipeline = pipeline
         self._control = control
         self._lock = threading.Lock()
-        self._met: dict[str, set[Trouble]] = {}
+        self._codes: dict[str, set[Trouble]] = {}
         self.of_this_pipeline = self.stream_works = False
         self.admitted_at = 0.0
 
@@ -84,7 +84,7 @@ class PipelineErrors:
             with self._lock, lake_failures("the lake"):
                 if error.code in _OF_ANOTHER or not self._is_ours():
                     return
-                self._met.setdefault(error.code, set()).add(line)
+                self._codes.setdefault(error.code, set()).add(line)
                 self._control.open_error(opened)
         except TransientError as failure:  # the lake itself may be full
             _LOGGER.warning("the error could not be recorded in the lake: %s", failure)
@@ -92,17 +92,17 @@ class PipelineErrors:
     def close(self, line: Trouble) -> None:
         """Close the errors that a line met and no other line has open; raise as `any_open`."""
         with self._lock, lake_failures("the lake"):
-            met_by_others = self._met_by_others(line)
-            own_codes = self._met.keys() - met_by_others.keys()
+            codes_of_others = self._codes_of_others(line)
+            own_codes = self._codes.keys() - codes_of_others.keys()
             open_errors = self._control.open_errors()
             closed = [error for error in open_errors if error.scope == "pipeline" and error.code in own_codes]
             self._control.close_all([*closed, *self._strays(open_errors)])
-            self._met = met_by_others
+            self._codes = codes_of_others
 
     def give_up(self, line: Trouble) -> None:
         """Count the errors of a line as another process's: the line has ended and never works again."""
         with self._lock:
-            self._met = self._met_by_others(line)
+            self._codes = self._codes_of_others(line)
 
     def any_open(self) -> bool:
         """Check whether an error of this pipeline is open, from any process.
@@ -121,14 +121,14 @@ class PipelineErrors:
         with self._lock:
             return self._strays(known)
 
-    def _met_by_others(self, line: Trouble) -> dict[str, set[Trouble]]:
+    def _codes_of_others(self, line: Trouble) -> dict[str, set[Trouble]]:
         """Return the codes that other lines of work have met, each with these lines."""
-        return {code: lines - {line} for code, lines in self._met.items() if lines - {line}}
+        return {code: lines - {line} for code, lines in self._codes.items() if lines - {line}}
 
     def _strays(self, known: Iterable[OpenError]) -> list[OpenError]:
         if not self.stream_works:
             return []
-        return [error for error in known if error.scope == "pipeline" and error.code not in self._met]
+        return [error for error in known if error.scope == "pipeline" and error.code not in self._codes]
 
     def _is_ours(self) -> bool:
         """Check whether the lake is this pipeline's: opened by a sink, or created by an earlier reader."""

@@ -144,7 +144,7 @@ class Watch:
         trouble: failures of the watch since its last complete turn.
         types: returns the OIDs of types that may be redefined in place.
         meanwhile: called every second after a catalog change, until the call returns True.
-        wanted: checks whether a poll is due although the catalog did not change.
+        poll_needed: checks whether a poll is due although the catalog did not change.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class Watch:
         progress: Progress,
         oids: Callable[[], Collection[int]],
         meanwhile: Callable[[], bool],
-        wanted: Callable[[], bool] = lambda: False,
+        poll_needed: Callable[[], bool] = lambda: False,
         *,
         trouble: Trouble,
         types: Callable[[], Collection[int]] = lambda: (),
@@ -166,12 +166,12 @@ class Watch:
         self._types = types
         self._columns = ColumnsFingerprint()
         self._meanwhile = meanwhile
-        self._wanted = wanted
+        self._poll_needed = poll_needed
         self._pending = False
         self._news = threading.Event()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="smelt-watch", daemon=True)
-        self._seen: tuple[Any, ...] | None = None
+        self._fingerprint: tuple[Any, ...] | None = None
         self.failure: BaseException | None = None
         self._slot = SlotWatch()
         self._slot_at = 0.0
@@ -214,22 +214,22 @@ class Watch:
         while True:
             started = time.monotonic()
             with translated(self._source), within(self._timing.watch_answer, connection):
-                self._look(connection, started)
+                self._check(connection, started)
             # Measure before `_meanwhile`: the catalog poll that it may make has a separate time share.
             elapsed = time.monotonic() - started
-            self._pending = (self._pending or self._wanted()) and not self._meanwhile()
+            self._pending = (self._pending or self._poll_needed()) and not self._meanwhile()
             self._trouble.worked()
             if self._stop.wait(max(self._timing.watch, elapsed / _SHARE)):
                 return
 
-    def _look(self, connection: psycopg.Connection[Any], now: float) -> None:
+    def _check(self, connection: psycopg.Connection[Any], now: float) -> None:
         oids = self._oids()
         fingerprint = (
             *catalog_fingerprint(connection, self._source.publication, oids, self._types()),
             self._columns.read(connection, oids),
         )
-        if fingerprint != self._seen:
-            self._seen = fingerprint
+        if fingerprint != self._fingerprint:
+            self._fingerprint = fingerprint
             self._news.set()
             self._pending = True
         if now - self._slot_at < self._timing.watch_slot:
@@ -240,10 +240,10 @@ class Watch:
             return
         copies = snapshot_view(self._progress.read()["snapshots"], time.time())
         budget = read_budget(connection, slot)
-        danger = self._slot.look(slot, now, None if copies is None else copies.seconds_left, budget)
+        danger = self._slot.check(slot, now, None if copies is None else copies.seconds_left, budget)
         if danger is not None:
-            _LOGGER.warning("slot %s: %s", slot.name, danger.said)
-            self._progress.set(said=danger.said)
+            _LOGGER.warning("slot %s: %s", slot.name, danger.message)
+            self._progress.set(said=danger.message)
 
 
 class SlotWatch:
@@ -258,9 +258,9 @@ class SlotWatch:
         self._before: tuple[float, int] | None = None
         self._level = RiskLevel.NONE
         self._room: int | None = None
-        self._told_at = 0.0
+        self._reported_at = 0.0
 
-    def look(
+    def check(
         self,
         slot: SlotState,
         now: float,
@@ -281,11 +281,11 @@ class SlotWatch:
         if last_size is not None and safe is not None and last_size[1] > safe and now > last_size[0]:
             seconds_left = max(safe, 0) * (now - last_size[0]) / (last_size[1] - safe)
         danger = slot_risk(slot, seconds_left, copies_left, budget)
-        settled = budget is None or not budget.tiny or now - self._told_at >= _TINY_SECONDS
+        settled = budget is None or not budget.tiny or now - self._reported_at >= _TINY_SECONDS
         if settled and (safe is None or self._room is None or safe > self._room):
             lowest_level = RiskLevel.MUCH if stays_high(budget) else RiskLevel.NONE
             self._level = min(self._level, max(danger.level, lowest_level))
         if danger.level <= self._level:
             return None
-        self._level, self._room, self._told_at = danger.level, safe, now
+        self._level, self._room, self._reported_at = danger.level, safe, now
         return danger

@@ -78,7 +78,7 @@ def ensure_slot(
             if problem is not None:
                 raise problem
             if slot.active_pid is None:
-                return _kept(slot, source)
+                return _marked_for_standbys(slot, source)
             deadline = started + timing.slot_release
             # Another start, or a person, is still creating the slot; or a comparison of logs holds the slot.
             if slot.confirmed_flush == ZERO or is_comparing(connection, slot.active_pid):
@@ -91,7 +91,7 @@ def ensure_slot(
             time.sleep(timing.slot_poll)
 
 
-def _kept(slot: SlotState, source: SourceSettings) -> SlotState:
+def _marked_for_standbys(slot: SlotState, source: SourceSettings) -> SlotState:
     """Return the slot, marked for standbys if configured."""
     if source.failover and not slot.failover:
         enable_failover(source)
@@ -109,7 +109,7 @@ class _Silence:
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
-        self._seen: tuple[int, str | None] | None = None
+        self._last_reply: tuple[int, str | None] | None = None
         self._since = 0.0
 
     def deadline(self, connection: psycopg.Connection[Any], backend_pid: int, ours: str) -> float:
@@ -131,9 +131,9 @@ class _Silence:
         if row is None:
             return 0.0
         reply, timeout = row
-        now, last_reply = time.monotonic(), self._seen
+        now, last_reply = time.monotonic(), self._last_reply
         if last_reply != (backend_pid, reply):
-            self._seen, self._since = (backend_pid, reply), now
+            self._last_reply, self._since = (backend_pid, reply), now
             if last_reply is not None and last_reply[0] == backend_pid:
                 return 0.0  # the reader answers
         if reply is None:
@@ -168,7 +168,7 @@ def _in_use(connection: psycopg.Connection[Any], slot: SlotState, source: Source
     )
 
 
-def _make(connection: psycopg.Connection[Any], source: SourceSettings, say: Callable[[str], None]) -> bool:
+def _make(connection: psycopg.Connection[Any], source: SourceSettings, report: Callable[[str], None]) -> bool:
     """Create the slot; return False if another session was first and therefore owns the slot."""
     statement = slot_statement(source)
     if not source.manage:
@@ -181,7 +181,7 @@ def _make(connection: psycopg.Connection[Any], source: SourceSettings, say: Call
     maker = _SlotMaker(connection, source, statement)
     maker.start()
     try:
-        _watch(maker, source, say)
+        _watch(maker, source, report)
     except BaseException:
         maker.give_up()
         raise
@@ -235,7 +235,7 @@ class _SlotMaker(threading.Thread):
         self.join()
 
 
-def _watch(maker: _SlotMaker, source: SourceSettings, say: Callable[[str], None]) -> None:
+def _watch(maker: _SlotMaker, source: SourceSettings, report: Callable[[str], None]) -> None:
     """Wait for the slot; every few seconds report the transactions that delay the creation.
 
     Raises:
@@ -254,7 +254,7 @@ def _watch(maker: _SlotMaker, source: SourceSettings, say: Callable[[str], None]
                 where=address_of(source),
                 remedy=REMEDY,
             )
-        say(f"creating slot {source.slot} waits for open transactions: {blockers}")
+        report(f"creating slot {source.slot} waits for open transactions: {blockers}")
         maker.join(max(0.0, min(notice, deadline - time.monotonic())))
 
 

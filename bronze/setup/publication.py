@@ -39,7 +39,7 @@ from deltasmelt.bronze.identifiers import TableName, quote_identifier, quote_lit
 from deltasmelt.bronze.postgres.connection import lock_timeout
 from deltasmelt.bronze.postgres.conninfo import address_of
 from deltasmelt.bronze.postgres.error_translation import tables_changed, translate
-from deltasmelt.bronze.postgres.lock_holders import END_HOLDER, LET_GO, said_of_holder, said_of_holders
+from deltasmelt.bronze.postgres.lock_holders import END_HOLDER, LET_GO, describe_holder, describe_holders
 from deltasmelt.bronze.setup.slot_mark import read_comment
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ def _add_in_parts(
     """
     publication = read_publication(connection, source.publication)
     missing = [table for table in sorted(tables) if publication is None or publication.member(table) is None]
-    holders = said_of_holders(connection, missing, _ADDING)
+    holders = describe_holders(connection, missing, _ADDING)
     one_by_one = [[table] for table in holders]
     random.shuffle(one_by_one)
     groups = deque([[table for table in missing if table not in holders], *one_by_one])
@@ -209,7 +209,7 @@ def _add_in_parts(
             if not isinstance(error.__cause__, _LOCKED):
                 raise
             if len(group) == 1:
-                locked.append(_locked(group[0], source, said_of_holder(connection, group[0], _ADDING)))
+                locked.append(_locked(group[0], source, describe_holder(connection, group[0], _ADDING)))
             else:
                 half = len(group) // 2
                 groups.extendleft([group[half:], group[:half]])

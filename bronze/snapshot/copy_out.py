@@ -127,15 +127,15 @@ class CopyCancelledError(Exception):
     """The caller cancelled a running COPY."""
 
 
-def snapshot_gone(said: str | None, source: SourceSettings) -> TransientError:
+def snapshot_gone(message: str | None, source: SourceSettings) -> TransientError:
     """Return the error of an exported snapshot that can no longer be imported.
 
     Args:
-        said: message that the server sent for the failed import.
+        message: message that the server sent for the failed import.
         source: settings of the server's connection.
     """
     return TransientError(
-        f"the session that exported the snapshot has ended, so the snapshot no longer exists: {said}",
+        f"the session that exported the snapshot has ended, so the snapshot no longer exists: {message}",
         code="snapshot-gone",
         where=address_of(source),
         remedy="nothing to do: the reader copies incomplete tables again under a new snapshot",

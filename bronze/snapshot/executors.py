@@ -4,7 +4,7 @@ bronze knows no engine. The caller passes in an object that runs a function in a
 function's text (`Executors`). `examine` tries all requirements before anything is locked or copied. One small
 job checks that deltasmelt's packages are installed, in the reader's version. A second job connects to the
 server and writes a file into the lake, and the reader must then see the file. A folder of one machine is no
-lake for several machines. `bronze.snapshot.fitness` describes the later checks.
+lake for several machines. `bronze.snapshot.executor_errors` describes the later checks.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow as pa
 from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
 from deltasmelt.bronze.lake.parquet import delete_files, file_system
 from deltasmelt.bronze.postgres.conninfo import address_of
-from deltasmelt.bronze.snapshot.fitness import CODE, not_shared, require_same, unfit, versions
+from deltasmelt.bronze.snapshot.executor_errors import CODE, not_shared, require_same, unfit, versions
 from deltasmelt.bronze.snapshot.range_task import reach
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def examine(executors: Executors, source: SourceSettings, destination: Location)
         DefiniteError: ``executors-unfit``, or another reason that keeps executors from server or lake.
         TransientError: a reason that may heal, such as a server without a free connection.
     """
-    _require_packages(json.loads(run_fit(executors, _look(PACKAGES))))
+    _require_packages(json.loads(run_fit(executors, _packages_report(PACKAGES))))
     name = f"snapshot-probe-{uuid.uuid4()}"
     try:
         tried = json.loads(executors.run(partial(reach, source, destination, name)))
@@ -103,10 +103,10 @@ def run_fit(executors: Executors, work: Callable[[], str]) -> str:
         raise
 
 
-def _look(packages: tuple[str, ...]) -> Callable[[], str]:
+def _packages_report(packages: tuple[str, ...]) -> Callable[[], str]:
     """Return a function that reports versions. Pickled by value: the executor may lack deltasmelt."""
 
-    def look() -> str:
+    def report() -> str:
         import json  # noqa: PLC0415 - the pickled function carries no module
         import platform  # noqa: PLC0415
         import socket  # noqa: PLC0415
@@ -127,21 +127,21 @@ def _look(packages: tuple[str, ...]) -> Callable[[], str]:
         host, python = socket.gethostname(), platform.python_version()
         return json.dumps({"host": host, "python": python, "found": package_versions, "failed": failed})
 
-    return look
+    return report
 
 
-def _require_packages(told: dict[str, Any]) -> None:
-    host, failed = told["host"], told["failed"]
+def _require_packages(report: dict[str, Any]) -> None:
+    host, failed = report["host"], report["failed"]
     if failed:
         reasons = "; ".join(f"{package}: {error}" for package, error in sorted(failed.items()))
-        raise unfit(f"the executor {host} lacks packages ({reasons}); its Python is {told['python']}")
-    require_same(host, told["found"], versions())
+        raise unfit(f"the executor {host} lacks packages ({reasons}); its Python is {report['python']}")
+    require_same(host, report["found"], versions())
 
 
-def _of_executor(told: dict[str, Any], source: SourceSettings) -> SmeltError:
+def _of_executor(report: dict[str, Any], source: SourceSettings) -> SmeltError:
     """Convert an executor's failure at the server or the lake into an error of the reader."""
-    error = told["error"]
-    message = f"the snapshot executor {told['host']}: {error['message']}"
+    error = report["error"]
+    message = f"the snapshot executor {report['host']}: {error['message']}"
     if error["code"] in _NO_WAY:  # the server runs, because the reader is connected
         return DefiniteError(
             message,

@@ -4,7 +4,7 @@
 fixes the ranges. So a second attempt reads the same rows and gives each row the same LSN and `seq`. Each
 attempt writes separate files, because file names end in a random number. No version names a file before the
 reader commits, and the reader commits the files of exactly one attempt: the attempt that returned results.
-Files of other attempts are removed after the tables (`bronze.snapshot.elsewhere`), or by the next reader
+Files of other attempts are removed after the tables (`bronze.snapshot.remote_copy`), or by the next reader
 (`bronze.store.changes_table`).
 
 **End of an attempt.** An error of the table (a privilege, a rewritten partition) is a result, because a retry
@@ -36,7 +36,7 @@ from deltasmelt.bronze.lake.failures import lake_failures
 from deltasmelt.bronze.lake.parquet import delete_files, file_system
 from deltasmelt.bronze.postgres.connection import connect, translated, within
 from deltasmelt.bronze.snapshot.copy_out import EXPORTER_ENDED, enlarge_buffer
-from deltasmelt.bronze.snapshot.fitness import CODE, require_same, unfit, versions
+from deltasmelt.bronze.snapshot.executor_errors import CODE, require_same, unfit, versions
 from deltasmelt.bronze.snapshot.locks import Leaf, LeafLostError, Worker
 from deltasmelt.bronze.snapshot.ranges import (
     RENAMED,
@@ -85,7 +85,7 @@ class RangeTask:
         ranges: the ranges to copy, each with its table or partition.
         destination: location of `bronze.changes`, with the options of its store.
         round: name of the round; part of the file names, after the table's OID.
-        versions: the reader's versions, from `bronze.snapshot.fitness.versions`.
+        versions: the reader's versions, from `bronze.snapshot.executor_errors.versions`.
     """
 
     source: SourceSettings

@@ -72,12 +72,12 @@ def rows_of_range(
         connection.execute("SAVEPOINT chunk")
     line = CopyLine(source, connection)
 
-    def asked() -> bool:
+    def is_cancelled() -> bool:
         line.nothing_came()
         return cancelled()
 
     query = chunk.query(relation, condition)
-    for block in copy_blocks(connection, query, asked, poll_seconds=timing.copy_poll):
+    for block in copy_blocks(connection, query, is_cancelled, poll_seconds=timing.copy_poll):
         try:
             table = rows.rows(cells_of(block), seq)
         except Exception as error:
@@ -134,11 +134,11 @@ def gone(table: TableName) -> TableError:
     )
 
 
-def lost(table: TableName, what: object) -> TableError:
+def lost(table: TableName, error: object) -> TableError:
     """Return the error of a table that changed during its copy (`bronze.snapshot.locks.LeafLostError`)."""
     return TableError(
         table,
-        f"{what} while the table was copied",
+        f"{error} while the table was copied",
         code="table-changed",
         remedy="nothing to do: the reader resnapshots the table automatically",
     )
@@ -155,11 +155,11 @@ def interrupted_again(table: TableName, failure: TransientError) -> TableError:
     )
 
 
-def unreadable(table: TableName, what: object) -> TableError:
+def unreadable(table: TableName, error: object) -> TableError:
     """Return the error of a table whose rows cannot be parsed (`UnreadableRowsError`)."""
     return TableError(
         table,
-        f"a row of the copy cannot be read: {what}",
+        f"a row of the copy cannot be read: {error}",
         code="copy-failed",
         remedy="the error is a defect of deltasmelt; report the error with the reader's log. The reader "
         "resnapshots the table automatically; to stop this, leave the table out with source.exclude",

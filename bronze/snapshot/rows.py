@@ -67,9 +67,9 @@ class SnapshotRows:
             "lsn": int(self._lsn),
             "xid": None,
             "commit_ts": self._taken_at,
-            "op": _same(op, count),
-            "table_schema": _same(self._relation.table.schema, count),
-            "table_name": _same(self._relation.table.name, count),
+            "op": _repeated(op, count),
+            "table_schema": _repeated(self._relation.table.schema, count),
+            "table_name": _repeated(self._relation.table.name, count),
             "relation_id": self._relation.relation_id,
             "columns": self._name_lists(count),
             "new": new,
@@ -97,7 +97,7 @@ class SnapshotRows:
         return self._lists.slice(0, count)
 
 
-def _same(text: str, count: int) -> pa.DictionaryArray:
+def _repeated(text: str, count: int) -> pa.DictionaryArray:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array([text]))
 
 

@@ -16,7 +16,8 @@ Invariants:
 * **Each snapshot leaves a trace in the log**, a heartbeat message after S. A server whose files are restored
   to a state before S lacks the message. The reader refuses such a server (`bronze.stream.same_log`), even if
   no row of a published table reveals the restore.
-* **Large tables wait alone for unavailable executors** (`bronze.snapshot.help`); all other tables are copied.
+* **Large tables wait alone for unavailable executors** (`bronze.snapshot.executor_pool`); all other tables
+  are copied.
 * **No partial table is visible.** Rows go to parquet files that no version names. One commit per table names
   its files, with the `snapshot_end` row and the mark `snapshot_app(table)`. A crash before the commit leaves
   unnamed files and a table without a mark; the next start copies the table again.
@@ -51,11 +52,11 @@ from deltasmelt.bronze.postgres.connection import connect, translated, until_sto
 from deltasmelt.bronze.postgres.conninfo import address_of
 from deltasmelt.bronze.postgres.error_translation import table_error, tables_changed
 from deltasmelt.bronze.postgres.heartbeat import write_heartbeat
-from deltasmelt.bronze.postgres.lock_holders import said_of_holder, waiting_for
+from deltasmelt.bronze.postgres.lock_holders import describe_holder, waiting_for
 from deltasmelt.bronze.postgres.replication import ReplicationConnection
 from deltasmelt.bronze.snapshot.chunks import chunks_of
 from deltasmelt.bronze.snapshot.copy_out import EXPORTER_ENDED, enlarge_buffer, snapshot_gone
-from deltasmelt.bronze.snapshot.help import Help
+from deltasmelt.bronze.snapshot.executor_pool import ExecutorPool
 from deltasmelt.bronze.snapshot.locks import (
     Leaf,
     Worker,
@@ -79,8 +80,8 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.postgres.connection import SourceConnection
     from deltasmelt.bronze.shapes import Relation
-    from deltasmelt.bronze.snapshot.elsewhere import Begin
     from deltasmelt.bronze.snapshot.executors import ExecutorsAtHand
+    from deltasmelt.bronze.snapshot.remote_copy import Begin
     from deltasmelt.bronze.store.landing import Landing
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
@@ -98,7 +99,7 @@ class Snapshot:
         wait: called while the creation of the slot waits for transactions.
         executors: prepares the executors that copy large tables; None: the workers copy all tables.
         condition: returns, for a table's shape, the SQL condition on its rows; empty: all rows.
-        beside: called with the name of each exported snapshot, the LSN of its rows and the locked tables.
+        on_export: called with the name of each exported snapshot, the LSN of its rows and the locked tables.
             Other sessions can import the snapshot until the call returns.
     """
 
@@ -112,11 +113,11 @@ class Snapshot:
         wait: Wait | None = None,
         executors: ExecutorsAtHand | None = None,
         condition: Callable[[Relation], str] = lambda _: "",
-        beside: Callable[[str, Lsn, list[TableName]], None] = lambda *_: None,
+        on_export: Callable[[str, Lsn, list[TableName]], None] = lambda *_: None,
     ) -> None:
-        self._beside = beside
+        self._on_export = on_export
         self._condition = condition
-        self._help = Help(executors, source, settings, landing)
+        self._pool = ExecutorPool(executors, source, settings, landing)
         self._source = source
         self._timing = source.timing
         self._settings = settings
@@ -159,11 +160,11 @@ class Snapshot:
             try:
                 with self._session() as watcher, until_stopped(stop, watcher), ExitStack() as stack:
                     budget = lock_budget(watcher)
-                    large = [table for table in tables if self._help.is_large(table)]
-                    small = [table for table in tables if not self._help.is_large(table)]
+                    large = [table for table in tables if self._pool.is_large(table)]
+                    small = [table for table in tables if not self._pool.is_large(table)]
                     self._take_groups(small, stop, outcome, watcher, budget)
                     if large and not stop.is_set():
-                        begin = self._help.begin(stack, large, watcher, stop, outcome.fail)
+                        begin = self._pool.begin(stack, large, watcher, stop, outcome.fail)
                         if begin is not None:
                             self._take_groups(large, stop, outcome, watcher, budget, begin=begin)
             except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName) as error:
@@ -219,7 +220,7 @@ class Snapshot:
                 self._say_at = time.monotonic() + self._timing.wait_notice
 
                 def given_up() -> bool:
-                    self._say(watcher, locked, [*pids, exporter.backend_pid])
+                    self._report_waits(watcher, locked, [*pids, exporter.backend_pid])
                     return stop.is_set() or self._let_go(watcher, pids)
 
                 exported = exporter.export_snapshot(slot, given_up)
@@ -230,7 +231,7 @@ class Snapshot:
                 # Materialize's postgres source documents the same off-by-one.
                 lsn = Lsn(exported.consistent_point - 1)
                 self._take_over(sessions, exported.name)
-                self._beside(exported.name, lsn, [table.table for table in locked])
+                self._on_export(exported.name, lsn, [table.table for table in locked])
             finally:
                 # The workers' transactions hold the snapshot now; the temporary slot need not hold WAL any
                 # longer.
@@ -251,7 +252,7 @@ class Snapshot:
             try:
                 copying.run(copies, leaves, workers, elsewhere)
             finally:
-                outcome.taken += [copy.table for copy in copies if copy.done]
+                outcome.copied += [copy.table for copy in copies if copy.done]
                 for copy in copies:
                     self._settle(copy, outcome)
 
@@ -331,13 +332,17 @@ class Snapshot:
                 except (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected):
                     postponed.append((table, worker))
                     if last:
-                        outcome.fail(locked_by(table.table, said_of_holder(watcher, table.table, _REWRITING)))
+                        outcome.fail(
+                            locked_by(table.table, describe_holder(watcher, table.table, _REWRITING))
+                        )
                 except psycopg.Error as error:
                     outcome.fail(table_error(table.table, error, self._source))
             pending = postponed
         return [table for table in tables if table.table in locked]
 
-    def _say(self, watcher: SourceConnection, tables: Sequence[SourceTable], pids: Sequence[int]) -> None:
+    def _report_waits(
+        self, watcher: SourceConnection, tables: Sequence[SourceTable], pids: Sequence[int]
+    ) -> None:
         """Report periodically the transactions that the slot's creation waits for.
 
         The slot waits for every running transaction, also for the holder of a table's lock. A caller without

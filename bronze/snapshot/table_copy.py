@@ -69,20 +69,20 @@ class Outcome:
     Attributes:
         lsn: greatest S of the taken tables; ZERO if no group got a snapshot.
         trace: LSN of the newest trace in the log; the stream passes it once the server has sent the trace.
-        taken: tables that are complete in bronze now.
+        copied: tables that are complete in bronze now.
         failed: definite errors, one for each failed table.
         interrupted: first transient error that ended a table's copy.
-        tell: called at once with each error of `failed`, because the other copies may take hours.
+        report: called at once with each error of `failed`, because the other copies may take hours.
     """
 
     lsn: Lsn = ZERO
     trace: Lsn = ZERO
-    taken: list[TableName] = field(default_factory=list)
+    copied: list[TableName] = field(default_factory=list)
     failed: list[TableError] = field(default_factory=list)
     interrupted: TransientError | None = None
-    tell: Callable[[TableError], object] = _nobody
+    report: Callable[[TableError], object] = _nobody
 
     def fail(self, error: TableError) -> None:
         """Record the error of a table that cannot be copied."""
         self.failed.append(error)
-        self.tell(error)
+        self.report(error)

@@ -5,7 +5,7 @@ its file is on disk. So a failed write leaves a table without its end row and wi
 
 A worker locks every leaf before reading (`bronze.snapshot.locks`).
 
-With executors, the executors copy the tables of several ranges (`bronze.snapshot.elsewhere`), and a single
+With executors, the executors copy the tables of several ranges (`bronze.snapshot.remote_copy`), and a single
 worker remains in this process. The worker holds the locks and the snapshot, copies the small tables, and
 finally copies the ranges that no other session could lock.
 """
@@ -22,7 +22,6 @@ from deltasmelt.bronze.errors import TransientError
 from deltasmelt.bronze.postgres.connection import within
 from deltasmelt.bronze.postgres.error_rules import LOST
 from deltasmelt.bronze.snapshot.copy_out import CopyCancelledError
-from deltasmelt.bronze.snapshot.elsewhere import Hooks
 from deltasmelt.bronze.snapshot.locks import ChunkQueue, LeafLostError
 from deltasmelt.bronze.snapshot.ranges import (
     UnreadableRowsError,
@@ -32,6 +31,7 @@ from deltasmelt.bronze.snapshot.ranges import (
     rows_of_range,
     unreadable,
 )
+from deltasmelt.bronze.snapshot.remote_copy import Hooks
 from deltasmelt.bronze.snapshot.rows import SEQ_OF_CHUNK, SnapshotRows
 from deltasmelt.bronze.snapshot.table_copy import TableCopy
 
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.postgres.connection import SourceConnection
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.bronze.snapshot.chunks import Chunk
-    from deltasmelt.bronze.snapshot.elsewhere import Elsewhere
     from deltasmelt.bronze.snapshot.locks import Leaf, Worker
     from deltasmelt.bronze.snapshot.range_task import RangeResult
+    from deltasmelt.bronze.snapshot.remote_copy import RemoteCopy
     from deltasmelt.bronze.store.landing import Landing
 
 
@@ -73,7 +73,7 @@ class SnapshotCopy:
         copies: Sequence[TableCopy],
         leaves: Sequence[Leaf],
         workers: Sequence[Worker],
-        elsewhere: Elsewhere | None = None,
+        remote_copy: RemoteCopy | None = None,
     ) -> None:
         """Copy all tables; return when all are done or failed, or when `stop` is set.
 
@@ -81,7 +81,7 @@ class SnapshotCopy:
             copies: the tables to copy, with their chunks.
             leaves: tables and partitions that the chunks read.
             workers: workers with the locks that they hold.
-            elsewhere: copies ranges of large tables on executors; then one worker has locked all tables.
+            remote_copy: copies ranges of large tables on executors; then one worker has locked all tables.
 
         Raises:
             SmeltError: an error of more than one table.
@@ -90,8 +90,8 @@ class SnapshotCopy:
             if not copy.chunks:  # a root without partitions
                 self.commit_empty(copy.relation, copy.storage)
                 copy.done = True
-        remote = [copy for copy in copies if elsewhere is not None and len(copy.chunks) > 1]
-        local = [copy for copy in copies if elsewhere is None or len(copy.chunks) <= 1]
+        remote = [copy for copy in copies if remote_copy is not None and len(copy.chunks) > 1]
+        local = [copy for copy in copies if remote_copy is None or len(copy.chunks) <= 1]
         chunks = ChunkQueue(((copy, chunk) for copy in local for chunk in copy.chunks), leaves, workers)
         threads = [
             threading.Thread(
@@ -102,7 +102,7 @@ class SnapshotCopy:
         for thread in threads:
             thread.start()
         unread = (
-            [] if elsewhere is None else self._run_elsewhere(elsewhere, remote, leaves, workers[0], threads)
+            [] if remote_copy is None else self._run_remote(remote_copy, remote, leaves, workers[0], threads)
         )
         for thread in threads:
             thread.join()
@@ -115,10 +115,10 @@ class SnapshotCopy:
         if self._failure is not None:
             raise self._failure
 
-    def _run_elsewhere(
+    def _run_remote(
         self,
-        elsewhere: Elsewhere,
-        away: Sequence[TableCopy],
+        remote_copy: RemoteCopy,
+        remote: Sequence[TableCopy],
         leaves: Sequence[Leaf],
         holder: Worker,
         threads: Sequence[threading.Thread],
@@ -138,8 +138,8 @@ class SnapshotCopy:
                 with within(self._timing.copy_command, holder.connection):
                     holder.connection.execute("SELECT")
 
-        return elsewhere.run(
-            away, leaves, Hooks(copied=copied, failed=failed, cancelled=self._cancelled, tick=tick)
+        return remote_copy.run(
+            remote, leaves, Hooks(copied=copied, failed=failed, cancelled=self._cancelled, tick=tick)
         )
 
     def commit_empty(self, relation: Relation, storage: Storage | None) -> None:
@@ -289,7 +289,7 @@ class SnapshotCopy:
         if copy.chunks or not shapes.knows(relation.relation_id, relation.from_lsn):
             shapes.record([relation], ahead=True)
         if copy.storage is not None:
-            self._landing.sink.tables.record_looks({copy.table: ObservedStorage(copy.storage)})
+            self._landing.sink.tables.record_storages({copy.table: ObservedStorage(copy.storage)})
         self._landing.reached("snapshot-relation-committed")
         self._landing.sink.tables.commit_snapshot(copy.table, self._lsn, copy.take_parts())
         copy.done = True

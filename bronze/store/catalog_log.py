@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
     from deltasmelt.bronze.lsn import Lsn
 
-_Seen = TypeVar("_Seen")
+_Content = TypeVar("_Content")
 _TICK: Final = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[_Seen]):
+class Kind(Generic[_Content]):
     """The kind of a catalog log.
 
     Attributes:
@@ -59,8 +59,8 @@ class Kind(Generic[_Seen]):
 
     column: str
     description: str
-    read: Callable[[str], _Seen]
-    text: Callable[[_Seen], str]
+    read: Callable[[str], _Content]
+    text: Callable[[_Content], str]
     history: bool = False
 
     @property
@@ -76,7 +76,7 @@ class Kind(Generic[_Seen]):
         )
 
 
-class CatalogLog(Generic[_Seen]):
+class CatalogLog(Generic[_Content]):
     """The newest record of each table. Safe to share between threads of one process.
 
     Threads: the reader's thread and the copies' threads record and forget, both and the session call `known`,
@@ -91,13 +91,13 @@ class CatalogLog(Generic[_Seen]):
         recorded_at: time of the newest record; None before the first. No two commits have equal times.
     """
 
-    def __init__(self, uri: str, kind: Kind[_Seen]) -> None:
+    def __init__(self, uri: str, kind: Kind[_Content]) -> None:
         self._uri = uri
         self._kind = kind
         self._lock = threading.Lock()
         set_torn_aside(uri)
         self._table: Table | None = delta.open_table(uri)
-        self._known: dict[TableName, _Seen] = {}
+        self._known: dict[TableName, _Content] = {}
         self._forgotten: dict[TableName, datetime] = {}
         self.recorded_at: datetime | None = None
         if self._table is not None:
@@ -105,18 +105,18 @@ class CatalogLog(Generic[_Seen]):
             for table, recorded_at, content in records(self._table, kind):
                 self._known[table], self.recorded_at = content, recorded_at
 
-    def known(self, table: TableName) -> _Seen | None:
+    def known(self, table: TableName) -> _Content | None:
         """Return the newest record of a table; None without a record."""
         return self._known.get(table)
 
-    def all_known(self) -> list[_Seen]:
+    def all_known(self) -> list[_Content]:
         """Return the newest record of every table."""
         return list(self._known.values())
 
-    def record(self, seen: Mapping[TableName, _Seen]) -> None:
+    def record(self, contents: Mapping[TableName, _Content]) -> None:
         """Make records durable, except records equal to the known ones."""
         with self._lock:
-            new = {table: content for table, content in seen.items() if self._known.get(table) != content}
+            new = {table: content for table, content in contents.items() if self._known.get(table) != content}
             if not new:
                 return
             schema = self._kind.schema
@@ -184,7 +184,7 @@ class CatalogLog(Generic[_Seen]):
                 self._table.tidy()
 
 
-def records(table: Table, kind: Kind[_Seen]) -> list[tuple[TableName, datetime, _Seen]]:
+def records(table: Table, kind: Kind[_Content]) -> list[tuple[TableName, datetime, _Content]]:
     """Return all records of an open table, oldest first."""
     files = [table.read_file(path) for path in table.paths()]
     rows = pa.concat_tables([kind.schema.empty_table(), *files])

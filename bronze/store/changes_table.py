@@ -221,7 +221,7 @@ class ChangesTable:
             self._refresh()
             return self._position
 
-    def look(self, read: Callable[[Table], _T]) -> _T:
+    def read_newest(self, read: Callable[[Table], _T]) -> _T:
         """Refresh the table and return the result of `read`.
 
         Raises:

@@ -74,7 +74,7 @@ class CommentLog(CatalogLog[Comments]):
     def __init__(self, uri: str) -> None:
         super().__init__(uri, _KIND)
 
-    def note(self, seen: Mapping[TableName, Comments]) -> None:
+    def note(self, polled: Mapping[TableName, Comments]) -> None:
         """Make the comments of a poll durable; skip tables that never had a comment.
 
         A renamed table is recognised by its relation alone.
@@ -83,7 +83,7 @@ class CommentLog(CatalogLog[Comments]):
         self.record(
             {
                 table: comments
-                for table, comments in seen.items()
+                for table, comments in polled.items()
                 if comments or self.known(table) is not None or comments.relation_id in commented
             }
         )
@@ -96,7 +96,7 @@ class CommentLog(CatalogLog[Comments]):
         return (self.recorded_at - _EPOCH) // timedelta(microseconds=1)
 
 
-class KeptComments:
+class RecordedComments:
     """A `CommentLog` that is opened on first use, so that a damaged log stops no reader.
 
     Threads: the rules of `CatalogLog`.
@@ -110,7 +110,7 @@ class KeptComments:
         self._lock = threading.Lock()
         self._log: CommentLog | None = None
 
-    def noted(self, seen: Mapping[TableName, Comments]) -> int | None:
+    def record(self, polled: Mapping[TableName, Comments]) -> int | None:
         """Make the comments of a poll durable (`CommentLog.note`); return the mark afterwards.
 
         Raises:
@@ -119,7 +119,7 @@ class KeptComments:
         with self._lock:
             if self._log is None:
                 self._log = CommentLog(self._uri)
-        self._log.note(seen)
+        self._log.note(polled)
         return self._log.mark
 
     def tidy(self) -> None:

@@ -102,11 +102,11 @@ def request_snapshots(uri: str, tables: Sequence[TableName], lsn: Lsn) -> None:
 
 
 @retry_conflict
-def move_back(uri: str, seen: Mapping[TableName, Lsn], end: Lsn) -> list[TableName]:
+def move_back(uri: str, snapshots: Mapping[TableName, Lsn], end: Lsn) -> list[TableName]:
     """Move marks beyond `end` back to `end`, the end of the server's log; durable on return.
 
-    A gap mark beyond the log moves together with the request. `seen` has the resnapshot marks, read before
-    `end`. A mark that another process set in the meantime waits for the next poll.
+    A gap mark beyond the log moves together with the request. `snapshots` has the resnapshot marks, read
+    before `end`. A mark that another process set in the meantime waits for the next poll.
 
     Returns:
         Tables whose marks were moved.
@@ -115,7 +115,7 @@ def move_back(uri: str, seen: Mapping[TableName, Lsn], end: Lsn) -> list[TableNa
         DeltaError, OSError: the lake cannot be written.
     """
     changes = delta.open_existing(uri)
-    moved = [table for table, lsn in seen.items() if lsn > end and resnapshot_of(changes, table) == lsn]
+    moved = [table for table, lsn in snapshots.items() if lsn > end and resnapshot_of(changes, table) == lsn]
     apps = [app(table) for table in moved for app in (resnapshot_app, gap_app)]
     marks = [Transaction(app, int(end)) for app in apps if (changes.transaction_version(app) or 0) > end]
     if marks:
@@ -245,7 +245,9 @@ def _opens(changes: Table, table: TableName, lsn: Lsn, *, beyond: bool) -> bool:
 
 
 @retry_conflict
-def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName], lsn: Lsn) -> list[TableName]:
+def note(
+    uri: str, memberships: Mapping[TableName, int], left_out: Iterable[TableName], lsn: Lsn
+) -> list[TableName]:
     """Record the fingerprints of tables; open a gap for each table whose fingerprint differs from the record.
 
     A difference opens a gap even before a table's first complete snapshot, because the running snapshot may
@@ -258,7 +260,7 @@ def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName],
 
     Args:
         uri: location of `bronze.changes`.
-        seen: the present fingerprint of each table.
+        memberships: the present fingerprint of each table.
         left_out: tables of this bronze that are not selected now; a gap only after a return.
         lsn: WAL position of the server, read after the fingerprints.
 
@@ -270,7 +272,7 @@ def note(uri: str, seen: Mapping[TableName, int], left_out: Iterable[TableName],
     """
     changes = delta.open_existing(uri)
     marks, gaps = [], []
-    for table, fingerprint in seen.items():
+    for table, fingerprint in memberships.items():
         recorded = changes.transaction_version(fingerprint_app(table))
         if recorded == fingerprint:
             continue

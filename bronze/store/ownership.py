@@ -43,12 +43,12 @@ def owner_properties(pipeline: str, server: ServerIdentity | None = None) -> dic
     return properties
 
 
-def foreign(uri: str, found: Mapping[str, str], ours: Mapping[str, str]) -> Iterator[DefiniteError]:
-    """Yield an error for each property in `found` that differs from `ours` (`owner_properties`). Pure."""
+def foreign(uri: str, recorded: Mapping[str, str], ours: Mapping[str, str]) -> Iterator[DefiniteError]:
+    """Yield an error for each property in `recorded` that differs from `ours` (`owner_properties`). Pure."""
     for name, (code, kind) in _WHOSE.items():
-        if name in ours and name in found and found[name] != ours[name]:
+        if name in ours and name in recorded and recorded[name] != ours[name]:
             yield DefiniteError(
-                f"this lake holds changes of {kind} {found[name]!r}, not of {ours[name]!r}",
+                f"this lake holds changes of {kind} {recorded[name]!r}, not of {ours[name]!r}",
                 code=code,
                 where=uri,
                 remedy="set another lake.path, or correct the source section; if the source was replaced "

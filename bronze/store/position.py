@@ -111,9 +111,9 @@ def _sent(table: Table, frontier: int) -> SentTransaction | None:
     return SentTransaction(Lsn(lsn), time)
 
 
-def same_position(one: Position | None, other: Position | None) -> bool:
+def same_position(left: Position | None, right: Position | None) -> bool:
     """Check whether two positions are the same place in the stream, whatever their versions."""
-    return (one and (one.frontier, one.confirm)) == (other and (other.frontier, other.confirm))
+    return (left and (left.frontier, left.confirm)) == (right and (right.frontier, right.confirm))
 
 
 class PositionWatch:

@@ -96,9 +96,9 @@ def _recorded(table: Table, path: str) -> list[_Recorded]:
     return [(_relation(row), row["recorded_at"]) for row in table.read_file(path).to_pylist()]
 
 
-def _in_order(found: list[_Recorded]) -> list[Relation]:
-    found.sort(key=lambda one: (one[0].relation_id, *one[0].place, one[1]))
-    return list({(shape.relation_id, shape.place): shape for shape, _ in found}.values())
+def _in_order(versions: list[_Recorded]) -> list[Relation]:
+    versions.sort(key=lambda one: (one[0].relation_id, *one[0].place, one[1]))
+    return list({(shape.relation_id, shape.place): shape for shape, _ in versions}.values())
 
 
 def append_relations(table: Table, relations: Sequence[Relation]) -> None:

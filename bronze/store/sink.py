@@ -38,7 +38,7 @@ from deltasmelt.bronze.lake.failures import lake_failures
 from deltasmelt.bronze.lake.parquet import PartWriter
 from deltasmelt.bronze.store.catalog_log import STORAGE, StorageLog
 from deltasmelt.bronze.store.changes_table import ChangesTable, moved_meanwhile, remove_leftovers
-from deltasmelt.bronze.store.comments import COMMENTS, KeptComments
+from deltasmelt.bronze.store.comments import COMMENTS, RecordedComments
 from deltasmelt.bronze.store.contract import (
     CHANGES,
     CHANGES_SCHEMA,
@@ -125,7 +125,7 @@ class DeltaSink:
         )
         self._relations_lock = threading.Lock()
         self._storages = StorageLog(lake.uri("control", STORAGE))
-        self._comments = KeptComments(lake.uri("control", COMMENTS))
+        self._comments = RecordedComments(lake.uri("control", COMMENTS))
         self._streamed = StreamedLog(lake.uri("control", PARTITIONS), self._storages.known)
         self.tables = TableMarks(self._changes, self._storages, self._comments, self._streamed)
         self._writing = threading.RLock()

@@ -36,12 +36,12 @@ class StreamedLog(CatalogLog[StreamedParts]):
 
     Args:
         uri: location of the table; the first record creates the table.
-        looked: returns the results of catalog polls of a table.
+        storage_of: returns the results of catalog polls of a table.
     """
 
-    def __init__(self, uri: str, looked: Callable[[TableName], ObservedStorage | None]) -> None:
+    def __init__(self, uri: str, storage_of: Callable[[TableName], ObservedStorage | None]) -> None:
         super().__init__(uri, _KIND)
-        self._looked = looked
+        self._storage_of = storage_of
 
     def note(
         self,
@@ -59,7 +59,7 @@ class StreamedLog(CatalogLog[StreamedParts]):
         """
         new: dict[TableName, StreamedParts] = {}
         for part in parts:
-            storage = self._looked(part.table)
+            storage = self._storage_of(part.table)
             if storage is not None and storage.saw_before(part.oid, part.commit_lsn):
                 continue
             before = new.get(part.table) or self._unsettled(part.table)
@@ -77,5 +77,5 @@ class StreamedLog(CatalogLog[StreamedParts]):
         return {table: parts for table, parts in parts_of_tables.items() if parts.named}
 
     def _unsettled(self, table: TableName) -> StreamedParts:
-        parts, storage = self.known(table) or StreamedParts(), self._looked(table)
+        parts, storage = self.known(table) or StreamedParts(), self._storage_of(table)
         return parts if storage is None else parts.without(storage.settled)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.bronze.store.catalog_log import StorageLog
     from deltasmelt.bronze.store.changes_table import ChangesTable
-    from deltasmelt.bronze.store.comments import KeptComments
+    from deltasmelt.bronze.store.comments import RecordedComments
     from deltasmelt.bronze.store.streamed_log import StreamedLog
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
@@ -46,8 +46,8 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 class TableMarks:
     """The marks of each table. Any thread may call any method.
 
-    `ChangesTable`, `StorageLog`, `StreamedLog` and `KeptComments` have their own locks. Only polls, one at a
-    time, change the state of comments, the last mark of comments, and `_left_at`. `_leaving` guards
+    `ChangesTable`, `StorageLog`, `StreamedLog` and `RecordedComments` have their own locks. Only polls, one
+    at a time, change the state of comments, the last mark of comments, and `_left_at`. `_leaving` guards
     `_left_out` (the changes that the stream skips), also during the commit of a snapshot.
 
     Args:
@@ -58,7 +58,7 @@ class TableMarks:
     """
 
     def __init__(
-        self, changes: ChangesTable, storages: StorageLog, comments: KeptComments, streamed: StreamedLog
+        self, changes: ChangesTable, storages: StorageLog, comments: RecordedComments, streamed: StreamedLog
     ) -> None:
         self._changes = changes
         self._storages = storages
@@ -79,7 +79,7 @@ class TableMarks:
             DefiniteError: ``lake-in-use``.
             TransientError: ``lake-unwritable``.
         """
-        return self._changes.look(
+        return self._changes.read_newest(
             lambda changes: {table for table in tables if gaps.needs_snapshot(changes, table)}
         )
 
@@ -102,7 +102,7 @@ class TableMarks:
             lsns[relation.table] = max(lsns.get(relation.table, ZERO), relation.from_lsn)
         snapshots = self.snapshots(list(lsns))
         for table, shape in lsns.items():
-            storage = self.looked(table)
+            storage = self.observed_storage(table)
             before_end = ZERO if storage is None else Lsn(max(storage.lsn - 1, 0))
             lsns[table] = max(shape, before_end, snapshots.get(table, ZERO))
         return lsns
@@ -159,7 +159,7 @@ class TableMarks:
         with lake_failures(self._changes.uri, "bronze"):
             return gaps.open_gaps(self._changes.uri, tables, lsn, beyond=beyond)
 
-    def move_back(self, seen: Mapping[TableName, Lsn], end: Lsn) -> list[TableName]:
+    def move_back(self, snapshots: Mapping[TableName, Lsn], end: Lsn) -> list[TableName]:
         """Move resnapshot and gap marks beyond the server's log back to the log's end; durable on return.
 
         Returns:
@@ -169,10 +169,10 @@ class TableMarks:
             TransientError: ``lake-unwritable``.
         """
         with lake_failures(self._changes.uri, "bronze"):
-            return gaps.move_back(self._changes.uri, seen, end)
+            return gaps.move_back(self._changes.uri, snapshots, end)
 
     def note_membership(
-        self, seen: Mapping[TableName, int], left_out: Sequence[TableName], lsn: Lsn
+        self, memberships: Mapping[TableName, int], left_out: Sequence[TableName], lsn: Lsn
     ) -> list[TableName]:
         """Record the tables' memberships; request snapshots of tables with a gap since (`bronze.store.gaps`).
 
@@ -180,9 +180,9 @@ class TableMarks:
             TransientError: ``lake-unwritable``.
         """
         with lake_failures(self._changes.uri, "bronze"):
-            return gaps.note(self._changes.uri, seen, left_out, lsn)
+            return gaps.note(self._changes.uri, memberships, left_out, lsn)
 
-    def looked(self, table: TableName) -> ObservedStorage | None:
+    def observed_storage(self, table: TableName) -> ObservedStorage | None:
         """Return the results of catalog polls of a table's storage; None before the first poll."""
         return self._storages.known(table)
 
@@ -190,14 +190,14 @@ class TableMarks:
         """Check whether a poll is useful, now that the stream went from `before` to `frontier`."""
         return self._storages.settles(before, frontier)
 
-    def record_looks(self, seen: dict[TableName, ObservedStorage]) -> None:
+    def record_storages(self, storages: dict[TableName, ObservedStorage]) -> None:
         """Make the results of catalog polls of tables' storage durable.
 
         Raises:
             TransientError: ``lake-unwritable``.
         """
         with lake_failures(self._changes.uri, "bronze"):
-            self._storages.record(seen)
+            self._storages.record(storages)
 
     def forget(self, left_out: Collection[TableName], end: Lsn, frontier: Lsn) -> None:
         """Forget poll results of removed tables, once the stream has read all changes before the removal.
@@ -223,7 +223,7 @@ class TableMarks:
         self._left_at = {table: self._left_at.get(table, end) for table in recorded}
         past = [table for table, lsn in self._left_at.items() if frontier + 1 >= lsn]
         if past:
-            dropped = self._changes.look(
+            dropped = self._changes.read_newest(
                 lambda changes: [table for table in past if gaps.is_left_out(changes, table)]
             )
             self._storages.forget(dropped)
@@ -245,7 +245,7 @@ class TableMarks:
         """Return the recorded partitions that a poll must decide, by root."""
         return self._streamed.unsettled()
 
-    def record_comments(self, seen: Mapping[TableName, Comments]) -> None:
+    def record_comments(self, comments: Mapping[TableName, Comments]) -> None:
         """Make the comments of a poll durable, and then the mark by which silver detects the change.
 
         Comments stop no rows: if `control.comments` cannot be read or written, one warning is logged, and the
@@ -255,7 +255,7 @@ class TableMarks:
             TransientError: ``lake-unwritable``: `bronze.changes` cannot be read or written.
         """
         try:
-            mark = self._comments.noted(seen)
+            mark = self._comments.record(comments)
         except (*DAMAGED, TransientError):
             level = logging.DEBUG if self._comments_refused else logging.WARNING
             _LOGGER.log(level, "the comments of the source's tables cannot be stored", exc_info=True)
@@ -264,12 +264,14 @@ class TableMarks:
         self._comments_refused = False
         with lake_failures(self._changes.uri, "bronze"):
             if mark is not None and mark != self._comments_marked:
-                if self._changes.look(comments_mark) != mark:
+                if self._changes.read_newest(comments_mark) != mark:
                     set_mark(self._changes.uri, mark)
                 self._comments_marked = mark
 
     def _each(
         self, tables: Sequence[TableName], mark_of: Callable[[Table, TableName], Lsn | None]
     ) -> dict[TableName, Lsn]:
-        marks = self._changes.look(lambda changes: {table: mark_of(changes, table) for table in tables})
+        marks = self._changes.read_newest(
+            lambda changes: {table: mark_of(changes, table) for table in tables}
+        )
         return {table: mark for table, mark in marks.items() if mark is not None}

@@ -79,7 +79,7 @@ class ConvertingDecoder(StreamDecoder):
     ) -> None:
         super().__init__(describe, selected, known, knows=knows, recorded=recorded, unreadable=unreadable)
         self._convert = convert
-        self._tell = left_out
+        self._on_left_out = left_out
         self._refused: dict[TableName, Lsn] = {}
         self._tables: dict[int, TableName] = {}
         self._commit_lsn = ZERO
@@ -96,7 +96,7 @@ class ConvertingDecoder(StreamDecoder):
         """
         converted = [self._converted(block) for block in blocks]
         if self._refused:
-            self._tell(self._refused)
+            self._on_left_out(self._refused)
             self._refused = {}
         decoded = super().feed_blocks(converted)
         if self._unnamed_left_out:

@@ -80,7 +80,7 @@ class Nudge:
             patience = self._source.timing.watch_answer
             with connect(self._source, patience=patience) as connection, translated(self._source):
                 write_heartbeat(connection, "until")
-        self._receiver.ask()
+        self._receiver.request_reply()
 
 
 _FULL_SECONDS: Final = 0.2
@@ -130,7 +130,7 @@ class Receiver:
         self._silence_seconds = silence_seconds
         self._line = line
         self._unknown_seconds = unknown_seconds
-        self._looked = 0
+        self._polls_over = 0
         self._capacity = capacity
         self._feedback_seconds = min(feedback_seconds, silence_seconds / 4)
         self._durable = durable
@@ -140,7 +140,7 @@ class Receiver:
         self._changed = threading.Condition()
         self._error: BaseException | None = None
         self._stopping = False
-        self._ask = False
+        self._reply_needed = False
         self._report = False
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
@@ -188,9 +188,9 @@ class Receiver:
             self._report = True
             self._wake()
 
-    def ask(self) -> None:
+    def request_reply(self) -> None:
         """Request a keepalive from the server now."""
-        self._ask = self._report = True
+        self._reply_needed = self._report = True
         self._wake()
 
     def stop(self) -> None:
@@ -218,8 +218,10 @@ class Receiver:
             now = time.monotonic()
             if now >= due or self._report:
                 self._report = False
-                ask, self._ask = self._ask or self._watch(), False
-                self._connection.feedback(received=self._received, durable=self._durable, request_reply=ask)
+                reply_needed, self._reply_needed = self._reply_needed or self._watch(), False
+                self._connection.feedback(
+                    received=self._received, durable=self._durable, request_reply=reply_needed
+                )
                 due = now + self._feedback_seconds
             if self._size >= self._capacity:
                 # A keepalive unread behind data needs no answer, because any feedback counts.
@@ -243,12 +245,12 @@ class Receiver:
         """
         silent = self._connection.silent_for
         if silent < self._silence_seconds:
-            self._looked = 0
+            self._polls_over = 0
             return silent >= self._silence_seconds / 3
         liveness = self._line()
-        self._looked = self._looked + 1 if liveness is Liveness.OVER else 0
+        self._polls_over = self._polls_over + 1 if liveness is Liveness.OVER else 0
         unknown = liveness is Liveness.UNKNOWN and silent >= self._unknown_seconds
-        if self._looked > 1 or unknown:
+        if self._polls_over > 1 or unknown:
             idle = "although the server is idle and the reader requested an answer"
             raise TransientError(
                 f"nothing has arrived over the replication connection for {silent:.0f} s, "

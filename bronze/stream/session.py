@@ -117,7 +117,7 @@ _LONGEST_WAIT: Final = 0.5
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
-class Stream:
+class StreamSession:
     """A session that decodes, writes and commits the messages of a receiver.
 
     Args:
@@ -125,8 +125,8 @@ class Stream:
         decoder: the decoder of this session.
         position: the position that the sink holds.
         landing: the destination of the rows.
-        ask: called with the tables that got a gap; a run that waits for all tables then waits for the tables'
-            snapshots.
+        request_tables: called with the tables that got a gap; a run that waits for all tables then waits for
+            the tables' snapshots.
     """
 
     def __init__(
@@ -137,13 +137,13 @@ class Stream:
         landing: Landing,
         settings: BronzeSettings,
         *,
-        ask: Callable[[Sequence[TableName]], None] = lambda _: None,
+        request_tables: Callable[[Sequence[TableName]], None] = lambda _: None,
     ) -> None:
         self._receiver = receiver
         self._decoder = decoder
         self._landing = landing
         self._settings = settings
-        self._ask = ask
+        self._request_tables = request_tables
         self._start = position
         self._durable = position
         self._committing = position
@@ -292,7 +292,7 @@ class Stream:
                 self._resnapshot(relation.table, relation.from_lsn)
             former = {version.table for version in versions} - {relation.table}
             self._miss(former, relation.relation_id, relation.from_lsn)
-            copied = self._landing.sink.tables.looked(relation.table)
+            copied = self._landing.sink.tables.observed_storage(relation.table)
             if copied is not None and copied.storage.relation_id != relation.relation_id:
                 self._resnapshot(relation.table, relation.from_lsn)
 
@@ -300,7 +300,7 @@ class Stream:
         """Record durably, before their rows, partitions unseen by catalog polls; request a poll at once."""
         new = self._landing.sink.tables.note_streamed(partitions) if self._landing.resnapshots else []
         if new:
-            self._ask(new)
+            self._request_tables(new)
 
     def _resnapshot(self, table: TableName, lsn: Lsn) -> None:
         """Open a gap at this transaction, if snapshots are enabled: only a new snapshot has the table."""
@@ -313,13 +313,13 @@ class Stream:
         A name is skipped if another relation was copied under the name: the changes are not missing there.
         """
         for table in names:
-            copied = self._landing.sink.tables.looked(table)
+            copied = self._landing.sink.tables.observed_storage(table)
             if copied is None or copied.storage.relation_id == relation_id:
                 self._open_gap(table, lsn)
 
     def _open_gap(self, table: TableName, lsn: Lsn) -> None:
         self._landing.sink.tables.open_gaps([table], lsn, beyond=True)
-        self._ask([table])
+        self._request_tables([table])
 
     def _only_new(self, changes: pa.Table, complete: int) -> tuple[pa.Table, int]:
         """Drop rows that bronze holds already, although PostgreSQL does not resend such rows."""
@@ -401,10 +401,10 @@ class _Rows:
             self._tables.append(rows)
             self.size += rows.nbytes
 
-    def take_over(self, other: _Rows) -> None:
-        self._tables += other._tables
-        self.size += other.size
-        other._tables, other.size = [], 0
+    def take_over(self, source: _Rows) -> None:
+        self._tables += source._tables
+        self.size += source.size
+        source._tables, source.size = [], 0
 
     def take_all(self) -> pa.Table | None:
         tables, self._tables, self.size = self._tables, [], 0

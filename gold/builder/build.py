@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from deltasmelt.silver.run.table_log import SilverLog
 
 
-class Kept:
+class ComputedViews:
     """Computed rows of one session, as temporary views.
 
     The rows are local checkpoints, not cached tables. MERGE refuses a cached source. All sessions also have
@@ -103,14 +103,14 @@ def view_of(name: TableName) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Workplace:
+class BuildContext:
     """Values that all builds of one document share.
 
     Attributes:
         spark: the document's own Spark session.
         lake: the lake of all tables.
         silver: the logs of silver's tables.
-        kept: rows that a build computes once for several readers, until the build ends.
+        computed: rows that a build computes once for several readers, until the build ends.
         sizing: decides how many documents fit into memory.
         room: the memory that all documents share.
     """
@@ -119,7 +119,7 @@ class Workplace:
     lake: Lake
     table: GoldTable
     silver: SilverLog
-    kept: Kept
+    computed: ComputedViews
     sizing: Sizing
     room: Room
 

@@ -103,17 +103,17 @@ def digest_of(description: str, schema: str) -> str:
     return hashlib.sha256(f"{description}\n{schema}".encode()).hexdigest()
 
 
-def proof(document: Document, tree: Tree, definition: str, meaning: str) -> str:
+def proof(document: Document, tree: Tree, definition: str, fingerprint: str) -> str:
     """Return a digest of a table's definition together with everything that the definition follows from.
 
     Args:
         document: the definition from the document file.
         tree: the document, resolved against silver's catalog.
         definition: the digest that the table names.
-        meaning: how Spark understands statements (`silver.spark.lazy_session.LazySession.meaning`).
+        fingerprint: how Spark understands statements (`silver.spark.lazy_session.LazySession.fingerprint`).
     """
     query = compile_tree(tree, lambda name: empty_table(tree, name)).sql
-    parts = (definition, meaning, _release(), described(document, tree, {}), query)
+    parts = (definition, fingerprint, _release(), described(document, tree, {}), query)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
@@ -235,19 +235,19 @@ class BuildStart:
             self._own = state.version
         return found
 
-    def unchanged(self, tree: Tree, cut: Cut, last: Cut | None, meaning: str) -> Run | None:
+    def unchanged(self, tree: Tree, cut: Cut, last: Cut | None, fingerprint: str) -> Run | None:
         """Return the run of a document whose table a cut leaves unchanged; None if this is not sure.
 
         Args:
             tree: the document, resolved against the catalog of the cut.
             cut: the silver cut to build.
             last: gold's newest cut, or None.
-            meaning: how Spark would understand statements (`LazySession.meaning`).
+            fingerprint: how Spark would understand statements (`LazySession.fingerprint`).
         """
         clock, state = time.monotonic(), self.table.state()
         if state is None or state.definition is None:
             return None
-        proven = proof(self.document, tree, state.definition, meaning)
+        proven = proof(self.document, tree, state.definition, fingerprint)
         name = self.document.name
         if not self._is_proven(proven):
             return None

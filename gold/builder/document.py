@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 from deltasmelt.bronze.lake.control import Run
 from deltasmelt.bronze.lake.leases import commit_lost
 from deltasmelt.bronze.lsn import ZERO
-from deltasmelt.gold.builder.build import Build, CutViews, Kept, Workplace
+from deltasmelt.gold.builder.build import Build, BuildContext, ComputedViews, CutViews
 from deltasmelt.gold.builder.build_start import PROVEN, described, digest_of, proof
 from deltasmelt.gold.builder.full import TableDefinition, build_full
 from deltasmelt.gold.builder.incremental import IncrementalBuild
@@ -52,14 +52,14 @@ class DocumentBuild:
     Args:
         spark: a session; the build makes a child session of its own.
         lake: the lake of all tables.
-        standing: the start of the document's builds.
+        build_start: the start of the document's builds.
         machine: the heap and cores that tasks have.
         room: the memory that all documents share.
-        meaning: how the session understands statements; None where only the session knows.
+        fingerprint: how the session understands statements; None where only the session knows.
 
     Attributes:
         document: the definition from the document file.
-        standing: the start of the document's builds.
+        build_start: the start of the document's builds.
         largest: bytes of the largest document after the last build; None if unknown.
     """
 
@@ -67,22 +67,22 @@ class DocumentBuild:
         self,
         spark: SparkSession,
         lake: Lake,
-        standing: BuildStart,
+        build_start: BuildStart,
         *,
         machine: Machine,
         room: Room,
-        meaning: str | None,
+        fingerprint: str | None,
     ) -> None:
-        self.document, self.table, self.standing = standing.document, standing.table, standing
+        self.document, self.table, self.build_start = build_start.document, build_start.table, build_start
         self.largest: int | None = None
         self._spark = spark = access_of(spark).child()
         self._unpinned = unpinned(spark)
-        self._meaning = None if self._unpinned else meaning
+        self._fingerprint = None if self._unpinned else fingerprint
         self._definitions: dict[str, TableDefinition] = {}
         self._proofs: dict[str, str] = {}
         self._views = CutViews(spark, lake)
-        kept, sizing = Kept(spark), Sizing(spark, machine)
-        self._work = Workplace(spark, lake, self.table, standing.silver, kept, sizing, room)
+        kept, sizing = ComputedViews(spark), Sizing(spark, machine)
+        self._work = BuildContext(spark, lake, self.table, build_start.silver, kept, sizing, room)
 
     def is_built_by(self, tree: Tree) -> bool:
         """Check whether the table was built by this definition, over tables of these shapes."""
@@ -107,7 +107,7 @@ class DocumentBuild:
         try:
             self._bring(tree, cut, start, run, rebuild=rebuild)
         finally:
-            self._work.kept.forget()
+            self._work.computed.forget()
         self._remember(tree, run)
         if run.mode != "none":
             self.table.state_marks()
@@ -130,13 +130,13 @@ class DocumentBuild:
     def _bring(self, tree: Tree, cut: Cut, start: Start, run: Run, *, rebuild: bool) -> None:
         state = self.table.state()
         definition = self._definition(tree)
-        others = self.standing.written_by_others(state)
-        reason = self.standing.full_reason(state, definition.digest, start, tree, cut)
+        others = self.build_start.written_by_others(state)
+        reason = self.build_start.full_reason(state, definition.digest, start, tree, cut)
         if rebuild and (reason is None or others is not None):
             reason = "requested"
         build = Build(tree, cut, self._views.at(tree, cut), self._work.sizes(tree), run)
         if reason is None and start.cut is not None:
-            incremental = IncrementalBuild(self._work, build, start.cut, self.standing.is_same)
+            incremental = IncrementalBuild(self._work, build, start.cut, self.build_start.is_same)
             try:
                 self.largest = incremental.run(self.largest)
             except ChangeFeedUnreadableError as error:
@@ -148,11 +148,11 @@ class DocumentBuild:
 
     def _remember(self, tree: Tree, run: Run) -> None:
         """Record in the run's details the proof that the table's definition is the document's."""
-        if self._meaning is None:
+        if self._fingerprint is None:
             return
         digest = self._definition(tree).digest
         if digest not in self._proofs:
-            self._proofs[digest] = proof(self.document, tree, digest, self._meaning)
+            self._proofs[digest] = proof(self.document, tree, digest, self._fingerprint)
         run.details[PROVEN] = self._proofs[digest]
 
     def _definition(self, tree: Tree) -> TableDefinition:

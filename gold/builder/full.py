@@ -38,7 +38,7 @@ from deltasmelt.gold.builder.spark_settings import (
 )
 from deltasmelt.gold.compile.compiler import compile_tree
 from deltasmelt.gold.compile.counting import count_flagged
-from deltasmelt.silver.fold.merge import prunable
+from deltasmelt.silver.fold.write_sql import prunable
 from deltasmelt.silver.run.marks import Mark
 from deltasmelt.silver.schema.ddl import MICROSECONDS, NTZ_FEATURE, TIMESTAMPS
 from deltasmelt.silver.schema.fields import ddl_of
@@ -48,7 +48,7 @@ from deltasmelt.silver.sql import literal, quote
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deltasmelt.gold.builder.build import Build, Workplace
+    from deltasmelt.gold.builder.build import Build, BuildContext
     from deltasmelt.gold.builder.gold_table import TableState
     from deltasmelt.gold.compile.query import Compiled
 
@@ -69,7 +69,7 @@ class TableDefinition:
 
 
 def build_full(
-    work: Workplace, build: Build, state: TableState | None, definition: TableDefinition, *, distrust: bool
+    work: BuildContext, build: Build, state: TableState | None, definition: TableDefinition, *, distrust: bool
 ) -> int:
     """Build all documents; return the approximate bytes of the largest.
 
@@ -95,7 +95,7 @@ def build_full(
         **read_by(plan),
         **FINE_PAGES,
     }
-    with work.room.of(plan.needed), settings(work.spark, wanted):
+    with work.room.reserve(plan.needed), settings(work.spark, wanted):
         _write(
             work, build, state, definition, distrust=distrust, small=small, sort=plan.together and not small
         )
@@ -103,7 +103,7 @@ def build_full(
 
 
 def _write(
-    work: Workplace,
+    work: BuildContext,
     build: Build,
     state: TableState | None,
     definition: TableDefinition,
@@ -124,7 +124,9 @@ def _write(
             what = Merge(compiled, made, build.cut, state.position, distrust=distrust)
             merge(work.spark, work.table, what, build.run)
         return
-    kept, join = _kept_lsn(work.table.address, compiled, state, f"{int(build.cut.commit_lsn)}L", same=same)
+    kept, join = _document_lsn(
+        work.table.address, compiled, state, f"{int(build.cut.commit_lsn)}L", same_definition=same
+    )
     # Readers find few documents of near keys in few pages. Mostly the rows already come in this order. Large
     # documents are never sorted: the plan has no memory for the sort.
     order = "" if not sort else f"\nSORT BY {', '.join(compiled.key)}"
@@ -141,7 +143,7 @@ def _write(
         _cluster(work, compiled)
 
 
-def _replace(work: Workplace, rows: str, mark: Mark, definition: TableDefinition) -> None:
+def _replace(work: BuildContext, rows: str, mark: Mark, definition: TableDefinition) -> None:
     """Replace the table at its location: rows, columns, property and mark in one commit."""
     properties = _listed({DEFINITION_PROPERTY: definition.digest, **_properties(definition)})
     statement = f"CREATE OR REPLACE TABLE {work.table.address} USING DELTA TBLPROPERTIES ({properties}) AS"
@@ -149,7 +151,7 @@ def _replace(work: Workplace, rows: str, mark: Mark, definition: TableDefinition
 
 
 def _write_named(
-    work: Workplace, rows: str, mark: Mark, state: TableState | None, definition: TableDefinition
+    work: BuildContext, rows: str, mark: Mark, state: TableState | None, definition: TableDefinition
 ) -> None:
     """Create a catalog's table, or write all its rows again; the module's head argues each failure."""
     table, spark = work.table, work.spark
@@ -172,16 +174,16 @@ def _write_named(
         _set(work, {DEFINITION_PROPERTY: definition.digest})
 
 
-def _set(work: Workplace, properties: Mapping[str, str]) -> None:
+def _set(work: BuildContext, properties: Mapping[str, str]) -> None:
     if properties:
         _run(work, f"ALTER TABLE {work.table.address} SET TBLPROPERTIES ({_listed(properties)})")
 
 
-def _run(work: Workplace, statement: str, *, needed: Mapping[str, str] | None = None) -> None:
+def _run(work: BuildContext, statement: str, *, needed: Mapping[str, str] | None = None) -> None:
     work.table.writer.run(work.spark, work.table.name, statement, needed=needed)
 
 
-def _cluster(work: Workplace, compiled: Compiled) -> None:
+def _cluster(work: BuildContext, compiled: Compiled) -> None:
     """Set the clustering key, so that maintenance groups documents by near keys: a build groups by hash.
 
     The setting is a separate commit without data. Without clustering, a reader reads more pages for equal
@@ -195,14 +197,14 @@ def _cluster(work: Workplace, compiled: Compiled) -> None:
         _LOGGER.warning("%s could not be clustered by its key", work.table.address, exc_info=True)
 
 
-def _holds_one_twice(work: Workplace, compiled: Compiled) -> bool:
+def _holds_one_twice(work: BuildContext, compiled: Compiled) -> bool:
     keys = ", ".join(compiled.key)
     twice = f"SELECT 1 FROM {work.table.address} GROUP BY {keys} HAVING count(*) > 1"
     return work.spark.sql(twice).first() is not None
 
 
-def _kept_lsn(
-    address: str, compiled: Compiled, state: TableState | None, lsn: str, *, same: bool
+def _document_lsn(
+    address: str, compiled: Compiled, state: TableState | None, lsn: str, *, same_definition: bool
 ) -> tuple[str, str]:
     """Return the LSN of each document of a replaced table, and the join that gives the LSN.
 
@@ -216,12 +218,12 @@ def _kept_lsn(
         compiled: query, columns and key of the document.
         state: the state of the table before the build.
         lsn: the LSN of the cut to build, as SQL.
-        same: whether the table was built by the same definition.
+        same_definition: whether the table was built by the same definition.
     """
     key = None if state is None else _key_columns(compiled, state)
     if state is None or key is None:
         return lsn, ""
-    held = content_hash(compiled.columns) if same else HASH
+    held = content_hash(compiled.columns) if same_definition else HASH
     on = " AND ".join(f"o.k{i} = CAST(d.{name} AS STRING)" for i, name in enumerate(key))
     keys = ", ".join(f"CAST({name} AS STRING) AS k{i}" for i, name in enumerate(key))
     numbers = ", ".join(f"k{i}" for i in range(len(key)))

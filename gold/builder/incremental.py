@@ -39,7 +39,7 @@ from deltasmelt.gold.incremental.key_lists import LOOKED_UP, MOST_LISTED, lists_
 from deltasmelt.gold.tree.derived import may_be_lost, rows_of
 from deltasmelt.silver.schema.catalog import UNREPRESENTABLE
 from deltasmelt.silver.schema.live_rows import keeps_deleted
-from deltasmelt.silver.spark.errors import outage
+from deltasmelt.silver.spark.failure_scope import outage
 from deltasmelt.silver.spark.tuning import settings
 from deltasmelt.silver.sql import quote
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.lake.control import Cut
-    from deltasmelt.gold.builder.build import Build, Workplace
+    from deltasmelt.gold.builder.build import Build, BuildContext
     from deltasmelt.gold.builder.memory import Plan
     from deltasmelt.gold.compile.query import Compiled
 
@@ -100,7 +100,7 @@ class IncrementalBuild:
     """
 
     def __init__(
-        self, work: Workplace, build: Build, old: Cut, is_same: Callable[[str, int, int], bool]
+        self, work: BuildContext, build: Build, old: Cut, is_same: Callable[[str, int, int], bool]
     ) -> None:
         self._work = work
         self._spark = work.spark
@@ -155,7 +155,7 @@ class IncrementalBuild:
         )
         with settings(self._spark, reading):
             for step in compiled.shared:
-                self._work.kept.keep(step.sql, step.name)
+                self._work.computed.keep(step.sql, step.name)
         plan, largest = self._work.sizing.of_some(
             build.tree,
             build.relation,
@@ -171,7 +171,7 @@ class IncrementalBuild:
         no_inserts = run.changes <= _MATCHED and not self._has_new_roots(
             views.get(build.tree.root.table.table)
         )
-        with self._work.room.of(plan.needed):
+        with self._work.room.reserve(plan.needed):
             self._assemble(_Assembly(compiled, reading, plan, single_task, no_inserts, listed))
         return largest
 
@@ -210,7 +210,7 @@ class IncrementalBuild:
                 rows = rows_of(tree.tables()[name], f"{view}_feed")
                 taken = [*columns, UNREPRESENTABLE] if lossy else columns
                 query = images_query(rows, key, taken, steps=steps, soft=soft)
-                self._work.kept.keep(query, view)
+                self._work.computed.keep(query, view)
                 return self._counted(name, view, columns, lossy)
         except SPARK_ERRORS as error:
             if outage(error) is not None:
@@ -252,8 +252,8 @@ class IncrementalBuild:
         of_place = (f"count_if(array_contains({PLACES}, {n})) AS n{n}" for n in range(len(affected.places)))
         with settings(self._spark, reading):
             for step in affected.steps:
-                self._work.kept.keep(step.sql, step.name)
-            self._work.kept.keep(affected.query, "affected")
+                self._work.computed.keep(step.sql, step.name)
+            self._work.computed.keep(affected.query, "affected")
             counts = f"SELECT count(*) AS roots, {', '.join(of_place)} FROM affected"
             row = self._spark.sql(counts).collect()[0]
         run.changes = int(row["roots"])
@@ -304,7 +304,7 @@ class IncrementalBuild:
         }
         measured = not plan.together
         with settings(self._spark, wanted):
-            self._work.kept.keep(_made(compiled, measured=measured), "made")
+            self._work.computed.keep(_made(compiled, measured=measured), "made")
         if measured:
             plan = self._measured(tasks=1 if how.single_task else self._work.tasks())
         self._work.count_flagged(compiled.flags, counting(compiled.flags, "made"), run)

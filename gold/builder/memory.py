@@ -137,21 +137,21 @@ class Room:
 
     def __init__(self, size: int) -> None:
         self._size = size
-        self._taken = 0
+        self._reserved = 0
         self._waiting: list[object] = []
         self._changed = threading.Condition()
 
     @contextmanager
-    def of(self, wanted: int) -> Iterator[None]:
-        """Hold `wanted` bytes for the length of a block; a request above the whole room gets the room."""
-        wanted, ticket = min(wanted, self._size), object()
+    def reserve(self, needed: int) -> Iterator[None]:
+        """Hold `needed` bytes for the length of a block; a request above the whole room gets the room."""
+        needed, ticket = min(needed, self._size), object()
         with self._changed:
             self._waiting.append(ticket)
             try:
                 self._changed.wait_for(
-                    lambda: self._waiting[0] is ticket and self._taken + wanted <= self._size
+                    lambda: self._waiting[0] is ticket and self._reserved + needed <= self._size
                 )
-                self._taken += wanted
+                self._reserved += needed
             finally:
                 self._waiting.remove(ticket)
                 self._changed.notify_all()
@@ -159,7 +159,7 @@ class Room:
             yield
         finally:
             with self._changed:
-                self._taken -= wanted
+                self._reserved -= needed
                 self._changed.notify_all()
 
 

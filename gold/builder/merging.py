@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 from deltasmelt.gold.builder.gold_table import is_small, size_of
 from deltasmelt.gold.builder.spark_settings import GOLD_APP, HASH, LSN
 from deltasmelt.gold.incremental.key_lists import LOOKED_UP, MOST_KEYS, bitmap, in_bitmap
-from deltasmelt.silver.fold.merge import prunable
+from deltasmelt.silver.fold.write_sql import prunable
 from deltasmelt.silver.run.key_ranges import key_ranges, share_of
-from deltasmelt.silver.run.marks import Mark, telling
+from deltasmelt.silver.run.marks import Mark, writer_of
 from deltasmelt.silver.spark.tuning import FINE_PAGES
 from deltasmelt.silver.sql import as_json, literal, quote
 
@@ -57,8 +57,8 @@ class Merge:
 
 def merge(spark: SparkSession, table: GoldTable, what: Merge, run: Run) -> None:
     """Build and run the MERGE into a document's table; `run` gets the counts."""
-    told = telling(spark, table.uri, Mark(GOLD_APP, what.cut.commit_lsn, what.position))
-    on = [*told.conditions(f"t.{LSN}"), _on(spark, table, what, run.changes)]
+    mark_writer = writer_of(spark, table.uri, Mark(GOLD_APP, what.cut.commit_lsn, what.position))
+    on = [*mark_writer.conditions(f"t.{LSN}"), _on(spark, table, what, run.changes)]
     statement = "\n".join(
         [
             f"MERGE INTO {table.address} AS t",
@@ -70,7 +70,7 @@ def merge(spark: SparkSession, table: GoldTable, what: Merge, run: Run) -> None:
         ]
     )
     plan = {**FINE_PAGES, **(LOOKED_UP if what.listed else {})}
-    for result in table.writer.run(spark, table.name, statement, plan=plan, needed=told.settings):
+    for result in table.writer.run(spark, table.name, statement, plan=plan, needed=mark_writer.settings):
         run.inserts, run.updates = int(result["num_inserted_rows"]), int(result["num_updated_rows"])
         run.deletes = int(result["num_deleted_rows"])
     if run.mode == "full":

@@ -43,12 +43,12 @@ class Roots:
 
     Attributes:
         view: a relation with the documents' keys, ``k0, k1 …``.
-        kept: names of the document's shared row sets (`gold.compile.query.Compiled.shared`) that exist as
+        computed: names of the document's shared row sets (`gold.compile.query.Compiled.shared`) that exist as
             views.
     """
 
     view: str
-    kept: frozenset[str]
+    computed: frozenset[str]
 
 
 def weights_query(tree: Tree, relation: TableSql, sizes: TableSizes, roots: Roots | None = None) -> str:
@@ -96,7 +96,7 @@ class _Weights(Compiler):
         super().__init__(tree, relation, None if roots is None else roots.view)
         self._sizes = sizes
         self._walked: dict[str, str] = {}
-        self._kept = frozenset[str]() if roots is None else roots.kept
+        self._computed = frozenset[str]() if roots is None else roots.computed
 
     def query(self) -> str:
         tree = self._tree
@@ -106,7 +106,7 @@ class _Weights(Compiler):
         columns = [*key, f"{_sum(own, tree.children)} AS {BYTES}"]
         where = [] if tree.root.where is None else [tree.root.where.sql("t")]
         final = select(columns, f"{source} AS t", self._joins(tree.children, "t"), where)
-        rows = (step for step in self._rows.values() if step.name not in self._kept)
+        rows = (step for step in self._rows.values() if step.name not in self._computed)
         return with_steps((*rows, *self._nodes), final)
 
     def _recursive(self, node: One | Many, recursion: Recursion, parent_source: str) -> None:

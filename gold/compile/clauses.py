@@ -138,9 +138,9 @@ def struct(pairs: Iterable[tuple[str, str]]) -> str:
     return "named_struct(\n" + indented(",\n".join(parts), "  ") + "\n)"
 
 
-def equal(pairs: Sequence[tuple[str, str]], this: str, other: str) -> str:
+def equal(pairs: Sequence[tuple[str, str]], first: str, second: str) -> str:
     """Return the condition that columns of two aliases are equal, pair by pair."""
-    return " AND ".join(f"{quote(this, left)} = {quote(other, right)}" for left, right in pairs)
+    return " AND ".join(f"{quote(first, left)} = {quote(second, right)}" for left, right in pairs)
 
 
 def numbered(keys: Sequence[str]) -> list[str]:
@@ -153,10 +153,10 @@ def row_number(groups: Sequence[str], order: Sequence[str]) -> str:
     return f"row_number() OVER (PARTITION BY {', '.join(groups)} ORDER BY {', '.join(order)})"
 
 
-def ordered(wanted: OrderedColumn, value: str) -> str:
+def ordered(column: OrderedColumn, value: str) -> str:
     """Return a term of an ORDER BY, with NULLs placed explicitly."""
-    direction = "DESC" if wanted.descending else "ASC"
-    return f"{value} {direction} NULLS {'FIRST' if wanted.nulls_first else 'LAST'}"
+    direction = "DESC" if column.descending else "ASC"
+    return f"{value} {direction} NULLS {'FIRST' if column.nulls_first else 'LAST'}"
 
 
 def filtered(conditions: Sequence[str]) -> str:
@@ -253,8 +253,8 @@ def collected(node: Many | Collect, only: Sequence[str] = ()) -> str:
     return struct([("items", items), ("count", count), ("truncated", f"{count} > {node.cap}")])
 
 
-def _reversed(wanted: OrderedColumn) -> OrderedColumn:
-    return OrderedColumn(wanted.column, not wanted.descending, not wanted.nulls_first)
+def _reversed(column: OrderedColumn) -> OrderedColumn:
+    return OrderedColumn(column.column, not column.descending, not column.nulls_first)
 
 
 def _comparable(node: Node) -> bool:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType
 
     from deltasmelt.bronze.identifiers import TableName
-    from deltasmelt.gold.expressions.clock_texts import Meeting
+    from deltasmelt.gold.expressions.clock_texts import Coercion
     from deltasmelt.gold.expressions.expressions import Expression
     from deltasmelt.gold.tree.nodes import Scope, Tree, TreeField
 
@@ -71,7 +71,7 @@ def _check_meetings(spark: SparkSession, tree: Tree) -> None:
     Raises:
         DefiniteError: the result of a coercion does depend on them.
     """
-    noted: dict[TableName, list[tuple[Expression, Meeting]]] = {}
+    noted: dict[TableName, list[tuple[Expression, Coercion]]] = {}
     for name, expression in expressions_of(tree):
         noted.setdefault(name, []).extend((expression, meeting) for meeting in expression.meetings)
     for name, meetings in noted.items():
@@ -88,14 +88,14 @@ def _check_meetings(spark: SparkSession, tree: Tree) -> None:
             )
 
 
-def objections(spark: SparkSession, rows: str, meetings: Sequence[Meeting]) -> dict[int, tuple[str, str]]:
+def objections(spark: SparkSession, rows: str, meetings: Sequence[Coercion]) -> dict[int, tuple[str, str]]:
     """Return the faults of coercions over a relation, by the coercion's index, each with a remedy."""
     kinds = iter(_kinds(spark, rows, meetings))
     answers = (objection(meeting, [next(kinds) for _ in meeting.values]) for meeting in meetings)
     return {place: answer for place, answer in enumerate(answers) if answer is not None}
 
 
-def _kinds(spark: SparkSession, rows: str, meetings: Sequence[Meeting]) -> list[DataType]:
+def _kinds(spark: SparkSession, rows: str, meetings: Sequence[Coercion]) -> list[DataType]:
     """Return the types of all coerced values, in order."""
     values = [parts_sql(value, "t") for meeting in meetings for value in meeting.values]
     if not values:

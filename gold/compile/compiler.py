@@ -64,7 +64,7 @@ def compile_tree(
     roots: str | None = None,
     single_task: bool = False,
     broadcast: bool = False,
-    given: Sequence[str] = (),
+    key_values: Sequence[str] = (),
     by_value: Collection[TableName] = (),
     listed: Mapping[str, str] | None = None,
 ) -> Compiled:
@@ -78,13 +78,13 @@ def compile_tree(
             and all later steps need no shuffle.
         broadcast: the keys of these roots and of their rows easily fit into memory; each task then gets all
             keys, and Spark shuffles no table to find rows. `single_task` implies `broadcast`.
-        given: for a single root, the values of its key as SQL.
-        by_value: tables whose rows are found by the values in `given` if possible, not by a join with
+        key_values: for a single root, the values of its key as SQL.
+        by_value: tables whose rows are found by the values in `key_values` if possible, not by a join with
             `roots`.
         listed: literals of columns of `roots` (`gold.incremental.key_lists`), by which Spark reads tables.
     """
     compiler = Compiler(tree, relation, roots, single_task=single_task, broadcast=broadcast)
-    compiler.given, compiler.by_value, compiler.listed = given, by_value, listed or {}
+    compiler.key_values, compiler.by_value, compiler.listed = key_values, by_value, listed or {}
     return compiler.document()
 
 
@@ -105,7 +105,7 @@ class Compiler:
         self._roots = roots
         hints = ["BROADCAST(r)"] * (single_task or broadcast) + ["REPARTITION(1)"] * single_task
         self._hint = f"/*+ {', '.join(hints)} */ " if hints else ""
-        self.given: Sequence[str] = ()
+        self.key_values: Sequence[str] = ()
         self.by_value: Collection[TableName] = ()
         self.listed: Mapping[str, str] = {}
         self._root = ""
@@ -240,7 +240,7 @@ class Compiler:
             )
             condition = f"LEFT SEMI JOIN {parent} AS r ON {equal(on, 't', 'r')}"
             if parent == self._roots and table.table in self.by_value:
-                values = {f"k{i}": value for i, value in enumerate(self.given)}
+                values = {f"k{i}": value for i, value in enumerate(self.key_values)}
                 condition = "WHERE " + " AND ".join(f"{quote('t', this)} = {values[key]}" for this, key in on)
             elif parent == self._roots:
                 condition += self._among(scope, on)
@@ -358,9 +358,9 @@ class Compiler:
         if isinstance(field, Nested):
             return struct((inner.name, self._field(inner, alias)) for inner in field.fields)
         if isinstance(field, Flattened):
-            return _or_nothing(field, quote(field.node.name, "item", field.field.name))
+            return _or_empty(field, quote(field.node.name, "item", field.field.name))
         item = f"m{field.measure}" if isinstance(field.node, Aggregate) else "item"
-        return _or_nothing(field, f"{field.node.name}.{item}")
+        return _or_empty(field, f"{field.node.name}.{item}")
 
     def _joins(self, children: Sequence[Node], alias: str) -> list[str]:
         joins = []
@@ -370,28 +370,28 @@ class Compiler:
         return joins
 
 
-def _or_nothing(field: TreeField, found: str) -> str:
+def _or_empty(field: TreeField, value: str) -> str:
     """Return a field's value, or its default if no row was found.
 
     A missing partner of a LEFT JOIN is NULL. `many` and `collect` convert NULL to an empty array, counts
     convert NULL to 0.
     """
     if isinstance(field, Flattened):
-        return _or_nothing(field.field, found)
+        return _or_empty(field.field, value)
     if not isinstance(field, Child):
-        return found
+        return value
     node = field.node
     if isinstance(node, Aggregate):
         counts = node.measures[field.measure].function in {"count", "count_distinct"}
-        return f"coalesce({found}, 0L)" if counts else found
+        return f"coalesce({value}, 0L)" if counts else value
     if not isinstance(node, Many | Collect):
-        return found
+        return value
     nothing = "array()"
     if isinstance(node, Many) and node.map_by is not None:
         nothing = "map()"
     elif node.cap is not None:
         nothing = struct([("items", "array()"), ("count", "0L"), ("truncated", "false")])
-    return f"coalesce({found}, {nothing})"
+    return f"coalesce({value}, {nothing})"
 
 
 def _not_null(node: Node) -> list[str]:

@@ -113,8 +113,8 @@ class RecursionSteps:
         names = self._node.scope.table.key
         return struct((f"k{i}", f"{alias}.{self._column[name]}") for i, name in enumerate(names))
 
-    def _matches(self, pairs: Pairs, other: Callable[[str], str]) -> str:
-        return " AND ".join(f"s.{self._column[this]} = {other(theirs)}" for this, theirs in pairs)
+    def _matches(self, pairs: Pairs, column_of: Callable[[str], str]) -> str:
+        return " AND ".join(f"s.{self._column[this]} = {column_of(theirs)}" for this, theirs in pairs)
 
     def _first(self) -> str:
         """Return level 1: the rows that the parent's columns find."""

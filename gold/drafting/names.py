@@ -146,13 +146,13 @@ def document_name(table: str) -> str:
     return name[:MAX_DOCUMENT_NAME]
 
 
-def unique(candidates: list[str], taken: Container[str]) -> str:
+def unique(candidates: list[str], used: Container[str]) -> str:
     """Return the first free candidate, by lower case; without any, the last candidate with a number."""
     for name in candidates:
-        if name.lower() not in taken:
+        if name.lower() not in used:
             return name
     number = 2
-    while f"{candidates[-1]}_{number}".lower() in taken:
+    while f"{candidates[-1]}_{number}".lower() in used:
         number += 1
     return f"{candidates[-1]}_{number}"
 

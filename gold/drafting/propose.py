@@ -36,7 +36,7 @@ from deltasmelt.gold.drafting.names import (
     unique,
 )
 from deltasmelt.gold.language import types
-from deltasmelt.gold.language.pairs import rule_beside
+from deltasmelt.gold.language.pairs import equality_rule
 from deltasmelt.gold.tree.comparisons import undecided
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class _Drafter:
                 place.link_fields,
                 [column.name for column in columns],
                 used_names,
-                beside=singular(place.link.name.name),
+                prefix=singular(place.link.name.name),
             )
         for candidate in [] if place.leaf else list(self._candidates(place)):
             names = [field_name(candidate_name, top=top) for candidate_name in candidate.names]
@@ -195,9 +195,9 @@ class _Drafter:
             candidate.next.label = label
             self._waiting.append(candidate.next)
 
-    def _leave_out(self, said: str) -> None:
-        if said not in self._draft.unfollowed:
-            self._draft.unfollowed.append(said)
+    def _leave_out(self, reason: str) -> None:
+        if reason not in self._draft.unfollowed:
+            self._draft.unfollowed.append(reason)
 
     def _chooses(self, target: SilverTable, parent: SilverTable, on: ColumnPairs) -> bool:
         """Check whether a `one` by given pairs is valid: the key of the rows must decide the first row.
@@ -205,7 +205,9 @@ class _Drafter:
         Pairs that cover the key leave no choice and are always valid.
         """
         alone = {
-            mine for mine, theirs in on if not rule_beside(target.column(mine), parent.column(theirs)).merges
+            mine
+            for mine, theirs in on
+            if not equality_rule(target.column(mine), parent.column(theirs)).merges
         }
         fault = None if set(target.key) <= alone else undecided(target, ())
         if fault is not None:
@@ -335,20 +337,20 @@ def _is_hierarchy(key: ForeignKey) -> bool:
 
 
 def _add_columns(
-    fields: list[DraftField], columns: Sequence[str], taken: set[str], *, top: bool = False, beside: str = ""
+    fields: list[DraftField], columns: Sequence[str], used: set[str], *, top: bool = False, prefix: str = ""
 ) -> None:
     """Add columns under their own names, or under the nearest allowed name. Own names have priority."""
     plain = [name for name in columns if field_name(name, top=top) == name]
     names = {}
     for name in plain:
-        if name.lower() not in taken:
+        if name.lower() not in used:
             names[name] = name
-            taken.add(name.lower())
+            used.add(name.lower())
     for name in columns:
         if name not in names:
             clean = field_name(name, top=top)
-            names[name] = unique([clean, field_name(f"{beside}_{clean}")] if beside else [clean], taken)
-            taken.add(names[name].lower())
+            names[name] = unique([clean, field_name(f"{prefix}_{clean}")] if prefix else [clean], used)
+            used.add(names[name].lower())
     fields += [DraftField(names[name], column=name) for name in columns]
 
 
@@ -361,18 +363,18 @@ def _deleted_at(table: SilverTable) -> str | None:
     return None
 
 
-def _several(number: int, which: str) -> str:
-    return f"{which}; {number} foreign keys lead to this table" if number > 1 else ""
+def _several(number: int, text: str) -> str:
+    return f"{text}; {number} foreign keys lead to this table" if number > 1 else ""
 
 
 def _without(
-    omitted: list[Omitted], columns: Iterable[SilverColumn], kept: Container[str]
+    omitted: list[Omitted], columns: Iterable[SilverColumn], key_names: Container[str]
 ) -> list[SilverColumn]:
-    """Return the columns to show, and add the rest to `omitted`; `kept` columns stay except bytes."""
+    """Return the columns to show, and add the rest to `omitted`; `key_names` columns stay except bytes."""
     shown = []
     for column in columns:
         reason = left_out(column)
-        if reason and (column.name not in kept or reason == "bytea"):
+        if reason and (column.name not in key_names or reason == "bytea"):
             omitted.append((column.name, reason))
         else:
             shown.append(column)

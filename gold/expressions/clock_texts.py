@@ -6,7 +6,7 @@ mean the clock. Spark does so in ``timestamp 'now'``, in a cast, in ``to_date('t
 only if the text surely stays a text. Examples are a comparison with text, a pattern, and a CASE of texts.
 
 The types of columns do not decide this for elements of arrays, fields, and results of functions. The parser
-records such a case as a `Meeting`, and the types that Spark finds decide (`gold.expressions.coercions`).
+records such a case as a `Coercion`, and the types that Spark finds decide (`gold.expressions.coercions`).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class Coercion:
     """Values coerced by Spark to a common type, or read as a different type. Only Spark knows their types.
 
     Attributes:
@@ -139,7 +139,7 @@ def check_typed(word: str, value: str) -> None:
         )
 
 
-def check_met(operands: Sequence[Operand]) -> None:
+def check_clock(operands: Sequence[Operand]) -> None:
     """Check values that Spark coerces to a common type, for a comparison or as possible results.
 
     Raises:
@@ -180,7 +180,7 @@ def check_chosen(operands: Sequence[Operand]) -> None:
             raise ValueError(f"{operand.name or 'a number'} is {operand.number}: {'; '.join(SINGLE)}")
 
 
-def check_floating(one: Operand, other: Operand, *, digits: int = types.DIGITS_OF_DOUBLE) -> None:
+def check_floating(left: Operand, right: Operand, *, digits: int = types.DIGITS_OF_DOUBLE) -> None:
     """Refuse a conversion by Spark to floating point of a value that is exact in PostgreSQL.
 
     `digits` is the number of digits of an exact number that a floating-point number still holds.
@@ -188,7 +188,7 @@ def check_floating(one: Operand, other: Operand, *, digits: int = types.DIGITS_O
     Raises:
         ValueError: Spark would convert an exact value to floating point.
     """
-    for written, number in ((one, other), (other, one)):
+    for written, number in ((left, right), (right, left)):
         if written.kind == "text" and number.number:
             text = written.name or repr(written.text or "a text")
             raise ValueError(
@@ -229,22 +229,24 @@ def exponent_of(operands: Sequence[Operand]) -> str:
     return next((operand.exponent for operand in operands if operand.exponent), "")
 
 
-def chosen(operands: Sequence[Operand], *, constant: bool, given: Sequence[Operand] | None = None) -> Operand:
+def chosen(
+    operands: Sequence[Operand], *, constant: bool, results: Sequence[Operand] | None = None
+) -> Operand:
     """Return the operand of a value chosen among several values.
 
     Args:
         operands: the values that Spark coerces to a common type.
         constant: whether the expression contains no column.
-        given: the values that may be the result, if not all of them.
+        results: the values that may be the result, if not all of them.
 
     Raises:
         ValueError: a text among the values would depend on the clock, or PostgreSQL would return another
             number.
     """
-    check_met(operands)
-    given = operands if given is None else given
-    check_chosen(given)
-    for left, right in combinations(given, 2):
+    check_clock(operands)
+    results = operands if results is None else results
+    check_chosen(results)
+    for left, right in combinations(results, 2):
         check_floating(left, right, digits=0)
     kinds = {operand.kind for operand in operands} - {"null"}
     # For Spark a value that depends on a column is no constant, and so never the clock.
@@ -262,7 +264,7 @@ def chosen(operands: Sequence[Operand], *, constant: bool, given: Sequence[Opera
         way=way,
         name=name,
         number=number,
-        exponent=exponent_of(given),
+        exponent=exponent_of(results),
     )
 
 
@@ -272,7 +274,7 @@ def way_of_any(operands: Sequence[Operand]) -> tuple[Comparison | None, str]:
     as_text = any(
         operand.kind == "text" and operand.way is None and not operand.constant for operand in operands
     )
-    way = way_of_chosen([read_as for read_as, _ in ways], beside_text=as_text)
+    way = way_of_chosen([read_as for read_as, _ in ways], with_text=as_text)
     if way is None:
         return None, ""
     unreadable = next(

@@ -4,7 +4,7 @@ A text with only a time, ``12:30:00``, becomes a moment of *today* as a TIMESTAM
 on the day of its build. Spark makes a TIMESTAMP wherever a text and a TIMESTAMP are coerced to one type, deep
 inside arrays, maps and structs too, and mostly implicitly.
 
-The parser of expressions records each coercion (`gold.expressions.clock_texts.Meeting`), and has already
+The parser of expressions records each coercion (`gold.expressions.clock_texts.Coercion`), and has already
 checked literals. The types of the values decide in this module; Spark finds the types without any data. (A
 text as DATE or TIMESTAMP_NTZ is no problem: a text without a date fails, or gives NULL.)
 
@@ -52,12 +52,12 @@ from deltasmelt.gold.language.types import DIGITS_OF_DOUBLE, digits, map_key, ro
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from deltasmelt.gold.expressions.clock_texts import Meeting
+    from deltasmelt.gold.expressions.clock_texts import Coercion
 
 _Known: TypeAlias = tuple[DataType, bool]
 """A value's type, and whether the value consists of literals alone."""
 
-_Said: TypeAlias = "Callable[[Sequence[DataType]], tuple[str, str] | None]"
+_Check: TypeAlias = "Callable[[Sequence[DataType]], tuple[str, str] | None]"
 
 _TEXT: Final = (StringType, CharType, VarcharType)
 _JOINED: Final = (*_TEXT, IntegralType, BooleanType, TimestampNTZType, NullType)
@@ -86,7 +86,7 @@ _PRINTED: Final = (
 )
 
 
-def objection(meeting: Meeting, kinds: Sequence[DataType]) -> tuple[str, str] | None:
+def objection(meeting: Coercion, kinds: Sequence[DataType]) -> tuple[str, str] | None:
     """Return the fault of a coercion of values of these types, and a remedy; None without a fault."""
     typed = list(zip(kinds, meeting.literal, strict=True))
     coercion = meeting.how
@@ -107,7 +107,7 @@ def objection(meeting: Meeting, kinds: Sequence[DataType]) -> tuple[str, str] | 
         ]
     fault = next((reason for reason in reasons if reason is not None), None)
     pairs = [(left, right) for (left, literal), (right, _) in _pairs(coercion, typed) if not literal]
-    return _TODAY if fault is None and any(_read(left, right) for left, right in pairs) else fault
+    return _TODAY if fault is None and any(_reads_moment(left, right) for left, right in pairs) else fault
 
 
 def _pairs(how: str, known: Sequence[_Known]) -> Iterable[tuple[_Known, _Known]]:
@@ -131,30 +131,32 @@ def _held(known: _Known) -> list[_Known]:
     return [(container.keyType, literal)] if isinstance(container, MapType) else []
 
 
-def _read(one: DataType, other: DataType) -> bool:
+def _reads_moment(source: DataType, target: DataType) -> bool:
     """Check whether a coercion to the other type reads a text as a TIMESTAMP."""
-    if isinstance(other, TimestampType):
-        return isinstance(one, (*_TEXT, VariantType))
-    if isinstance(one, VariantType):
-        return _holds_moments(other)
-    if isinstance(one, ArrayType) and isinstance(other, ArrayType):
-        return _read(one.elementType, other.elementType)
-    if isinstance(one, MapType) and isinstance(other, MapType):
-        return _read(one.keyType, other.keyType) or _read(one.valueType, other.valueType)
-    if isinstance(one, StructType) and isinstance(other, StructType):
-        return any(_read(a.dataType, b.dataType) for a, b in zip(one, other, strict=False))
+    if isinstance(target, TimestampType):
+        return isinstance(source, (*_TEXT, VariantType))
+    if isinstance(source, VariantType):
+        return _holds_moments(target)
+    if isinstance(source, ArrayType) and isinstance(target, ArrayType):
+        return _reads_moment(source.elementType, target.elementType)
+    if isinstance(source, MapType) and isinstance(target, MapType):
+        return _reads_moment(source.keyType, target.keyType) or _reads_moment(
+            source.valueType, target.valueType
+        )
+    if isinstance(source, StructType) and isinstance(target, StructType):
+        return any(_reads_moment(a.dataType, b.dataType) for a, b in zip(source, target, strict=False))
     # Only `from_json` returns a value of another shape than its argument.
-    return isinstance(one, _TEXT) and _holds_moments(other)
+    return isinstance(source, _TEXT) and _holds_moments(target)
 
 
-def _operated(operator: str) -> _Said:
+def _operated(operator: str) -> _Check:
     """Return a check whether an operator gives another number of two types than in PostgreSQL."""
 
-    def said(kinds: Sequence[DataType]) -> tuple[str, str] | None:
+    def check(kinds: Sequence[DataType]) -> tuple[str, str] | None:
         left, right = (kind.simpleString() for kind in kinds)
         return wrong_number(operator, left, right) if _numbers(kinds) else None
 
-    return said
+    return check
 
 
 def _joined(kinds: Sequence[DataType], columns: Sequence[bool]) -> tuple[str, str] | None:
@@ -175,15 +177,15 @@ def _numbers(kinds: Sequence[DataType]) -> bool:
     return all(isinstance(kind, NumericType) for kind in kinds)
 
 
-def _other_number(one: _Known, other: _Known, how: str) -> tuple[str, str] | None:
+def _other_number(first: _Known, second: _Known, how: str) -> tuple[str, str] | None:
     """Return the fault if Spark converts a value to another number type and PostgreSQL does not."""
-    (left, literal), (right, _) = one, other
+    (left, literal), (right, _) = first, second
     if isinstance(left, ArrayType) and isinstance(right, ArrayType):
         return _other_number((left.elementType, literal), (right.elementType, literal), how)
     if isinstance(left, NumericType) and isinstance(right, _TEXT):
         return TEXT_BESIDE_NUMBER
     # In a mere comparison Spark counts the digits of a whole-number literal.
-    written = [kind for kind, constant in (one, other) if constant and isinstance(kind, IntegralType)]
+    written = [kind for kind, constant in (first, second) if constant and isinstance(kind, IntegralType)]
     if written and how == "compared":
         return None
     if how == "one type" and isinstance(left, FloatType) and digits(right.simpleString()):
@@ -193,18 +195,18 @@ def _other_number(one: _Known, other: _Known, how: str) -> tuple[str, str] | Non
     return None
 
 
-def _other_cast(one: DataType, result: DataType) -> tuple[str, str] | None:
+def _other_cast(source: DataType, result: DataType) -> tuple[str, str] | None:
     """Return the fault of a cast if the resulting number differs from PostgreSQL's."""
-    if isinstance(one, ArrayType) and isinstance(result, ArrayType):
-        return _other_cast(one.elementType, result.elementType)
-    if isinstance(one, MapType) and isinstance(result, MapType):
-        key = _other_cast(one.keyType, result.keyType)
-        return key or _other_cast(one.valueType, result.valueType)
-    if isinstance(one, StructType) and isinstance(result, StructType):
-        pairs = zip(one, result, strict=False)
+    if isinstance(source, ArrayType) and isinstance(result, ArrayType):
+        return _other_cast(source.elementType, result.elementType)
+    if isinstance(source, MapType) and isinstance(result, MapType):
+        key = _other_cast(source.keyType, result.keyType)
+        return key or _other_cast(source.valueType, result.valueType)
+    if isinstance(source, StructType) and isinstance(result, StructType):
+        pairs = zip(source, result, strict=False)
         reasons = (_other_cast(mine.dataType, theirs.dataType) for mine, theirs in pairs)
         return next((reason for reason in reasons if reason is not None), None)
-    return wrong_cast(one.simpleString(), result.simpleString()) if _numbers((one, result)) else None
+    return wrong_cast(source.simpleString(), result.simpleString()) if _numbers((source, result)) else None
 
 
 def _is_finer(kind: DataType) -> bool:
@@ -246,7 +248,7 @@ def _has_text(kind: DataType) -> bool:
 
 _ONE_NUMBER: Final = frozenset(("one type", "arrays", "element", "compared"))
 """Rules for conversions of numbers to a common type."""
-_ALONE: Final[dict[str, _Said]] = {
+_ALONE: Final[dict[str, _Check]] = {
     "as JSON": lambda kinds: None if _has_names(kinds[0]) else _KEYS,
     "printed": lambda kinds: None if _has_text(kinds[0]) else _PRINTED,
     "exponent": lambda kinds: _WRITTEN if digits(kinds[0].simpleString()) else None,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.gold.expressions.clock_texts import check_exact, check_floating, way_of_any
-from deltasmelt.gold.expressions.functions import compared_in, given_by
+from deltasmelt.gold.expressions.functions import compared_in, result_places
 from deltasmelt.gold.language import types
 from deltasmelt.gold.language.pairs import padded, unlike
 
@@ -105,7 +105,7 @@ def check_compared(how: str, operands: Sequence[Operand]) -> None:
     """
     for operand in operands:
         if operand.way is not None:
-            _check(how, operand, operand.way, [beside for beside in operands if beside is not operand])
+            _check(how, operand, operand.way, [other for other in operands if other is not operand])
 
 
 def check_called(name: str, operands: Sequence[Operand]) -> None:
@@ -145,7 +145,7 @@ def check_matched(operand: Operand) -> None:
 
 def way_of(name: str, operands: Sequence[Operand]) -> tuple[Comparison | None, str]:
     """Return the comparison of a function's result, and the name of the column behind the result."""
-    way, column = way_of_any([operands[place] for place in given_by(name, len(operands))])
+    way, column = way_of_any([operands[place] for place in result_places(name, len(operands))])
     if way is None or name not in _KEEPING | _KEEPING_ARRAYS | _TAKING:
         return None, ""
     if name in _KEEPING_ARRAYS and way.element is None:
@@ -153,30 +153,30 @@ def way_of(name: str, operands: Sequence[Operand]) -> tuple[Comparison | None, s
     return (way.element if name in _TAKING else way), column
 
 
-def calculated(operator: str, one: Operand, other: Operand) -> str:
+def calculated(operator: str, first: Operand, second: Operand) -> str:
     """Return Spark's type of the number that an operator gives for two values; empty if unknown.
 
     Raises:
         ValueError: PostgreSQL would give another number.
     """
-    check_floating(one, other, digits=0)
+    check_floating(first, second, digits=0)
     if operator == "^":
         raise ValueError("'^' is the power in PostgreSQL, but not in Spark: write power(a, b)")
     if operator == "<<":
-        fault = wrong_number(operator, one.number, other.number)
+        fault = wrong_number(operator, first.number, second.number)
         if fault is not None:
-            raise ValueError(f"{one.name or one.number} {operator}: {'; '.join(fault)}")
-    if not (one.number and other.number) or operator not in _ARITHMETIC:
+            raise ValueError(f"{first.name or first.number} {operator}: {'; '.join(fault)}")
+    if not (first.number and second.number) or operator not in _ARITHMETIC:
         return ""
     # With a decimal Spark counts the digits of a whole-number literal; else the literal has a type of its
     # own.
     left, right = (
         _whole(mine) if types.is_integer(theirs.number) or theirs.constant else mine.number
-        for mine, theirs in ((one, other), (other, one))
+        for mine, theirs in ((first, second), (second, first))
     )
     fault = wrong_number(operator, left, right)
     if fault is not None:
-        raise ValueError(f"{one.name or left} {operator} {other.name or right}: {'; '.join(fault)}")
+        raise ValueError(f"{first.name or left} {operator} {second.name or right}: {'; '.join(fault)}")
     return types.calculated(operator, left, right)
 
 
@@ -200,21 +200,21 @@ def check_cast(operand: Operand, ddl: str) -> None:
         raise ValueError(f"{operand.name or 'a number'} is {operand.number}: {'; '.join(fault)}")
 
 
-def wrong_cast(one: str, ddl: str) -> tuple[str, str] | None:
+def wrong_cast(number_type: str, ddl: str) -> tuple[str, str] | None:
     """Return why PostgreSQL casts a number to another result, and the remedy; None for the same result."""
-    floating = types.is_floating(one)
+    floating = types.is_floating(number_type)
     if types.is_integer(ddl):
-        return _WHOLE if floating or (types.digits(one) or (0, 0))[1] else None
+        return _WHOLE if floating or (types.digits(number_type) or (0, 0))[1] else None
     digits = types.digits(ddl)
-    many = digits is not None and (types.base(one) == "FLOAT" or sum(digits) > types.DIGITS_OF_DOUBLE)
+    many = digits is not None and (types.base(number_type) == "FLOAT" or sum(digits) > types.DIGITS_OF_DOUBLE)
     return _EXACT if floating and many else None
 
 
-def is_whole(name: str, found: Sequence[Operand]) -> bool:
+def is_whole(name: str, operands: Sequence[Operand]) -> bool:
     """Check whether a function rounds a number to a whole number."""
-    if name == "rint" or (name in _ROUNDING and len(found) == 1):
+    if name == "rint" or (name in _ROUNDING and len(operands) == 1):
         return True
-    return name in _ROUNDING and len(found) == 2 and found[1].literal and found[1].name == "0"
+    return name in _ROUNDING and len(operands) == 2 and operands[1].literal and operands[1].name == "0"
 
 
 def check_joined(operands: Sequence[Operand]) -> None:
@@ -234,18 +234,18 @@ def check_joined(operands: Sequence[Operand]) -> None:
             )
 
 
-def wrong_number(operator: str, one: str, other: str) -> tuple[str, str] | None:
+def wrong_number(operator: str, left: str, right: str) -> tuple[str, str] | None:
     """Return why an operator gives a different number in PostgreSQL, and the remedy; else None."""
-    if operator == "/" and not (types.is_floating(one) or types.is_floating(other)):
-        both_whole = types.is_integer(one) and types.is_integer(other)
+    if operator == "/" and not (types.is_floating(left) or types.is_floating(right)):
+        both_whole = types.is_integer(left) and types.is_integer(right)
         return _WHOLE_DIVISION if both_whole else _DIVISION
-    if operator == "/" and types.base(one) == types.base(other) == "FLOAT":
+    if operator == "/" and types.base(left) == types.base(right) == "FLOAT":
         return _DIVISION
     if operator == "<<":
-        return _SHIFT if types.base(one) in {"SMALLINT", "TINYINT"} else None
-    if operator == "*" and types.overflows(one, other):
+        return _SHIFT if types.base(left) in {"SMALLINT", "TINYINT"} else None
+    if operator == "*" and types.overflows(left, right):
         return _PRODUCT
-    return _QUOTIENT if operator == "div" and types.wraps(one, other) else None
+    return _QUOTIENT if operator == "div" and types.wraps(left, right) else None
 
 
 def _whole(operand: Operand) -> str:
@@ -259,19 +259,19 @@ def _whole(operand: Operand) -> str:
 def _check(how: str, operand: Operand, way: Comparison, others: Sequence[Operand]) -> None:
     ordered = how in ORDERING or how.endswith("<")
     value = f"{operand.name!r} is {way.name}"
-    for beside in others:
-        if beside.way is not None and unlike(way, beside.way):
-            raise ValueError(f"{value}: {unlike(way, beside.way)}; {_AS_TEXTS}")
-        if beside.way is not None and padded(way, beside.way):
+    for other in others:
+        if other.way is not None and unlike(way, other.way):
+            raise ValueError(f"{value}: {unlike(way, other.way)}; {_AS_TEXTS}")
+        if other.way is not None and padded(way, other.way):
             raise ValueError(
-                f"{value}: its trailing blanks do not count in a comparison with {beside.way.name}; "
+                f"{value}: its trailing blanks do not count in a comparison with {other.way.name}; "
                 f"{_AS_TEXTS}"
             )
-        if way.family == "oid" and not _like_oid(beside):
+        if way.family == "oid" and not _like_oid(other):
             raise ValueError(
                 f"{value}: PostgreSQL compares this type only with whole numbers; cast both as bigint"
             )
-        if beside.way is None and beside.kind == "text" and not beside.constant:
+        if other.way is None and other.kind == "text" and not other.constant:
             if way.family == "citext":
                 return  # PostgreSQL compares citext with text as text
             if way.family != "text":
@@ -288,10 +288,10 @@ def _check(how: str, operand: Operand, way: Comparison, others: Sequence[Operand
         raise ValueError(f"{value}: silver never stores such a value as {text!r}; {way.remedy}")
 
 
-def _like_oid(other: Operand) -> bool:
+def _like_oid(operand: Operand) -> bool:
     """Check whether Spark compares a value with an oid as a BIGINT: a smaller type would lose its sign."""
-    if not other.number or other.way is not None:
+    if not operand.number or operand.way is not None:
         return True
-    digits = types.digits(other.number)
-    written = other.constant and other.name[:1].isdigit()
-    return digits is not None and digits[1] == 0 and (written or types.base(other.number) == "BIGINT")
+    digits = types.digits(operand.number)
+    written = operand.constant and operand.name[:1].isdigit()
+    return digits is not None and digits[1] == 0 and (written or types.base(operand.number) == "BIGINT")

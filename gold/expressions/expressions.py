@@ -20,7 +20,7 @@ from deltasmelt.gold.expressions.scanner import ColumnReference, parts_sql
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deltasmelt.gold.expressions.clock_texts import Meeting
+    from deltasmelt.gold.expressions.clock_texts import Coercion
     from deltasmelt.gold.expressions.compared import Known
     from deltasmelt.gold.expressions.scanner import Parts
 
@@ -36,7 +36,7 @@ class Expression:
     """
 
     parts: Parts
-    meetings: tuple[Meeting, ...] = field(default=(), compare=False, repr=False)
+    meetings: tuple[Coercion, ...] = field(default=(), compare=False, repr=False)
     read: Parts = field(default=(), compare=False, repr=False)
 
     @property

@@ -95,7 +95,7 @@ RESULT_TYPES: Final = (
 )
 """Functions that read texts as the type of the result."""
 
-_MEETINGS: Final = {
+_COERCIONS: Final = {
     "one type": (CHOOSERS - {"nullif"}) | {"array", "sequence", "try_add", "try_subtract"},
     "compared": frozenset(("nullif", "equal_null")),
     "moved": frozenset(("sequence", "try_add", "try_subtract")),
@@ -120,7 +120,7 @@ def compared_in(name: str, count: int) -> Sequence[int]:
     return [0, *indexes[1 : count - 1 : 2]] if count > 2 else []
 
 
-def given_by(name: str, count: int) -> Sequence[int]:
+def result_places(name: str, count: int) -> Sequence[int]:
     """Return the positions of the arguments that a function may return whole or in part."""
     indexes = range(count)
     if name == "decode":
@@ -128,21 +128,21 @@ def given_by(name: str, count: int) -> Sequence[int]:
     return indexes[1:] if name in {"if", "nvl2"} else indexes[:1] if name == "nullif" else indexes
 
 
-def met_in(name: str, count: int) -> list[tuple[str, Sequence[int]]]:
+def coercions_in(name: str, count: int) -> list[tuple[str, Sequence[int]]]:
     """Return the positions of coerced arguments of a function, with rules of `gold.expressions.coercions`.
 
     `count` is the number of the function's arguments.
     """
     indexes = range(count)
     meetings: list[tuple[str, Sequence[int]]] = [
-        (coercion, indexes) for coercion, functions in _MEETINGS.items() if name in functions
+        (coercion, indexes) for coercion, functions in _COERCIONS.items() if name in functions
     ]
     if name in {"if", "nvl2"}:
-        meetings.append((_ONE_TYPE, given_by(name, count)))
+        meetings.append((_ONE_TYPE, result_places(name, count)))
     elif name == "map":
         meetings += [(_ONE_TYPE, indexes[::2]), (_ONE_TYPE, indexes[1::2])]
     elif name == "decode" and count > 2:
-        meetings += [(_ONE_TYPE, compared_in(name, count)), (_ONE_TYPE, given_by(name, count))]
+        meetings += [(_ONE_TYPE, compared_in(name, count)), (_ONE_TYPE, result_places(name, count))]
     elif name == "array_insert":
         meetings.append(("element", [0, *indexes[2:]]))
     elif name == "to_json":

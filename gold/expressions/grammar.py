@@ -33,8 +33,8 @@ from deltasmelt.gold.expressions.functions import (
     REFUSED,
     RESULT_TYPES,
     TEXT_MAKERS,
-    given_by,
-    met_in,
+    coercions_in,
+    result_places,
 )
 from deltasmelt.gold.expressions.operators import Operators, both, constant, made
 from deltasmelt.gold.expressions.scanner import ColumnReference
@@ -86,7 +86,7 @@ class ExpressionParser(Operators):
             for name, column in columns.items()
         }
         self._table = table
-        self._given: Sequence[Operand] = []
+        self._call_arguments: Sequence[Operand] = []
         self._special: dict[str, Callable[[str], Operand]] = {
             "cast": self._cast, "try_cast": self._cast, "extract": self._extract, "trim": self._trim,
             "substring": self._substring, "substr": self._substring, "position": self._position,
@@ -224,12 +224,20 @@ class ExpressionParser(Operators):
         self._take()
         operand = self._special.get(name, self._arguments)(name)
         self._must(")")
-        if name in {"isnull", "isnotnull"} and len(self._given) == 1 and self._given[0].lost:
-            self._seen_as_null(start, self._given[0].name, negated=name == "isnotnull")
-        by_form = name in READ_AS_MOMENT and len(self._given) > 1
-        if name in RESULT_TYPES and not by_form and not any(argument.whole for argument in self._given):
-            self._meet("result", [*self._given, self._since(start, replace(operand, literal=False))])
-        self._given = []
+        if (
+            name in {"isnull", "isnotnull"}
+            and len(self._call_arguments) == 1
+            and self._call_arguments[0].lost
+        ):
+            self._seen_as_null(start, self._call_arguments[0].name, negated=name == "isnotnull")
+        by_form = name in READ_AS_MOMENT and len(self._call_arguments) > 1
+        if (
+            name in RESULT_TYPES
+            and not by_form
+            and not any(argument.whole for argument in self._call_arguments)
+        ):
+            self._meet("result", [*self._call_arguments, self._since(start, replace(operand, literal=False))])
+        self._call_arguments = []
         return operand
 
     def _arguments(self, name: str) -> Operand:
@@ -263,52 +271,52 @@ class ExpressionParser(Operators):
                 commas += 1
         return commas
 
-    def _as_moments(self, found: Sequence[Operand]) -> None:
+    def _as_moments(self, operands: Sequence[Operand]) -> None:
         """Check values that Spark converts to timestamps."""
-        clock_texts.check_read(*found, ddl="timestamp")
-        for operand in found:
+        clock_texts.check_read(*operands, ddl="timestamp")
+        for operand in operands:
             self._meet("moment", [operand])
 
-    def _called(self, name: str, found: Sequence[Operand]) -> Operand:
+    def _called(self, name: str, operands: Sequence[Operand]) -> Operand:
         """Return the operand of a function's result for these arguments."""
-        of_literals, self._given = constant(found), found
+        of_literals, self._call_arguments = constant(operands), operands
         if name not in CHOOSERS | CASTS | {"if", "nvl2"}:
-            clock_texts.check_written(found, of_one_type=name in _OF_ONE_TYPE)
-        check_called(name, found)
-        way, column = way_of(name, found)
-        return replace(self._result(name, found, of_literals=of_literals), way=way, name=column)
+            clock_texts.check_written(operands, of_one_type=name in _OF_ONE_TYPE)
+        check_called(name, operands)
+        way, column = way_of(name, operands)
+        return replace(self._result(name, operands, of_literals=of_literals), way=way, name=column)
 
-    def _result(self, name: str, found: Sequence[Operand], *, of_literals: bool) -> Operand:
+    def _result(self, name: str, operands: Sequence[Operand], *, of_literals: bool) -> Operand:
         for place in MOMENT_ARGUMENTS.get(name, ()):
-            self._as_moments(found[place : place + 1])
-        for coercion, places in met_in(name, len(found)):
-            self._meet(coercion, [found[place] for place in places])
+            self._as_moments(operands[place : place + 1])
+        for coercion, places in coercions_in(name, len(operands)):
+            self._meet(coercion, [operands[place] for place in places])
         if name == "typeof":
             return Operand("text", constant=True)  # for Spark typeof is a constant, whatever its columns
         if name in TEXT_MAKERS:
-            return made(name, found)
+            return made(name, operands)
         if name in CHOOSERS:
-            results = [found[place] for place in given_by(name, len(found))]
-            return self._chosen(found, constant=of_literals, given=results)
+            results = [operands[place] for place in result_places(name, len(operands))]
+            return self._chosen(operands, constant=of_literals, results=results)
         if name in {"if", "nvl2"}:
-            return self._chosen(found[1:], constant=of_literals)
-        if len(found) == 1 and (name in CASTS or name in READ_AS_MOMENT):
+            return self._chosen(operands[1:], constant=of_literals)
+        if len(operands) == 1 and (name in CASTS or name in READ_AS_MOMENT):
             ddl = name if name in CASTS else "timestamp"
-            clock_texts.check_read(*found, ddl=ddl)
-            check_cast(found[0], ddl)
+            clock_texts.check_read(*operands, ddl=ddl)
+            check_cast(operands[0], ddl)
             return clock_texts.of_type(ddl, constant=of_literals)
-        return self._plain(name, found)
+        return self._plain(name, operands)
 
     @staticmethod
-    def _plain(name: str, found: Sequence[Operand]) -> Operand:
+    def _plain(name: str, operands: Sequence[Operand]) -> Operand:
         """Return the operand of the result of a function without special rules."""
-        in_texts = name in ELEMENTS and found and found[0].kind == "texts"
-        clock_texts.refuse([operand for operand in found if not (in_texts and operand.kind == "text")])
-        literal = name in CONTAINERS and all(operand.literal for operand in found)
-        if name == "array" and found and all(operand.kind == "text" for operand in found):
-            return Operand("texts", constant(found), literal=literal)
-        result = clock_texts.of_type(READ_AS_MOMENT.get(name, ""), constant=constant(found))
-        return replace(result, literal=literal, whole=is_whole(name, found))
+        in_texts = name in ELEMENTS and operands and operands[0].kind == "texts"
+        clock_texts.refuse([operand for operand in operands if not (in_texts and operand.kind == "text")])
+        literal = name in CONTAINERS and all(operand.literal for operand in operands)
+        if name == "array" and operands and all(operand.kind == "text" for operand in operands):
+            return Operand("texts", constant(operands), literal=literal)
+        result = clock_texts.of_type(READ_AS_MOMENT.get(name, ""), constant=constant(operands))
+        return replace(result, literal=literal, whole=is_whole(name, operands))
 
     # Calls with a special grammar; each method stops before the closing parenthesis.
 
@@ -318,7 +326,7 @@ class ExpressionParser(Operators):
         ddl = self._type()
         clock_texts.check_read(operand, ddl=ddl)
         check_cast(operand, ddl)
-        self._given = [operand]
+        self._call_arguments = [operand]
         return replace(clock_texts.of_type(ddl, constant=operand.constant), clock=operand.clock)
 
     def _extract(self, _name: str) -> Operand:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.gold.expressions import clock_texts
-from deltasmelt.gold.expressions.clock_texts import Meeting, Operand
+from deltasmelt.gold.expressions.clock_texts import Coercion, Operand
 from deltasmelt.gold.expressions.compared import calculated, check_compared, check_joined, check_matched
 from deltasmelt.gold.expressions.functions import TEXT_FUNCTIONS
 from deltasmelt.gold.expressions.scanner import ColumnReference, Scanner
@@ -43,7 +43,7 @@ class Operators(Scanner, ABC):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.meetings: list[Meeting] = []
+        self.meetings: list[Coercion] = []
 
     @abstractmethod
     def _primary(self) -> Operand:
@@ -56,9 +56,9 @@ class Operators(Scanner, ABC):
             operand = both(operand, self._conjunction())
         return self._since(start, operand)
 
-    def _since(self, start: int, found: Operand) -> Operand:
+    def _since(self, start: int, operand: Operand) -> Operand:
         """Return an operand with its position."""
-        return replace(found, start=start, end=self._place)
+        return replace(operand, start=start, end=self._place)
 
     def _meet(self, how: str, operands: Sequence[Operand]) -> None:
         """Record a coercion to check once Spark has found the types, unless the parser knows them already."""
@@ -66,7 +66,7 @@ class Operators(Scanner, ABC):
         if is_text or all(operand.literal for operand in operands):
             return
         self.meetings.append(
-            Meeting(
+            Coercion(
                 how,
                 tuple(self._parts_between(operand.start, operand.end) for operand in operands),
                 tuple(operand.literal for operand in operands),
@@ -88,7 +88,7 @@ class Operators(Scanner, ABC):
     def _predicate(self, start: int, left: Operand) -> Operand:
         """Parse an optional predicate after a value: at most one."""
         if self._may("is"):
-            return self._is_something(start, left)
+            return self._is_predicate(start, left)
         negated = self._may("not")
         if left.operator in _COMPARISONS and self._is("between", "in", "like", "ilike"):
             raise _in_another_order(self._next.lower)
@@ -104,7 +104,7 @@ class Operators(Scanner, ABC):
             raise self._unexpected("in")
         return left
 
-    def _is_something(self, start: int, left: Operand) -> Operand:
+    def _is_predicate(self, start: int, left: Operand) -> Operand:
         negated = self._may("not")
         if self._may("distinct"):
             self._must("from")
@@ -136,7 +136,7 @@ class Operators(Scanner, ABC):
 
     def _compared(self, how: str, *operands: Operand) -> Operand:
         check_compared(how, operands)
-        clock_texts.check_met(list(operands))
+        clock_texts.check_clock(list(operands))
         self._with_exponent("exponent compared", operands)
         meeting = operands
         if how == "in":
@@ -171,25 +171,25 @@ class Operators(Scanner, ABC):
             operand = replace(self._since(start, operand), operator=operator)
         return operand
 
-    def _calculated(self, operator: str, one: Operand, other: Operand) -> Operand:
-        clock_texts.refuse([one, other])
-        number = calculated(operator, one, other)
-        self._meet("moved", [one, other])
+    def _calculated(self, operator: str, left: Operand, right: Operand) -> Operand:
+        clock_texts.refuse([left, right])
+        number = calculated(operator, left, right)
+        self._meet("moved", [left, right])
         if not number and operator in {"/", "*", "div", "<<"}:
-            self._meet(operator, [one, other])
-        kind = "moment" if "moment" in {one.kind, other.kind} else ""
-        self._with_exponent("exponent", [one, other])
-        exponent = clock_texts.exponent_of([one, other])
-        return Operand(kind, constant([one, other]), number=number, exponent=exponent)
+            self._meet(operator, [left, right])
+        kind = "moment" if "moment" in {left.kind, right.kind} else ""
+        self._with_exponent("exponent", [left, right])
+        exponent = clock_texts.exponent_of([left, right])
+        return Operand(kind, constant([left, right]), number=number, exponent=exponent)
 
     def _chosen(
-        self, operands: Sequence[Operand], *, constant: bool, given: Sequence[Operand] | None = None
+        self, operands: Sequence[Operand], *, constant: bool, results: Sequence[Operand] | None = None
     ) -> Operand:
         """Return the operand of a value chosen among several values."""
-        self._with_exponent("exponent", operands if given is None else given)
-        if given is not None:
+        self._with_exponent("exponent", operands if results is None else results)
+        if results is not None:
             self._with_exponent("exponent compared", operands)
-        return clock_texts.chosen(operands, constant=constant, given=given)
+        return clock_texts.chosen(operands, constant=constant, results=results)
 
     def _with_exponent(self, how: str, operands: Sequence[Operand]) -> None:
         """Record values whose type only Spark knows, if a constant with an exponent is among the operands."""
@@ -213,24 +213,24 @@ class Operators(Scanner, ABC):
             return self._since(start, replace(operand, kind="", name=name, operator=operator))
         return self._parts_of(start, self._since(start, self._primary()))
 
-    def _parts_of(self, start: int, found: Operand) -> Operand:
+    def _parts_of(self, start: int, operand: Operand) -> Operand:
         """Parse elements and fields of a value."""
         while True:
-            way = found.way
+            way = operand.way
             if self._may("["):
                 index = self._value()
                 clock_texts.refuse(
-                    [found] if found.kind == "texts" and index.kind == "text" else [found, index]
+                    [operand] if operand.kind == "texts" and index.kind == "text" else [operand, index]
                 )
-                self._meet("index", [found, index])
+                self._meet("index", [operand, index])
                 self._must("]")
                 way = None if way is None else way.element
             elif self._may("."):
                 field = self._name()
                 way = None if way is None else way.field(field)
             else:
-                return found
-            found = self._since(start, Operand(constant=found.constant, way=way, name=found.name))
+                return operand
+            operand = self._since(start, Operand(constant=operand.constant, way=way, name=operand.name))
 
     def _list(self) -> list[Operand]:
         self._must("(")
@@ -262,17 +262,17 @@ def both(*operands: Operand) -> Operand:
     return Operand(constant=constant(operands))
 
 
-def made(name: str, found: Sequence[Operand]) -> Operand:
+def made(name: str, operands: Sequence[Operand]) -> Operand:
     """Return the operand of a text made from several values.
 
     Refuse a text made from literals alone: the expression does not show the text, so no check can read the
     text.
     """
-    if constant(found):
+    if constant(operands):
         raise ValueError(f"{name!r} with only literals is not allowed here: write the text itself")
     joins = name in {"||", "concat"}
     if not joins and name not in TEXT_FUNCTIONS:
-        clock_texts.refuse(found)
+        clock_texts.refuse(operands)
         return Operand()
-    texts = all(operand.kind in {"text", "null"} for operand in found)
+    texts = all(operand.kind in {"text", "null"} for operand in operands)
     return Operand("text" if texts or not joins else "")

@@ -112,12 +112,14 @@ class Scanner:
         if not self._may(word):
             raise self._unexpected(word)
 
-    def _unexpected(self, wanted: str = "") -> ValueError:
+    def _unexpected(self, expected: str = "") -> ValueError:
         token = self._next
         if token is END:
-            missing = f"{wanted!r} is missing" if wanted else "a part is missing"
-            return ValueError(f"'(' is never closed: {missing}" if wanted == ")" else f"{missing} at the end")
-        if token.lower in {")", "]"} and wanted != token.lower:
+            missing = f"{expected!r} is missing" if expected else "a part is missing"
+            return ValueError(
+                f"'(' is never closed: {missing}" if expected == ")" else f"{missing} at the end"
+            )
+        if token.lower in {")", "]"} and expected != token.lower:
             return ValueError(f"{token.text!r} has no opening bracket")
         if token.lower in REFUSED:
             return self._refused(token)
@@ -126,7 +128,7 @@ class Scanner:
                 ": join texts by ||" if self._place and self._tokens[self._place - 1].kind == "text" else ""
             )
             return ValueError(f"{token.text} is not allowed here{hint}")
-        hint = f"; {wanted!r} is expected" if wanted else ""
+        hint = f"; {expected!r} is expected" if expected else ""
         return ValueError(f"{token.text!r} is not allowed here{hint}")
 
     @staticmethod

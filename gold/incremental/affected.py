@@ -180,9 +180,9 @@ class _Walk:
         first = ", ".join(f"v{columns.index(this)} AS v{i}" for i, (this, _) in enumerate(node.on))
         return f"SELECT DISTINCT {first} FROM (\n{indented(walked, '  ')}\n)"
 
-    def _match(self, scope: Scope, matched: Sequence[str], wanted: Sequence[str], values: str) -> str:
-        """Return columns `wanted` of a scope's current rows whose columns `matched` have a given value."""
-        selected = ", ".join(f"{quote('t', name)} AS v{i}" for i, name in enumerate(wanted))
+    def _match(self, scope: Scope, matched: Sequence[str], columns: Sequence[str], values: str) -> str:
+        """Return columns `columns` of a scope's current rows whose columns `matched` have a given value."""
+        selected = ", ".join(f"{quote('t', name)} AS v{i}" for i, name in enumerate(columns))
         condition = " AND ".join(f"{quote('t', name)} = c.v{i}" for i, name in enumerate(matched))
         lines = [
             f"SELECT {self._hint}{selected}",
@@ -219,15 +219,15 @@ def _filters(node: Node) -> list[Expression | None]:
 
 
 def _changed_values(
-    scope: Scope, filters: Sequence[Expression | None], images: str, wanted: Sequence[str]
+    scope: Scope, filters: Sequence[Expression | None], images: str, columns: Sequence[str]
 ) -> str:
-    """Return values of the columns `wanted` in images that differ at the scope's place."""
+    """Return values of the columns `columns` in images that differ at the scope's place."""
     key = [quote("t", name) for name in scope.table.key]
     others = sorted(scope.reads - set(scope.table.key))
     grouping = list(key)
     if others:
         grouping.append(as_json(quote("t", name) for name in others))
-    selected = ", ".join(f"any_value({quote('t', name)}) AS v{i}" for i, name in enumerate(wanted))
+    selected = ", ".join(f"any_value({quote('t', name)}) AS v{i}" for i, name in enumerate(columns))
     lines = [f"SELECT {selected}", f"FROM {images} AS t"]
     # If at least one aggregate reads all rows, the query can drop no image.
     texts = [f"({condition.sql('t')})" for condition in filters if condition is not None]

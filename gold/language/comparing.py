@@ -154,17 +154,17 @@ def _of(type_: PgType, ddl: str, *, overridden: bool) -> Comparison:
     return _compound(type_, ddl, overridden=overridden) or _refused(type_.name)
 
 
-def _collated(found: Comparison, special: str) -> Comparison:
+def _collated(original: Comparison, special: str) -> Comparison:
     """Return the comparison of values that have a special `PgType.collation`."""
-    if found.family == "citext" and special in _SMALL_LETTERS:
+    if original.family == "citext" and special in _SMALL_LETTERS:
         rule = Rule(_SMALL_LETTERS[special], "STRING", tag=special)
-        return replace(found, equality=rule, order=rule)
+        return replace(original, equality=rule, order=rule)
     reason = f"its collation {special} is not deterministic: different texts can be equal"
-    if found.family == "citext":
+    if original.family == "citext":
         reason = f"the database converts to lower case by the rules of {special}"
     rule = Rule(refused=reason)
     remedy = "give the column a deterministic collation, or use another column to join and order"
-    return replace(found, equality=rule, order=rule, written=_NEVER, remedy=remedy)
+    return replace(original, equality=rule, order=rule, written=_NEVER, remedy=remedy)
 
 
 def _compound(type_: PgType, ddl: str, *, overridden: bool) -> Comparison | None:

@@ -139,16 +139,16 @@ def _name_clashes(document: Document) -> Iterator[Problem]:
 
 
 def _clashes(
-    entries: list[Any], path: tuple[str | int, ...], file: YamlFile, taken: dict[str, int]
+    entries: list[Any], path: tuple[str | int, ...], file: YamlFile, first_lines: dict[str, int]
 ) -> Iterator[Problem]:
     for index, entry in enumerate(entries):
         place = (*path, index)
         line = file.line(place)
         for output in output_names(entry):
-            if folded(output) in taken:
-                first = taken[folded(output)]
+            if folded(output) in first_lines:
+                first = first_lines[folded(output)]
                 yield Problem(line, f"field {output!r} occurs twice in one object (first at line {first})")
-            taken.setdefault(folded(output), line)
+            first_lines.setdefault(folded(output), line)
         name = entry_name(entry)
         if isinstance(entry, dict):
             yield from _inner_clashes(entry[name], (*place, name), file)

@@ -40,21 +40,21 @@ _AS_OID: Final = Rule(lambda value: f"CAST({value} AS BIGINT) & 4294967295", "BI
 _UNPADDED: Final = Rule(lambda value: f"rtrim({value})", "STRING", tag="unpadded", merges=True)
 
 
-def unlike(one: Comparison, other: Comparison) -> str:
+def unlike(first: Comparison, second: Comparison) -> str:
     """Return why PostgreSQL would not compare values of two types; empty if PostgreSQL would."""
-    if one.family == other.family or {one.family, other.family} == {"citext", "text"}:
+    if first.family == second.family or {first.family, second.family} == {"citext", "text"}:
         return ""
-    if {one.family, other.family} == {"oid", "number"} and {one.name, other.name} & {*_SMALL, "int8"}:
+    if {first.family, second.family} == {"oid", "number"} and {first.name, second.name} & {*_SMALL, "int8"}:
         return ""
-    return f"PostgreSQL has no equality of {one.name} and {other.name}, or Spark's equality differs"
+    return f"PostgreSQL has no equality of {first.name} and {second.name}, or Spark's equality differs"
 
 
-def padded(one: Comparison, other: Comparison) -> bool:
+def padded(first: Comparison, second: Comparison) -> bool:
     """Check whether trailing blanks of the first value do not count: varchar with char(n)."""
-    return (one.name, other.name) == ("varchar", "char(n)")
+    return (first.name, second.name) == ("varchar", "char(n)")
 
 
-def way_of_chosen(ways: Sequence[Comparison], *, beside_text: bool) -> Comparison | None:
+def way_of_chosen(ways: Sequence[Comparison], *, with_text: bool) -> Comparison | None:
     """Return the comparison of a value chosen among several, as by ``coalesce``; None: Spark's own.
 
     PostgreSQL casts all values to the type of the first value, in CASE to the type of ELSE. But ``name``
@@ -64,19 +64,19 @@ def way_of_chosen(ways: Sequence[Comparison], *, beside_text: bool) -> Compariso
 
     Args:
         ways: the comparisons of the values that Spark's own comparison does not fit.
-        beside_text: whether at least one value is ``text``.
+        with_text: whether at least one value is ``text``.
     """
-    names = {*(way.name for way in ways), *(["text"] if beside_text else [])}
+    names = {*(way.name for way in ways), *(["text"] if with_text else [])}
     if len(names) < 2 or not {way.family for way in ways} <= {"text", "citext"}:
         return next(iter(ways), None)
     changed = next((way for way in ways if way.name in _CHANGED), None)
     if changed is None:
-        return next((way for way in ways if way.name == "varchar"), None if beside_text else ways[0])
+        return next((way for way in ways if way.name == "varchar"), None if with_text else ways[0])
     rule = Rule(refused=f"with other texts PostgreSQL may {_CHANGED[changed.name]}")
     return replace(changed, equality=rule, order=rule, remedy="cast each as string to compare their texts")
 
 
-def rule_beside(mine: SilverColumn, theirs: SilverColumn) -> Rule:
+def equality_rule(mine: SilverColumn, theirs: SilverColumn) -> Rule:
     """Return the rule for the equality of a column with a second column of a like type."""
     left, right = comparison(mine), comparison(theirs)
     if left.equality.refused:

@@ -56,55 +56,55 @@ def digits(ddl: str) -> tuple[int, int] | None:
     return int(match[1] or 10) - scale, scale
 
 
-def rounded(one: str, other: str) -> bool:
+def rounded(first: str, second: str) -> bool:
     """Check whether Spark rounds numbers of two types before a comparison: Spark has 38 digits for both."""
-    left, right = digits(one), digits(other)
+    left, right = digits(first), digits(second)
     if left is None or right is None:
         return False
     return max(left[0], right[0]) + max(left[1], right[1]) > _MOST_DIGITS
 
 
-def shared(one: str, other: str) -> str:
+def shared(first: str, second: str) -> str:
     """Return the type that holds every number that values of both types can equal.
 
     The type exists: a type of the two has as many digits after the point, and at least as many before.
     """
-    left, right = digits(one) or (0, 0), digits(other) or (0, 0)
+    left, right = digits(first) or (0, 0), digits(second) or (0, 0)
     scale = max(left[1], right[1])
     return f"DECIMAL({min(left[0], right[0]) + scale},{scale})"
 
 
-def calculated(operator: str, one: str, other: str) -> str:
+def calculated(operator: str, first: str, second: str) -> str:
     """Return Spark's type of a sum, a product or a remainder; empty if unknown.
 
     Gold's sessions keep all digits after the point: a result with too many digits before the point fails the
     document.
     """
-    if not (one and other):
+    if not (first and second):
         return ""
-    if is_floating(one) or is_floating(other):
-        return "FLOAT" if base(one) == base(other) == "FLOAT" else "DOUBLE"
-    if is_integer(one) and is_integer(other):
-        return max(one, other, key=lambda ddl: _INTEGERS[base(ddl)])
-    left, right = digits(one) or (0, 0), digits(other) or (0, 0)
+    if is_floating(first) or is_floating(second):
+        return "FLOAT" if base(first) == base(second) == "FLOAT" else "DOUBLE"
+    if is_integer(first) and is_integer(second):
+        return max(first, second, key=lambda ddl: _INTEGERS[base(ddl)])
+    left, right = digits(first) or (0, 0), digits(second) or (0, 0)
     most, least = max(left[0], right[0]), min(left[0], right[0])
     before = {"*": most + least + 1, "%": least}.get(operator, most + 1)
     after = min(left[1] + right[1] if operator == "*" else max(left[1], right[1]), _MOST_DIGITS)
     return f"DECIMAL({min(before, _MOST_DIGITS - after) + after},{after})"
 
 
-def overflows(one: str, other: str) -> bool:
+def overflows(first: str, second: str) -> bool:
     """Check whether a product's digits after the point leave no room for the digits before."""
-    left, right = digits(one), digits(other)
+    left, right = digits(first), digits(second)
     if left is None or right is None or left[0] + right[0] + 1 + left[1] + right[1] <= _MOST_DIGITS:
         return False
     return _MOST_DIGITS - left[1] - right[1] < max(left[0], right[0]) / 2
 
 
-def wraps(one: str, other: str) -> bool:
+def wraps(first: str, second: str) -> bool:
     """Check whether a whole quotient may have more digits than BIGINT, Spark's type for the quotient."""
-    left, right = digits(one), digits(other)
-    if left is None or right is None or (is_integer(one) and is_integer(other)):
+    left, right = digits(first), digits(second)
+    if left is None or right is None or (is_integer(first) and is_integer(second)):
         return False
     return left[0] + right[1] > _BIGINT_DIGITS
 

@@ -110,7 +110,7 @@ def _nodes(fields: Sequence[TreeField]) -> set[int]:
 
 def _fields(
     fields: Sequence[TreeField],
-    kept: dict[int, Node],
+    nodes: dict[int, Node],
     reasons: dict[int, str],
     left_out: list[str],
     within: str,
@@ -121,19 +121,19 @@ def _fields(
         if isinstance(field, Value):
             remaining.append(field)
         elif isinstance(field, Nested):
-            if inner := _fields(field.fields, kept, reasons, left_out, name):
+            if inner := _fields(field.fields, nodes, reasons, left_out, name):
                 remaining.append(replace(field, fields=tuple(inner)))
-        elif field.node.id not in kept:
+        elif field.node.id not in nodes:
             left_out.append(f"{name}: {reasons[field.node.id]}")
         elif isinstance(field, Child):
-            node = kept[field.node.id]
+            node = nodes[field.node.id]
             reason = _measure(node, field.measure) if isinstance(node, Aggregate) else ""
             if reason:
                 left_out.append(f"{name}: {reason}")
             else:
                 remaining.append(replace(field, node=node))
         else:
-            remaining += _flattened(field, kept[field.node.id])
+            remaining += _flattened(field, nodes[field.node.id])
     return remaining
 
 

@@ -133,7 +133,7 @@ class _Writer:
         for scope, on in [*((link.scope, link.on) for link in node.links), (node.scope, node.on)]:
             alias = self._alias("t")
             tables.append(f"{rows_at_source(scope.table)} AS {alias}")
-            conditions += _met(on, (scope, alias), place_before)
+            conditions += _joined(on, (scope, alias), place_before)
             if scope.where is not None:
                 conditions.append(condition(scope.where, scope.table, alias))
             names.append(alias)
@@ -151,11 +151,13 @@ class _Writer:
             raise TypeError("the node has no recursion")
         alias, scope = self._alias("t"), node.scope
         key = scope.table.key
-        conditions = _met(on, (scope, alias), above)
+        conditions = _joined(on, (scope, alias), above)
         if scope.where is not None:
             conditions.append(condition(scope.where, scope.table, alias))
         for ancestor in way:
-            same_row = " AND ".join(_same((name, scope, alias), (name, scope, ancestor)) for name in key)
+            same_row = " AND ".join(
+                _equal_columns((name, scope, alias), (name, scope, ancestor)) for name in key
+            )
             conditions.append(f"NOT ({same_row})")
         row, joins = self._children(node.children, alias)
         values = self._fields(node.fields, scope, alias, row)
@@ -175,21 +177,21 @@ class _Writer:
     ) -> list[str]:
         return [self._field(field, scope, alias, row) for field in fields]
 
-    def _field(self, found: TreeField, scope: Scope, alias: str, row: Mapping[int, str]) -> str:
-        if isinstance(found, Value):
-            if (name := bare_column(found.expression)) is not None:
+    def _field(self, tree_field: TreeField, scope: Scope, alias: str, row: Mapping[int, str]) -> str:
+        if isinstance(tree_field, Value):
+            if (name := bare_column(tree_field.expression)) is not None:
                 return text(value(name, alias))
             # Even a single column, or none, is sent as an object: a row of NULLs is not "no row".
-            columns = sources(found.expression, scope.table)
+            columns = sources(tree_field.expression, scope.table)
             return _object([text(value(name, alias)) for name in columns] or ["NULL::text"])
-        if isinstance(found, Nested):
-            return _object(self._fields(found.fields, scope, alias, row))
-        joined = row[found.node.id]
-        if isinstance(found, Flattened):
-            place = [field.name for field in found.node.fields].index(found.field.name)
-            return f"coalesce({joined}.item -> 'f{place}', {_nothing(found.field)})"
-        if isinstance(found.node, Aggregate):
-            return f"{joined}.m{found.measure}"
+        if isinstance(tree_field, Nested):
+            return _object(self._fields(tree_field.fields, scope, alias, row))
+        joined = row[tree_field.node.id]
+        if isinstance(tree_field, Flattened):
+            place = [field.name for field in tree_field.node.fields].index(tree_field.field.name)
+            return f"coalesce({joined}.item -> 'f{place}', {_empty(tree_field.field)})"
+        if isinstance(tree_field.node, Aggregate):
+            return f"{joined}.m{tree_field.measure}"
         return f"{joined}.item"
 
 
@@ -205,17 +207,17 @@ def _object(values: Sequence[str]) -> str:
     return f"(SELECT row_to_json(o) FROM (SELECT {listed}) AS o)"
 
 
-def _met(on: Pairs, this: tuple[Scope, str], other: tuple[Scope, str]) -> list[str]:
+def _joined(on: Pairs, left: tuple[Scope, str], right: tuple[Scope, str]) -> list[str]:
     """Return the conditions under which rows of two scopes belong together."""
     return [
-        _same((at_source(this[0].table, mine), *this), (at_source(other[0].table, theirs), *other))
+        _equal_columns((at_source(left[0].table, mine), *left), (at_source(right[0].table, theirs), *right))
         for mine, theirs in on
     ]
 
 
-def _same(one: tuple[str, Scope, str], other: tuple[str, Scope, str]) -> str:
+def _equal_columns(first: tuple[str, Scope, str], second: tuple[str, Scope, str]) -> str:
     """Return the condition that two columns are equal."""
-    (name, scope, alias), (other_name, other_scope, row) = one, other
+    (name, scope, alias), (other_name, other_scope, row) = first, second
     operator = equality(column_type(scope.table, name), column_type(other_scope.table, other_name))
     left, right = compared_value(scope.table, name, alias), compared_value(other_scope.table, other_name, row)
     return f"{left} {operator} {right}"
@@ -309,15 +311,15 @@ def _aggregated(node: Aggregate, name: str, function: str, alias: str, only: str
     return text(f"({total})")
 
 
-def _nothing(found: TreeField) -> str:
+def _empty(field: TreeField) -> str:
     """Return the value of a flattened field without a row, as JSON."""
-    if isinstance(found, Flattened):
-        return _nothing(found.field)
-    if not isinstance(found, Child):
+    if isinstance(field, Flattened):
+        return _empty(field.field)
+    if not isinstance(field, Child):
         return "NULL"
-    node = found.node
+    node = field.node
     if isinstance(node, Aggregate):
-        counts = node.measures[found.measure].function in {"count", "count_distinct"}
+        counts = node.measures[field.measure].function in {"count", "count_distinct"}
         return "to_json('0'::text)" if counts else "NULL"
     if not isinstance(node, Many | Collect):
         return "NULL"

@@ -98,24 +98,24 @@ class _Reader:
             for field, value in zip(fields, values, strict=False)
         }
 
-    def _field(self, field: TreeField, scope: Scope, found: Any, kind: Kind) -> Any:
-        if found is None:
+    def _field(self, field: TreeField, scope: Scope, value: Any, kind: Kind) -> Any:
+        if value is None:
             return None
         if isinstance(field, Value):
-            return self._value(field.expression, scope, found)
+            return self._value(field.expression, scope, value)
         if isinstance(field, Nested):
-            return self.members(field.fields, scope, list(found.values()), _members(kind))
+            return self.members(field.fields, scope, list(value.values()), _members(kind))
         if isinstance(field, Flattened):
-            return self._field(field.field, field.node.scope, found, kind)
+            return self._field(field.field, field.node.scope, value, kind)
         node = field.node
         if isinstance(node, Aggregate):
-            return self._measured(node, field.measure, found, kind)
+            return self._measured(node, field.measure, value, kind)
         levels = node.recursion.depth if isinstance(node, One | Many) and node.recursion is not None else 0
-        return self._gathered(node, found, kind, levels)
+        return self._gathered(node, value, kind, levels)
 
-    def _value(self, expression: Expression, scope: Scope, found: Any) -> Any:
+    def _value(self, expression: Expression, scope: Scope, value: Any) -> Any:
         if (name := bare_column(expression)) is not None:
-            return self._convert(Conversion(_column_sql(scope, name, "texts[0]")), (found,))
+            return self._convert(Conversion(_column_sql(scope, name, "texts[0]")), (value,))
         row = []
         for place, name in enumerate(sources(expression, scope.table)):
             at = f"texts[{place}]"
@@ -131,41 +131,41 @@ class _Reader:
         # Spark SQL has no other way to name a value within an expression.
         bound = f"named_struct({', '.join(row)})" if row else "named_struct('f0', 1)"
         sql = f"transform(array({bound}), v -> {expression.sql('v')})[0]"
-        return self._convert(Conversion(sql), tuple(found.values()))
+        return self._convert(Conversion(sql), tuple(value.values()))
 
-    def _measured(self, node: Aggregate, place: int, found: str, kind: Kind) -> Any:
+    def _measured(self, node: Aggregate, place: int, value: str, kind: Kind) -> Any:
         measure = node.measures[place]
         if measure.function in {"min", "max"} and measure.column is not None:
-            return self._convert(Conversion(_column_sql(node.scope, measure.column, "texts[0]")), (found,))
-        return self._convert(Conversion(f"try_cast(texts[0] AS {_ddl(kind)})"), (found,))
+            return self._convert(Conversion(_column_sql(node.scope, measure.column, "texts[0]")), (value,))
+        return self._convert(Conversion(f"try_cast(texts[0] AS {_ddl(kind)})"), (value,))
 
-    def _gathered(self, node: Node, found: Any, kind: Kind, levels: int) -> Any:
+    def _gathered(self, node: Node, value: Any, kind: Kind, levels: int) -> Any:
         """Return an object, a value, an array, a map, or the first elements with the total number."""
         if not isinstance(node, Many | Collect):
-            return self._item(node, found, kind, levels)
+            return self._item(node, value, kind, levels)
         if node.cap is not None:
-            items, times, cut = found.values()
+            items, times, cut = value.values()
             listed = self._elements(node, items, _members(kind)["items"], levels)
             return {"items": listed, "count": int(times), "truncated": cut == "t"}
-        return self._elements(node, found, kind, levels)
+        return self._elements(node, value, kind, levels)
 
-    def _elements(self, node: Many | Collect, found: Sequence[Any], kind: Kind, levels: int) -> Any:
+    def _elements(self, node: Many | Collect, value: Sequence[Any], kind: Kind, levels: int) -> Any:
         if isinstance(node, Many) and node.map_by is not None:
             conversion = Conversion(_name_sql(_column_sql(node.scope, node.map_by, "texts[0]")))
             return {
                 self._convert(conversion, (entry["k"],)): self._item(
                     node, entry["v"], kind["valueType"], levels
                 )
-                for entry in found
+                for entry in value
             }
-        return [self._item(node, item, kind["elementType"], levels) for item in found]
+        return [self._item(node, item, kind["elementType"], levels) for item in value]
 
-    def _item(self, node: Node, found: Any, kind: Kind, levels: int) -> Any:
-        if found is None:
+    def _item(self, node: Node, value: Any, kind: Kind, levels: int) -> Any:
+        if value is None:
             return None
         if isinstance(node, Collect | Pick) or (isinstance(node, Many) and node.plain):
-            return self._field(node.fields[0], node.scope, found, kind)
-        values, kinds, place = list(found.values()), _members(kind), len(node.fields)
+            return self._field(node.fields[0], node.scope, value, kind)
+        values, kinds, place = list(value.values()), _members(kind), len(node.fields)
         members = self.members(node.fields, node.scope, values, kinds)
         for link in node.links:
             members |= self.members(link.fields, link.scope, values[place:], kinds)

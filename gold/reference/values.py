@@ -86,18 +86,18 @@ def compared_value(table: SilverTable, name: str, alias: str) -> str:
     return sql
 
 
-def equality(one: PgType, other: PgType) -> str:
+def equality(left: PgType, right: PgType) -> str:
     """Return the operator for equality of values of two types.
 
     A type of an extension has its operators in the extension's schema, which the search path omits. Without
     the schema's name PostgreSQL would compare citext as text.
     """
     is_own = (
-        one.kind == "base"
-        and one.schema != "pg_catalog"
-        and (one.schema, one.name) == (other.schema, other.name)
+        left.kind == "base"
+        and left.schema != "pg_catalog"
+        and (left.schema, left.name) == (right.schema, right.name)
     )
-    return f"OPERATOR({quote_identifier(one.schema)}.=)" if is_own else "="
+    return f"OPERATOR({quote_identifier(left.schema)}.=)" if is_own else "="
 
 
 def text(expression: str) -> str:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from deltasmelt.gold.expressions.compared import Known
 from deltasmelt.gold.language import types
 from deltasmelt.gold.language.comparing import comparison, lost_name, may_lose
-from deltasmelt.gold.language.pairs import rule_beside, unlike
-from deltasmelt.gold.tree.derived import extended, key_of, lost_of, there_of
+from deltasmelt.gold.language.pairs import equality_rule, unlike
+from deltasmelt.gold.tree.derived import extended, key_of, lost_of, presence_of
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable
@@ -56,17 +56,19 @@ class Comparisons:
         derived = self._derived.get(scope.table.table, {}).get(name)
         return name if derived is None or derived.merges else derived.origin
 
-    def pair(self, this: Scope, mine: SilverColumn, that: Scope, theirs: SilverColumn) -> tuple[str, str]:
+    def pair(
+        self, scope: Scope, mine: SilverColumn, other_scope: Scope, theirs: SilverColumn
+    ) -> tuple[str, str]:
         """Return the columns by which Spark joins two columns like PostgreSQL.
 
         Raises:
             ValueError: Spark cannot join the two columns like PostgreSQL.
         """
-        fault = unjoined((this.table.table, mine), (that.table.table, theirs))
+        fault = unjoined((scope.table.table, mine), (other_scope.table.table, theirs))
         if fault is not None:
             raise ValueError(fault)
-        rules = rule_beside(mine, theirs), rule_beside(theirs, mine)
-        return self._equal(this, mine, rules[0]), self._equal(that, theirs, rules[1])
+        rules = equality_rule(mine, theirs), equality_rule(theirs, mine)
+        return self._equal(scope, mine, rules[0]), self._equal(other_scope, theirs, rules[1])
 
     def ordering(self, scope: Scope, name: str) -> str:
         """Return the column by which Spark orders rows as PostgreSQL does by `name`."""
@@ -79,7 +81,7 @@ class Comparisons:
         column = scope.table.column(of)
         way = comparison(column)
         if function == "count" and may_lose(column):
-            return self._add(scope, there_of(column)), None
+            return self._add(scope, presence_of(column)), None
         if function == "count_distinct" and way.equality.key is not None:
             return self._add(scope, key_of(column, way.equality, "equal")), None
         if function in {"min", "max"} and way.order.key is not None:
@@ -95,15 +97,17 @@ class Comparisons:
         return derived.name
 
 
-def unjoined(this: tuple[TableName, SilverColumn], that: tuple[TableName, SilverColumn]) -> str | None:
+def unjoined(first: tuple[TableName, SilverColumn], second: tuple[TableName, SilverColumn]) -> str | None:
     """Return why Spark cannot join two columns like PostgreSQL; None if Spark can."""
-    (table, mine), (other_table, theirs) = this, that
+    (table, mine), (other_table, theirs) = first, second
     if not types.comparable(mine.spark_type, theirs.spark_type):
         kinds, fault = (mine.spark_type, theirs.spark_type), "these types cannot be equal"
     else:
         left, right = comparison(mine), comparison(theirs)
         kinds = _held(mine, left), _held(theirs, right)
-        fault = unlike(left, right) or rule_beside(mine, theirs).refused or rule_beside(theirs, mine).refused
+        fault = (
+            unlike(left, right) or equality_rule(mine, theirs).refused or equality_rule(theirs, mine).refused
+        )
         remedy = next(
             (way.remedy for way in (left, right) if way.equality.refused), ("give both columns one type")
         )

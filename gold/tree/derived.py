@@ -62,7 +62,7 @@ def lost_of(column: SilverColumn) -> Derived:
     return _derived(column, lost_name(column.name), "BOOLEAN", is_lost)
 
 
-def there_of(column: SilverColumn) -> Derived:
+def presence_of(column: SilverColumn) -> Derived:
     """Return the column that is NULL exactly if `column` is NULL at the source."""
     lost = lost_of(column).sql
     sql = f"CASE WHEN {quote(column.name)} IS NOT NULL OR {lost} THEN true END"

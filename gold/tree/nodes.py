@@ -259,12 +259,12 @@ class Aggregate(Node):
 
     measures: list[Measure]
 
-    def has_rows_of(self, other: Aggregate) -> bool:
+    def has_rows_of(self, aggregate: Aggregate) -> bool:
         """Check whether two aggregates use the same rows, apart from the measures' own `where`."""
-        if self.scope.table.table != other.scope.table.table or self.on != other.on:
+        if self.scope.table.table != aggregate.scope.table.table or self.on != aggregate.on:
             return False
         own_links = [(link.scope.table.table, link.on, link.scope.where) for link in self.links]
-        return own_links == [(link.scope.table.table, link.on, link.scope.where) for link in other.links]
+        return own_links == [(link.scope.table.table, link.on, link.scope.where) for link in aggregate.links]
 
 
 @dataclass(frozen=True, slots=True)

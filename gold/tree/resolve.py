@@ -355,17 +355,21 @@ class _Resolver:
             self._problem((*path, "fields"), "fields of a link are its own columns, objects and sql only")
         return Link(scope, on, fields)
 
-    def _pairs(self, conditions: Mapping[str, str], path: YamlPath, this: Scope, other: Scope) -> Pairs:
+    def _pairs(
+        self, conditions: Mapping[str, str], path: YamlPath, scope: Scope, other_scope: Scope
+    ) -> Pairs:
         pairs: list[tuple[str, str]] = []
         for near, far in conditions.items():
             place = (*path, near)
-            left = self._column(this, near, place, key=True)
-            right = self._column(other, far, place)
+            left = self._column(scope, near, place, key=True)
+            right = self._column(other_scope, far, place)
             if left is None or right is None:
                 continue
             try:
                 pairs.append(
-                    self._comparisons.pair(this, this.table.column(near), other, other.table.column(far))
+                    self._comparisons.pair(
+                        scope, scope.table.column(near), other_scope, other_scope.table.column(far)
+                    )
                 )
             except ValueError as error:
                 self._problem(place, str(error))

@@ -43,7 +43,7 @@ KINDS: Final = {
 }
 """Kinds of difference between gold's document and the server's."""
 
-_ASKED: Final = "smelt_texts"
+_PENDING: Final = "smelt_texts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,41 +68,41 @@ class Converter:
     """Converter of the server's texts into JSON values by Spark; converts each text of each kind once.
 
     Attributes:
-        known: texts already converted, with their values.
+        values: texts already converted, with their values.
     """
 
-    known: dict[tuple[Conversion, Texts], Any] = field(default_factory=dict)
-    _asked: dict[tuple[Conversion, Texts], None] = field(default_factory=dict)
+    values: dict[tuple[Conversion, Texts], Any] = field(default_factory=dict)
+    _pending: dict[tuple[Conversion, Texts], None] = field(default_factory=dict)
 
-    def note(self, how: Conversion, texts: Texts) -> Any:
+    def note(self, conversion: Conversion, texts: Texts) -> Any:
         """Record a text for the next conversion."""
-        if (how, texts) not in self.known:
-            self._asked[how, texts] = None
+        if (conversion, texts) not in self.values:
+            self._pending[conversion, texts] = None
 
-    def convert(self, how: Conversion, texts: Texts) -> Any:
+    def convert(self, conversion: Conversion, texts: Texts) -> Any:
         """Return the value of a text recorded before the conversion."""
-        return self.known[how, texts]
+        return self.values[conversion, texts]
 
-    def ask(self, spark: SparkSession) -> None:
+    def convert_all(self, spark: SparkSession) -> None:
         """Convert all recorded texts with Spark."""
-        if not self._asked:
+        if not self._pending:
             return
-        conversions = list(self._asked)
+        conversions = list(self._pending)
         places = {how: place for place, how in enumerate(dict.fromkeys(how for how, _ in conversions))}
         rows = [(number, places[how], list(texts)) for number, (how, texts) in enumerate(conversions)]
         frame = spark.createDataFrame(rows, "number INT, place INT, texts ARRAY<STRING>")
-        frame.createOrReplaceTempView(_ASKED)
+        frame.createOrReplaceTempView(_PENDING)
         cases = "\n".join(
             f"WHEN {place} THEN {as_json([f'{conversion.sql} AS v'])}" for conversion, place in places.items()
         )
-        for row in spark.sql(f"SELECT number, CASE place {cases} END AS said FROM {_ASKED}").collect():
-            self.known[conversions[row["number"]]] = json.loads(row["said"], parse_float=str)["v"]
-        self._asked.clear()
+        for row in spark.sql(f"SELECT number, CASE place {cases} END AS value FROM {_PENDING}").collect():
+            self.values[conversions[row["number"]]] = json.loads(row["value"], parse_float=str)["v"]
+        self._pending.clear()
 
 
 def wrong_documents(
     spark: SparkSession,
-    asked: Sequence[tuple[Tree, Sequence[str]]],
+    answered: Sequence[tuple[Tree, Sequence[str]]],
     relation: TableSql,
     *,
     restricted: bool = True,
@@ -112,20 +112,20 @@ def wrong_documents(
 
     Args:
         spark: a session that only this caller uses, because the function creates views.
-        asked: documents without untranslatable fields, each with the server's answers.
+        answered: documents without untranslatable fields, each with the server's answers.
         relation: silver's rows at the LSN of the answers.
         restricted: build only the answered roots, as an incremental run does; else build all.
         converter: keeps converted texts from one call to the next.
     """
     converter = converter or Converter()
     with settings(spark, SORTED):
-        answers = [[json.loads(text) for text in texts] for _, texts in asked]
-        documents, readers = _made(spark, asked, answers, relation, restricted=restricted)
+        answers = [[json.loads(text) for text in texts] for _, texts in answered]
+        documents, readers = _made(spark, answered, answers, relation, restricted=restricted)
         for reader, answers_of_document in zip(readers, answers, strict=True):
             for answer in answers_of_document:
                 reader.key(answer, converter.note)
                 reader.document(answer, converter.note)
-        converter.ask(spark)
+        converter.convert_all(spark)
     differences: list[WrongDocument] = []
     for place, (reader, answers_of_document) in enumerate(zip(readers, answers, strict=True)):
         expected = {}
@@ -133,7 +133,7 @@ def wrong_documents(
             document = reader.document(answer, converter.convert)
             if document is not None:
                 expected[json.dumps(reader.key(answer, converter.convert))] = json.dumps(document)
-        differences += _wrong(asked[place][0].name, documents[place], expected)
+        differences += _wrong(answered[place][0].name, documents[place], expected)
     return differences
 
 
@@ -173,7 +173,7 @@ def lost_roots(spark: SparkSession, tree: Tree, answers: Sequence[str], relation
     walked = affected_roots(tree, _read(tree), images, relation, filtered=False)
     if walked is None:
         return set()
-    roots = _roots_of(spark, tree, [json.loads(answer) for answer in answers], f"{_ASKED}_lost")
+    roots = _roots_of(spark, tree, [json.loads(answer) for answer in answers], f"{_PENDING}_lost")
     key = [f"k{place}" for place in range(len(tree.key))]
     condition = " AND ".join(f"r.{column} = c.{column}" for column in key)
     final = (
@@ -202,19 +202,19 @@ def _roots_of(spark: SparkSession, tree: Tree, answers: Sequence[Any], view: str
 
 def _made(
     spark: SparkSession,
-    asked: Sequence[tuple[Tree, Sequence[str]]],
+    answered: Sequence[tuple[Tree, Sequence[str]]],
     answers: Sequence[Sequence[Any]],
     relation: TableSql,
     *,
     restricted: bool,
 ) -> tuple[list[dict[str, str]], list[Answers]]:
     """Return gold's documents of each type by key, both as JSON, and the readers of the answers."""
-    documents: list[dict[str, str]] = [{} for _ in asked]
+    documents: list[dict[str, str]] = [{} for _ in answered]
     readers, queries = [], []
-    for place, (tree, _) in enumerate(asked):
+    for place, (tree, _) in enumerate(answered):
         roots = None
         if restricted:
-            roots = _roots_of(spark, tree, answers[place], f"{_ASKED}_{place}")
+            roots = _roots_of(spark, tree, answers[place], f"{_PENDING}_{place}")
         compiled = compile_tree(tree, relation, roots=roots)
         key = as_json(f"{column} AS k{i}" for i, column in enumerate(compiled.key))
         document = as_json(map(quote, compiled.fields))
@@ -228,16 +228,16 @@ def _made(
     return documents, readers
 
 
-def _key(said: str) -> str:
+def _key(text: str) -> str:
     """Return a key as JSON of its values alone, from the JSON of Spark."""
-    return json.dumps(list(json.loads(said, parse_float=str).values()))
+    return json.dumps(list(json.loads(text, parse_float=str).values()))
 
 
-def _wrong(name: str, made: dict[str, str], wanted: dict[str, str]) -> Iterable[WrongDocument]:
-    for key in sorted(made.keys() | wanted.keys()):
+def _wrong(name: str, made: dict[str, str], expected: dict[str, str]) -> Iterable[WrongDocument]:
+    for key in sorted(made.keys() | expected.keys()):
         if key not in made:
             yield WrongDocument(name, key, "missing")
-        elif key not in wanted:
+        elif key not in expected:
             yield WrongDocument(name, key, "surplus")
-        elif made[key] != wanted[key]:
-            yield WrongDocument(name, key, "differs", first_difference(made[key], wanted[key]))
+        elif made[key] != expected[key]:
+            yield WrongDocument(name, key, "differs", first_difference(made[key], expected[key]))

@@ -24,7 +24,7 @@ from deltasmelt.gold.builder.build import CutViews
 from deltasmelt.gold.builder.spark_settings import HASH, LSN, SORTED, content_hash
 from deltasmelt.gold.compile.clauses import numbered
 from deltasmelt.gold.compile.compiler import compile_tree
-from deltasmelt.silver.spark.access import beside, computed
+from deltasmelt.silver.spark.access import child_session, computed
 from deltasmelt.silver.spark.small_reads import table_at
 from deltasmelt.silver.spark.tuning import settings
 from deltasmelt.silver.sql import as_json, quote
@@ -67,11 +67,11 @@ def _read(text: str) -> Any:
     return json.loads(text, parse_float=Decimal)
 
 
-def _between(one: Any, other: Any, path: str) -> Difference | None:
-    left, right = _parts(one, path), _parts(other, path)
-    if left is None or right is None or isinstance(one, dict) != isinstance(other, dict):
-        is_equal = type(one) is type(other) and one == other
-        return None if is_equal else Difference(path, _text(one), _text(other))
+def _between(stored: Any, rebuilt: Any, path: str) -> Difference | None:
+    left, right = _parts(stored, path), _parts(rebuilt, path)
+    if left is None or right is None or isinstance(stored, dict) != isinstance(rebuilt, dict):
+        is_equal = type(stored) is type(rebuilt) and stored == rebuilt
+        return None if is_equal else Difference(path, _text(stored), _text(rebuilt))
     for place in dict.fromkeys([*left, *right]):
         if place not in left or place not in right:
             shown = [_text(parts[place]) if place in parts else None for parts in (left, right)]
@@ -80,7 +80,7 @@ def _between(one: Any, other: Any, path: str) -> Difference | None:
         if difference is not None:
             return difference
     # A map with its entries in another order has different content.
-    return None if [*left] == [*right] else Difference(path, _text(one), _text(other))
+    return None if [*left] == [*right] else Difference(path, _text(stored), _text(rebuilt))
 
 
 def _parts(value: Any, path: str) -> dict[str, Any] | None:
@@ -110,7 +110,7 @@ _PARTS: Final = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Wrong:
+class Fault:
     """A wrong document.
 
     Attributes:
@@ -139,7 +139,7 @@ class Verification:
     version: int
     compared: int
     counts: dict[str, int]
-    first: tuple[Wrong, ...]
+    first: tuple[Fault, ...]
 
     @property
     def equal(self) -> bool:
@@ -177,7 +177,7 @@ def verify(
     Raises:
         PySparkException: a version is no longer readable.
     """
-    with beside(spark) as session, settings(session, SORTED):
+    with child_session(spark) as session, settings(session, SORTED):
         return _Comparison(session, lake, built, sample).run(most)
 
 
@@ -210,7 +210,7 @@ class _Comparison:
             f"WHEN g.lsn IS NULL OR g.lsn > {lsn}L THEN 'lsn' END"
         )
         keys = ", ".join(f"coalesce(r.{key}, g.{key}) AS {key}" for key in self._keys)
-        joined = f"(\n{rebuilt}\n) AS r FULL JOIN (\n{stored}\n) AS g ON {self._same('r', 'g')}"
+        joined = f"(\n{rebuilt}\n) AS r FULL JOIN (\n{stored}\n) AS g ON {self._on('r', 'g')}"
         compared = computed(self._spark.sql(f"SELECT {keys}, {kind} AS kind FROM {joined}"))
         compared.createOrReplaceTempView("compared")
         rows = self._spark.sql("SELECT kind, count(*) AS times FROM compared GROUP BY kind").collect()
@@ -237,10 +237,10 @@ class _Comparison:
         texts = ", ".join(f"CAST({name} AS STRING)" for name in key)
         return f" WHERE pmod(xxhash64({texts}), {_PARTS}) < {max(1, round(self._sample * _PARTS))}"
 
-    def _same(self, one: str, other: str) -> str:
-        return " AND ".join(f"{one}.{key} = {other}.{key}" for key in self._keys)
+    def _on(self, first: str, second: str) -> str:
+        return " AND ".join(f"{first}.{key} = {second}.{key}" for key in self._keys)
 
-    def _first(self, most: int) -> tuple[Wrong, ...]:
+    def _first(self, most: int) -> tuple[Fault, ...]:
         """Return the first wrong documents, each with the place of the difference."""
         listed = ", ".join(self._keys)
         first_differing = (
@@ -256,11 +256,11 @@ class _Comparison:
         rows = self._spark.sql(
             f"SELECT {key} AS key,\n"
             "any_value(f.kind) AS kind, any_value(g.document) AS stored, any_value(r.document) AS rebuilt\n"
-            f"FROM first_found AS f LEFT JOIN (\n{rebuilt}\n) AS r ON {self._same('f', 'r')}\n"
-            f"LEFT JOIN (\n{stored}\n) AS g ON {self._same('f', 'g')}\nGROUP BY {grouped} ORDER BY {grouped}"
+            f"FROM first_found AS f LEFT JOIN (\n{rebuilt}\n) AS r ON {self._on('f', 'r')}\n"
+            f"LEFT JOIN (\n{stored}\n) AS g ON {self._on('f', 'g')}\nGROUP BY {grouped} ORDER BY {grouped}"
         ).collect()
         return tuple(
-            Wrong(
+            Fault(
                 row["key"],
                 row["kind"],
                 first_difference(row["stored"], row["rebuilt"]) if row["kind"] == "differs" else None,

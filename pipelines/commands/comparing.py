@@ -111,7 +111,7 @@ def compare(
     tables: Sequence[str] | None,
     documents: Sequence[str],
     load: Load | None = None,
-    tell: Callable[[Compared], None] = lambda _: None,
+    report: Callable[[Compared], None] = lambda _: None,
 ) -> Verified:
     """Compare tables (None: no table; empty: all tables), then documents.
 
@@ -122,7 +122,7 @@ def compare(
         tables: names or patterns of tables.
         documents: names of documents.
         load: limits of the server's load, and the compared share of rows.
-        tell: receives each result at once.
+        report: receives each result at once.
 
     Raises:
         ConfigurationError: ``pattern-matches-nothing``: no table is left to compare.
@@ -142,14 +142,14 @@ def compare(
             names=tables,
             documents=[document for name in documents for document in documents_named(pipeline, name)],
             load=load,
-            tell=tell,
-            given=existing,
+            report=report,
+            borrowed=existing,
         )
-        tell(proof)
+        report(proof)
     compared: list[Verification] = []
     if documents:
         with session() as spark:
-            compared = _documents(spark, pipeline, documents, sample=sample, output=output, tell=tell)
+            compared = _documents(spark, pipeline, documents, sample=sample, output=output, report=report)
     compared_names = {f"gold.{name}" for name in documents}
     if proof is not None:
         compared_names |= {f"silver.{comparison.name}" for comparison in proof.compared}
@@ -181,7 +181,7 @@ def _documents(
     *,
     sample: float | None,
     output: Output,
-    tell: Callable[[Compared], None],
+    report: Callable[[Compared], None],
 ) -> list[Verification]:
     from deltasmelt.gold.verify.verify import verify  # noqa: PLC0415 - loads Spark
 
@@ -191,6 +191,6 @@ def _documents(
     for name in names:
         with output.waiting(f"comparing gold.{name} with a full rebuild"):
             result = verify(spark, lake, gold.built(name), sample=sample)
-        tell(result)
+        report(result)
         results.append(result)
     return results

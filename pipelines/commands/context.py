@@ -10,7 +10,7 @@ from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.pipelines.selected import selected, there_are
 from deltasmelt.pipelines.spark.held_session import Borrowed
-from deltasmelt.pipelines.spark.jvm_death import death_told
+from deltasmelt.pipelines.spark.jvm_death import death_reported
 from deltasmelt.pipelines.spark.session import active_session, spark_session, stop_session
 from deltasmelt.pipelines.terminal.failures import without_secrets
 from deltasmelt.pipelines.terminal.interrupts import Terminated, terminable
@@ -44,7 +44,7 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
     with terminable():
         if existing is not None:
             borrowed = Borrowed(existing)
-            death_report = death_told(pipeline.spark, log) if borrowed.end_is_silent else nullcontext()
+            death_report = death_reported(pipeline.spark, log) if borrowed.end_is_silent else nullcontext()
             with death_report, borrowed.work(pipeline.spark) as session:
                 try:
                     yield session
@@ -56,7 +56,7 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
             pipeline.spark, log=log, announce=output.say, brief=True, lake=pipeline.lake_address().path
         )
         try:
-            with death_told(pipeline.spark, log):
+            with death_reported(pipeline.spark, log):
                 yield spark
         except (KeyboardInterrupt, Terminated):
             access_of(spark).abandon()

@@ -51,13 +51,13 @@ _NOT_OURS: Final = (
 )
 
 
-def run_drop(pipeline: Pipeline, output: Output, *, ask: bool = False) -> None:
+def run_drop(pipeline: Pipeline, output: Output, *, confirm: bool = False) -> None:
     """Drop the slot and deltasmelt's publication; with ``source.manage: false`` print the statements instead.
 
     Args:
         pipeline: the pipeline.
         output: prints the executed statements.
-        ask: ask a person at a terminal first; without a terminal the command drops nothing.
+        confirm: ask a person at a terminal first; without a terminal the command drops nothing.
 
     Raises:
         SmeltError: the pipeline runs, a process reads the slot, or the slot belongs to somebody else; the
@@ -65,13 +65,13 @@ def run_drop(pipeline: Pipeline, output: Output, *, ask: bool = False) -> None:
         Failure: nobody agreed, so nothing was dropped.
     """
     source, lake = pipeline.source, pipeline.lake_address()
-    lake_exists = _is_there(lake)
+    lake_exists = _exists(lake)
     with (
         lake_lock(lake, ("bronze",), command="smelt drop") if lake_exists else nullcontext(),
         connect(source) as connection,
         translated(source),
     ):
-        _require_own(connection, pipeline, there=lake_exists)
+        _require_own(connection, pipeline, exists=lake_exists)
         statements, foreign_statement = [], None
         slot = read_slot(connection, source.slot)
         if slot is not None:
@@ -84,7 +84,7 @@ def run_drop(pipeline: Pipeline, output: Output, *, ask: bool = False) -> None:
                 statements.append(statement)
             else:
                 foreign_statement = statement
-        if ask and source.manage and statements:
+        if confirm and source.manage and statements:
             _require_agreement(statements, address_of(source), output)
         for statement in statements:
             if source.manage:
@@ -107,7 +107,7 @@ def run_drop(pipeline: Pipeline, output: Output, *, ask: bool = False) -> None:
         output.say("source.manage is false: nothing was changed; run the statements above yourself")
 
 
-def _is_there(lake: Lake) -> bool:
+def _exists(lake: Lake) -> bool:
     """Check whether the lake has anything to lock; for a removed lake, make nothing.
 
     Raises:
@@ -128,9 +128,9 @@ def _is_there(lake: Lake) -> bool:
     return locks is not None and locks.parent.is_dir()
 
 
-def _require_own(connection: psycopg.Connection[Any], pipeline: Pipeline, *, there: bool) -> None:
+def _require_own(connection: psycopg.Connection[Any], pipeline: Pipeline, *, exists: bool) -> None:
     """Refuse slots of other pipelines; open nothing of a missing lake."""
-    if there:
+    if exists:
         require_own(connection, pipeline.source, pipeline.lake_address(), pipeline.pipeline)
     else:
         require_own_slot(connection, pipeline.source, None)

@@ -17,7 +17,7 @@ from deltasmelt.gold.explain import explain
 from deltasmelt.gold.language.json_schema import document_schema, file_schema
 from deltasmelt.gold.tree.check import resolved
 from deltasmelt.pipelines.commands.context import documents_named, require_lake, spark_for
-from deltasmelt.pipelines.terminal.error_pages import codes, has_page, meaning, page
+from deltasmelt.pipelines.terminal.error_pages import codes, has_page, meaning_of, page
 from deltasmelt.pipelines.terminal.output import TITLE, seconds_text
 from deltasmelt.silver.schema.catalog import silver_catalog
 
@@ -40,7 +40,7 @@ def show_error(code: str, output: Output) -> str | None:
 
 def list_errors(output: Output) -> None:
     """Print every code with its meaning."""
-    output.table(("code", "meaning"), [(code, meaning(code)) for code in codes()])
+    output.table(("code", "meaning"), [(code, meaning_of(code)) for code in codes()])
 
 
 def show_file_schema(output: Output) -> None:
@@ -83,7 +83,7 @@ def show_explanation(pipeline: Pipeline, document: str, output: Output) -> None:
     for column, times in _lost(run).items():
         output.line(f"          {times:,} values of {column} that silver's type cannot hold count as NULL")
     for node in explain(tree):
-        _say(node, reached.get((node.path, node.table)), output)
+        _print(node, reached.get((node.path, node.table)), output)
 
 
 def _tree(pipeline: Pipeline, name: str) -> Tree:
@@ -134,7 +134,7 @@ def _run_text(run: Run | None) -> str:
     return f"incremental, as of {run.to_lsn}: {affected}; {row_counts}, {seconds_text(run.seconds)}"
 
 
-def _say(node: ExplainedNode, reached: dict[str, int] | None, output: Output) -> None:
+def _print(node: ExplainedNode, reached: dict[str, int] | None, output: Output) -> None:
     output.line()
     heading = ", ".join([node.path, *node.other_paths]) or "the document itself"
     kind = "" if node.kind == "root" else f"{node.kind} "

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from deltasmelt.bronze.checks.ownership import refuse_others
 from deltasmelt.pipelines.commands.context import require_lake, spark_for
 from deltasmelt.pipelines.private import require_report
-from deltasmelt.pipelines.quality.engine import load_beside
+from deltasmelt.pipelines.quality.engine import load_in_background
 from deltasmelt.pipelines.quality.run import run_quality
 from deltasmelt.pipelines.terminal.failures import TABLES_STOPPED, Failure
 from deltasmelt.pipelines.terminal.logs import log_folder
@@ -35,7 +35,7 @@ def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | Non
     if report is not None:
         require_report(report)
     target = report or log_folder(pipeline.pipeline) / "quality.html"
-    load_beside()
+    load_in_background()
     with spark_for(pipeline, output) as spark, output.waiting("checking data quality"):
         result = run_quality(spark, pipeline, report=target, progress=output.say)
     show_quality(result, output)

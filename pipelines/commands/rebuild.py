@@ -40,9 +40,9 @@ from deltasmelt.pipelines.runtime.locks import lake_lock, writing
 from deltasmelt.pipelines.terminal.failures import TABLES_STOPPED, Failure, error_text
 from deltasmelt.silver.errors import CODES, failure
 from deltasmelt.silver.run.table_log import SilverLog
-from deltasmelt.silver.run.worklist import refused, same_names, there
+from deltasmelt.silver.run.worklist import claimants, rejection_of, same_names
 from deltasmelt.silver.schema.catalog import histories, silver_catalog
-from deltasmelt.silver.spark.errors import answers
+from deltasmelt.silver.spark.failure_scope import answers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -118,12 +118,17 @@ def rebuild_silver(
         cut, relations = require_lake(pipeline), read_relations(lake)
         catalog = silver_catalog(relations, settings)
         bronze = open_existing(lake.uri("bronze", CHANGES))
-        filled = there(catalog.values(), bronze, settings)
+        filled = claimants(catalog.values(), bronze, settings)
         same_name = same_names(lake, catalog.values(), bronze, settings)
         for name in [name for name in tables if name in catalog]:
             whole = True
-            rejection = same_name.get(name) or refused(
-                catalog[name], cut.commit_lsn, there=filled, relations=relations, last=cut, settings=settings
+            rejection = same_name.get(name) or rejection_of(
+                catalog[name],
+                cut.commit_lsn,
+                existing=filled,
+                relations=relations,
+                last=cut,
+                settings=settings,
             )
             # A rebuild would overwrite another table's rows, or write columns that do not fit.
             if rejection is not None:

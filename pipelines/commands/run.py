@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.location import Layer
     from deltasmelt.bronze.lsn import Lsn
     from deltasmelt.gold.language.document import Document
-    from deltasmelt.pipelines.monitor.access import Shown
+    from deltasmelt.pipelines.monitor.access import ViewOptions
     from deltasmelt.pipelines.monitor.watch import Watched
-    from deltasmelt.pipelines.quality.schedule import QualityBeside
+    from deltasmelt.pipelines.quality.schedule import ParallelQuality
     from deltasmelt.pipelines.settings import Pipeline
     from deltasmelt.pipelines.terminal.output import Output
 
@@ -100,8 +100,8 @@ def run_layers(
     layers: Sequence[Layer],
     until_caught_up: bool,
     command: str,
-    at_hand: subprocess.Popen[bytes] | None = None,
-    shown: Shown | None = None,
+    loaded_reader: subprocess.Popen[bytes] | None = None,
+    views: ViewOptions | None = None,
 ) -> None:
     """Run stages of a pipeline until they are caught up, or for ever.
 
@@ -111,8 +111,8 @@ def run_layers(
         layers: the stages to run.
         until_caught_up: end when all stages are caught up.
         command: name of the command for the lake's lock.
-        at_hand: an already loaded process of the reader.
-        shown: addresses of the status page and the metrics.
+        loaded_reader: an already loaded process of the reader.
+        views: addresses of the status page and the metrics.
 
     Raises:
         SmeltError: the reason for the end of the run.
@@ -127,25 +127,25 @@ def run_layers(
     progress = ProgressReporter(output)
     every = None if until_caught_up or not {"silver", "gold"} <= {*layers} else pipeline.quality.every
     quality_checks = None if every is None else _quality(pipeline, every, output)
-    with terminable(), _watched(pipeline, layers, shown, output) as watching:
+    with terminable(), _watched(pipeline, layers, views, output) as watching:
         until = None
         if until_caught_up:
             until = head_of_source(pipeline) if "bronze" in layers else stage_goal(pipeline, layers[0])
             output.say(f"running {', '.join(layers)} until {until} is reached")
         elif "bronze" not in layers:
-            _say_if_it_waits(pipeline, layers[0], output)
+            _report_wait(pipeline, layers[0], output)
         with (
             Supervisor(
                 pipeline,
                 documents,
-                wrong=document_errors,
+                unreadable=document_errors,
                 command=command,
                 layers=layers,
                 until=until,
                 observe=progress.cut,
                 progress=progress.reader,
                 announce=output.say,
-                at_hand=at_hand,
+                loaded_reader=loaded_reader,
                 after_cycle=None if quality_checks is None else quality_checks.after_cycle,
             ) as supervisor,
             quality_checks or nullcontext(),
@@ -203,27 +203,27 @@ def _documents(
 
 
 def _watched(
-    pipeline: Pipeline, layers: Sequence[Layer], shown: Shown | None, output: Output
+    pipeline: Pipeline, layers: Sequence[Layer], views: ViewOptions | None, output: Output
 ) -> AbstractContextManager[Watched | None]:
     """Return the run's observers; without observers, load none of their modules."""
-    if shown is None and pipeline.alerts.webhook is None:
+    if views is None and pipeline.alerts.webhook is None:
         return nullcontext()
     from deltasmelt.pipelines.monitor.watch import watched  # noqa: PLC0415
 
-    return watched(pipeline, layers, shown, output)
+    return watched(pipeline, layers, views, output)
 
 
-def _quality(pipeline: Pipeline, every: float, output: Output) -> QualityBeside:
+def _quality(pipeline: Pipeline, every: float, output: Output) -> ParallelQuality:
     """Return the data quality runs in parallel with the run; refuse impossible runs at once."""
     from deltasmelt.pipelines.quality.engine import require_installed  # noqa: PLC0415 - only where it is asked for
-    from deltasmelt.pipelines.quality.schedule import QualityBeside  # noqa: PLC0415
+    from deltasmelt.pipelines.quality.schedule import ParallelQuality  # noqa: PLC0415
 
     require_installed()
     pipeline.suite_files()
-    return QualityBeside(pipeline, every, output.say)
+    return ParallelQuality(pipeline, every, output.say)
 
 
-def _say_if_it_waits(pipeline: Pipeline, layer: Layer, output: Output) -> None:
+def _report_wait(pipeline: Pipeline, layer: Layer, output: Output) -> None:
     """Report a stage waiting for the first data of the stage before."""
     try:
         stage_goal(pipeline, layer)

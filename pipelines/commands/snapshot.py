@@ -91,7 +91,7 @@ def run_snapshot(
     request = _request(pipeline, names, every=every)
     if every and _start_over(pipeline, output):
         request = _request(pipeline, names, every=every)
-    marked = _ask(pipeline, request)
+    marked = _set_request(pipeline, request)
     listed = ", ".join(map(str, request.tables)) or "no table"
     output.say(f"requested snapshots of {listed}, as of a point after {request.lsn}")
     if wait:
@@ -150,7 +150,7 @@ def _start_over(pipeline: Pipeline, output: Output) -> bool:
     return True
 
 
-def _ask(pipeline: Pipeline, request: Request) -> bool:
+def _set_request(pipeline: Pipeline, request: Request) -> bool:
     """Write the marks durably; return False before bronze's first start, which copies everything."""
     uri = pipeline.lake_address().uri("bronze", CHANGES)
     if delta.open_table(uri) is None:
@@ -170,7 +170,7 @@ def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -
     changes = KeptTable(lake, "bronze", CHANGES)
     last_count, said_at, marked = -1, 0.0, False
     while True:
-        marked = marked or _ask(pipeline, request)
+        marked = marked or _set_request(pipeline, request)
         waiting = _waiting(changes.newest(), request)
         if not waiting:
             return
@@ -198,7 +198,7 @@ def _waiting(changes: Table | None, request: Request) -> list[TableName]:
 
 
 def _raise_failed(
-    control: ControlTables, waiting: Sequence[TableName], asked: Lsn, before: set[tuple[Any, ...]]
+    control: ControlTables, waiting: Sequence[TableName], requested: Lsn, before: set[tuple[Any, ...]]
 ) -> None:
     names = {str(table) for table in waiting}
     failed = [
@@ -207,7 +207,7 @@ def _raise_failed(
         if error.scope == "table"
         and error.name in names
         and error.code in SOURCE_CODES
-        and (_key(error) not in before or error.commit_lsn == asked)
+        and (_key(error) not in before or error.commit_lsn == requested)
     ]
     if failed:
         lines = [f"{error.name} could not be copied: {error.message}" for error in failed]

@@ -32,7 +32,7 @@ _STDIN = "-"
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class SqlOptions:
     """The arguments of `smelt sql`.
 
     Attributes:
@@ -54,21 +54,21 @@ class Asked:
     fresh: bool = False
 
 
-def run_sql(pipeline: Pipeline, asked: Asked, output: Output) -> None:
+def run_sql(pipeline: Pipeline, options: SqlOptions, output: Output) -> None:
     """Run the statements, or a shell on a bare terminal.
 
     Raises:
         SmeltError: the cut does not exist, a statement is refused, or the rows cannot be written.
     """
-    if asked.fresh and asked.as_of is not None:
+    if options.fresh and options.as_of is not None:
         raise ConfigurationError(
             "--fresh reads the log's head, and --as-of an earlier state",
             code="as-of",
             where="--fresh",
             remedy="use one of the two options",
         )
-    at = None if asked.as_of is None else parse_as_of(asked.as_of)
-    display, statements = _display(asked), _statements(asked)
+    at = None if options.as_of is None else parse_as_of(options.as_of)
+    display, statements = _display(options), _statements(options)
     require_lake(pipeline)
     if statements is None:
         from deltasmelt.pipelines.sql_shell.shell import run_shell  # noqa: PLC0415 - a script needs no terminal
@@ -77,24 +77,24 @@ def run_sql(pipeline: Pipeline, asked: Asked, output: Output) -> None:
         run_shell(pipeline, output, cut_of(pipeline, at), display)
         return
     if not statements:
-        output.say(f"{_name(asked)}: no statement")
+        output.say(f"{_name(options)}: no statement")
         return
-    _each(asked, statements, _refuse_writing)  # before Spark starts
+    _run_each(options, statements, _refuse_writing)  # before Spark starts
     text = "\n".join(statement.text for statement in statements if not statement.is_meta)
     cut = cut_of(pipeline, at, statement=text or None)
     if not text:  # meta-commands alone
-        _run_all(SqlSession(pipeline, output, WithoutSpark(), cut, display), asked, statements)
+        _run_all(SqlSession(pipeline, output, WithoutSpark(), cut, display), options, statements)
         return
     with spark_for(pipeline, output) as spark:
         session = SqlSession(
             pipeline, output, InTurn(spark, partial(_waiting, display, output)), cut, display
         )
         try:
-            _run_all(session, asked, statements)
+            _run_all(session, options, statements)
         finally:
             session.close()
         if display.form is not RowFormat.JSON:
-            output.say(f"as of {moment_text(session.seen or session.cut)}")
+            output.say(f"as of {moment_text(session.cut_read or session.cut)}")
 
 
 def _waiting(display: Display, output: Output) -> AbstractContextManager[None]:
@@ -105,20 +105,22 @@ def _waiting(display: Display, output: Output) -> AbstractContextManager[None]:
     return nullcontext() if display.streams else output.waiting("running the statement")
 
 
-def _run_all(session: SqlSession, asked: Asked, statements: Sequence[Statement]) -> None:
+def _run_all(session: SqlSession, options: SqlOptions, statements: Sequence[Statement]) -> None:
     r"""Run statements up to the first failure, or to a ``\q``."""
     with suppress(EOFError):
-        _each(asked, statements, session.run)
+        _run_each(options, statements, session.run)
 
 
-def _each(asked: Asked, statements: Sequence[Statement], work: Callable[[Statement], None]) -> None:
+def _run_each(
+    options: SqlOptions, statements: Sequence[Statement], work: Callable[[Statement], None]
+) -> None:
     """Apply a function to each statement; an error names the statement's place."""
     for number, statement in enumerate(statements, start=1):
         try:
             work(statement)
         except SmeltError as error:
-            if len(statements) > 1 or asked.statement is None:
-                error.where = f"{_name(asked)}:{statement.line} (statement {number})"
+            if len(statements) > 1 or options.statement is None:
+                error.where = f"{_name(options)}:{statement.line} (statement {number})"
             raise
 
 
@@ -127,31 +129,31 @@ def _refuse_writing(statement: Statement) -> None:
         refuse_writing(statement.text)
 
 
-def _display(asked: Asked) -> Display:
-    form = asked.form or (format_of(asked.to) if asked.to else None) or RowFormat.TABLE
-    if asked.to is None and form is RowFormat.PARQUET:
+def _display(options: SqlOptions) -> Display:
+    form = options.form or (format_of(options.to) if options.to else None) or RowFormat.TABLE
+    if options.to is None and form is RowFormat.PARQUET:
         raise ConfigurationError(
             "Parquet cannot be printed",
             code="sql-target",
             where="--output parquet",
             remedy="add --to FILE.parquet, or --to FOLDER with a file of each Spark task",
         )
-    export = None if asked.to is None else Export(asked.to, form)
-    return Display(limit=asked.limit, form=form, export=export, fresh=asked.fresh)
+    export = None if options.to is None else Export(options.to, form)
+    return Display(limit=options.limit, form=form, export=export, fresh=options.fresh)
 
 
-def _statements(asked: Asked) -> Sequence[Statement] | None:
+def _statements(options: SqlOptions) -> Sequence[Statement] | None:
     """Return the statements; None for a person at a terminal.
 
     Raises:
         ConfigurationError: the file does not exist, or has an open quote or comment.
     """
-    if asked.statement is not None:
-        text = asked.statement
-    elif asked.file is not None and asked.file != _STDIN:
-        text = _read(asked.file)
-    elif asked.file is None and sys.stdin is not None and sys.stdin.isatty():
-        if asked.to is not None:
+    if options.statement is not None:
+        text = options.statement
+    elif options.file is not None and options.file != _STDIN:
+        text = _read(options.file)
+    elif options.file is None and sys.stdin is not None and sys.stdin.isatty():
+        if options.to is not None:
             raise ConfigurationError(
                 "a file can contain the rows of only one statement",
                 code="sql-target",
@@ -165,7 +167,7 @@ def _statements(asked: Asked) -> Sequence[Statement] | None:
     if script.unclosed is not None:
         opened, line = script.unclosed
         raise ConfigurationError(
-            f"a {opened} is not closed", code="sql", where=f"{_name(asked)}:{line}", remedy="close it"
+            f"a {opened} is not closed", code="sql", where=f"{_name(options)}:{line}", remedy="close it"
         )
     return script.all
 
@@ -186,8 +188,8 @@ def _read(file: str) -> str:
         ) from None
 
 
-def _name(asked: Asked) -> str:
+def _name(options: SqlOptions) -> str:
     """Return the name of the statements' origin for messages."""
-    if asked.statement is not None:
+    if options.statement is not None:
         return "SQL"
-    return "standard input" if asked.file in {None, _STDIN} else str(asked.file)
+    return "standard input" if options.file in {None, _STDIN} else str(options.file)

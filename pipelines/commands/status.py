@@ -118,7 +118,7 @@ def _print_hints(status: Status, output: Output) -> None:
 def _print_slot(status: Status, output: Output) -> None:
     output.line(f"slot     {slot_text(status)}")
     if status.wal is not None:
-        output.line(f"         {status.wal.said}")
+        output.line(f"         {status.wal.message}")
     for warning in slot_warnings(status):
         output.line(f"         {warning}", style=ERROR)
 

@@ -105,11 +105,11 @@ def run_verify(
     """
     names = documents_like(pipeline, document) if document is not None or not tables else []
     require_lake(pipeline)
-    first = _look(pipeline, output, tables if tables or document is None else None, names, load)
+    first = _compare(pipeline, output, tables if tables or document is None else None, names, load)
     if repairs and first.proof is not None and (unequal := first.proof.wrong_tables()):
         _repair(pipeline, unequal, output)
         # The second comparison covers all rows, also after a sample: the snapshots replaced all rows.
-        second = _look(
+        second = _compare(
             pipeline,
             output,
             [table.quoted for table in unequal],
@@ -123,12 +123,12 @@ def run_verify(
     if output.json:
         output.value(_plain(first))
     else:
-        _say_left_out(first, output)
+        _print_left_out(first, output)
     if problems := first.problems():
         raise Failure("; ".join(problems))
 
 
-def _look(
+def _compare(
     pipeline: Pipeline,
     output: Output,
     tables: Sequence[str] | None,
@@ -138,9 +138,9 @@ def _look(
     """Compare, and print each result."""
     sample = None if load is None else load.sample
 
-    def tell(found: Compared) -> None:
+    def report(result: Compared) -> None:
         if not output.json:
-            _say(found, output, sample)
+            _print(result, output, sample)
 
     with ExitStack() as stack:
         open_sessions: list[SparkSession] = []
@@ -152,30 +152,32 @@ def _look(
                 open_sessions.append(stack.enter_context(spark_for(pipeline, output)))
             yield open_sessions[0]
 
-        return compare(pipeline, session, output, tables=tables, documents=documents, load=load, tell=tell)
+        return compare(
+            pipeline, session, output, tables=tables, documents=documents, load=load, report=report
+        )
 
 
-def _together(first: Verified, again: Verified) -> Verified:
+def _together(first: Verified, second: Verified) -> Verified:
     """Return the results with the second comparison of unequal parts in the place of the first."""
     proof = first.proof
-    if proof is not None and again.proof is not None:
-        names = {comparison.name for comparison in again.proof.compared} | {
-            comparison.name for comparison in again.proof.unproven
+    if proof is not None and second.proof is not None:
+        names = {comparison.name for comparison in second.proof.compared} | {
+            comparison.name for comparison in second.proof.unproven
         }
         equal = [comparison for comparison in proof.compared if comparison.name not in names]
         unproven = [comparison for comparison in proof.unproven if comparison.name not in names]
-        compared_names = {document.name for document in again.proof.documents}
+        compared_names = {document.name for document in second.proof.documents}
         proof = replace(
             proof,
-            compared=equal + again.proof.compared,
-            unproven=unproven + again.proof.unproven,
+            compared=equal + second.proof.compared,
+            unproven=unproven + second.proof.unproven,
             documents=[document for document in proof.documents if document.name not in compared_names]
-            + again.proof.documents,
+            + second.proof.documents,
         )
-    names = {verification.document for verification in again.documents}
+    names = {verification.document for verification in second.documents}
     documents = [
         verification for verification in first.documents if verification.document not in names
-    ] + again.documents
+    ] + second.documents
     return replace(first, proof=proof, documents=documents)
 
 
@@ -185,9 +187,9 @@ def _repair(pipeline: Pipeline, tables: Sequence[TableName], output: Output) -> 
     output.say(f"resnapshotted from the source: {', '.join(map(str, tables))}")
 
 
-def _plain(found: Verified) -> dict[str, object]:
-    compared = () if found.proof is None else found.proof.compared
-    unproven = () if found.proof is None else found.proof.unproven
+def _plain(results: Verified) -> dict[str, object]:
+    compared = () if results.proof is None else results.proof.compared
+    unproven = () if results.proof is None else results.proof.unproven
     return {
         "tables": [
             {
@@ -209,7 +211,7 @@ def _plain(found: Verified) -> dict[str, object]:
                 "equal": None if document.reason and not document.wrong else not document.wrong,
                 "wrong": [asdict(difference) for difference in document.wrong[:_SHOWN]],
             }
-            for document in (() if found.proof is None else found.proof.documents)
+            for document in (() if results.proof is None else results.proof.documents)
         ],
         "documents": [
             {
@@ -217,131 +219,133 @@ def _plain(found: Verified) -> dict[str, object]:
                 "commit_lsn": str(Lsn(verification.commit_lsn)),
                 "equal": verification.equal,
             }
-            for verification in found.documents
+            for verification in results.documents
         ],
-        "left_out": found.left_out(),
-        "not_asked": list(found.not_asked),
+        "left_out": results.left_out(),
+        "not_asked": list(results.not_asked),
     }
 
 
-def _say_left_out(found: Verified, output: Output) -> None:
+def _print_left_out(results: Verified, output: Output) -> None:
     """Print how much was not compared; otherwise a reader may take the lines above for the whole."""
-    counts = [_many(times, name.removesuffix("s")) for name, times in found.left_out().items() if times]
+    counts = [_many(times, name.removesuffix("s")) for name, times in results.left_out().items() if times]
     if counts:
         output.line(f"not compared, see the lines above: {', '.join(counts)}", style=WARNING)
-    if found.not_asked:
-        names = ", ".join(found.not_asked[:_NAMED])
-        unnamed = len(found.not_asked) - _NAMED
+    if results.not_asked:
+        names = ", ".join(results.not_asked[:_NAMED])
+        unnamed = len(results.not_asked) - _NAMED
         output.line(f"not selected: {names}{f' and {unnamed:,} more' if unnamed > 0 else ''}")
 
 
-def _say(found: Compared, output: Output, sample: float | None) -> None:
+def _print(result: Compared, output: Output, sample: float | None) -> None:
     from deltasmelt.gold.verify.verify import Verification  # noqa: PLC0415 - loads Spark
     from deltasmelt.pipelines.proof.against_source import Proof  # noqa: PLC0415 - likewise
     from deltasmelt.pipelines.proof.documents import ServerDocument  # noqa: PLC0415 - likewise
 
-    if isinstance(found, Verification):
-        _say_document(found, output, sample)
-    elif isinstance(found, ServerDocument):
-        _say_server_document(found, output)
-    elif isinstance(found, Proof):
-        _say_proof(found, output, sample)
+    if isinstance(result, Verification):
+        _say_document(result, output, sample)
+    elif isinstance(result, ServerDocument):
+        _print_server_document(result, output)
+    elif isinstance(result, Proof):
+        _print_proof(result, output, sample)
     else:
-        _say_table(found, output, sample)
+        _print_table(result, output, sample)
 
 
-def _say_proof(found: Proof, output: Output, sample: float | None) -> None:
-    if found.compared:
-        rows = sum(comparison.source_rows for comparison in found.compared)
+def _print_proof(proof: Proof, output: Output, sample: float | None) -> None:
+    if proof.compared:
+        rows = sum(comparison.source_rows for comparison in proof.compared)
         share = "" if sample is None else f", a sample of {sample:g}"
-        output.say(f"{rows:,} rows of the source were read in {seconds_text(found.seconds)}{share}")
+        output.say(f"{rows:,} rows of the source were read in {seconds_text(proof.seconds)}{share}")
 
 
-def _say_table(found: TableComparison | Unproven, output: Output, sample: float | None) -> None:
+def _print_table(result: TableComparison | Unproven, output: Output, sample: float | None) -> None:
     from deltasmelt.pipelines.proof.sides import Unproven  # noqa: PLC0415 - as above
     from deltasmelt.silver.schema.catalog import HISTORY_SUFFIX  # noqa: PLC0415
     from deltasmelt.silver.verify.rows import KINDS  # noqa: PLC0415
 
-    if isinstance(found, Unproven):
-        output.line(f"silver.{found.name}: not compared: {found.reason}", style=WARNING)
+    if isinstance(result, Unproven):
+        output.line(f"silver.{result.name}: not compared: {result.reason}", style=WARNING)
         return
-    at = f"as of {Lsn(found.lsn)}"
-    scope = f" of a sample of {sample:g}" if found.sampled else ""
-    if found.equal:
-        rows = _many(found.silver_rows, "row")
-        output.line(f"silver.{found.name}: equal to PostgreSQL {at}; {rows}{scope}", style=GOOD)
-        _say_uncompared(found, output)
+    at = f"as of {Lsn(result.lsn)}"
+    scope = f" of a sample of {sample:g}" if result.sampled else ""
+    if result.equal:
+        rows = _many(result.silver_rows, "row")
+        output.line(f"silver.{result.name}: equal to PostgreSQL {at}; {rows}{scope}", style=GOOD)
+        _print_uncompared(result, output)
         return
-    counts = f"{found.source_rows:,} rows at the source{scope}, {found.silver_rows:,} in silver"
-    output.line(f"silver.{found.name}: not equal to PostgreSQL {at}; {counts}", style=ERROR)
-    for kind, count in found.counts.items():
+    counts = f"{result.source_rows:,} rows at the source{scope}, {result.silver_rows:,} in silver"
+    output.line(f"silver.{result.name}: not equal to PostgreSQL {at}; {counts}", style=ERROR)
+    for kind, count in result.counts.items():
         output.line(f"  {count:,} {'row' if count == 1 else 'rows'}: {KINDS[kind]}")
-    for row in found.first:
-        _say_row(row, KINDS[row.kind], output)
-    if sum(found.counts.values()) > len(found.first):
+    for row in result.first:
+        _print_row(row, KINDS[row.kind], output)
+    if sum(result.counts.values()) > len(result.first):
         output.line("  …")
-    rebuilds = f"smelt rebuild FILE silver {found.name.removesuffix(HISTORY_SUFFIX)}"
-    retakes = f"smelt verify FILE --table {found.table} --repair"
-    output.line(f"  remedy: {rebuilds if 'versions' in found.counts else retakes}")
-    _say_uncompared(found, output)
+    rebuilds = f"smelt rebuild FILE silver {result.name.removesuffix(HISTORY_SUFFIX)}"
+    retakes = f"smelt verify FILE --table {result.table} --repair"
+    output.line(f"  remedy: {rebuilds if 'versions' in result.counts else retakes}")
+    _print_uncompared(result, output)
 
 
 def _many(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
-def _say_uncompared(found: TableComparison, output: Output) -> None:
+def _print_uncompared(result: TableComparison, output: Output) -> None:
     """Print the columns and rows of a table, or of its source, without a comparison."""
     from deltasmelt.silver.schema.catalog import HISTORY_SUFFIX  # noqa: PLC0415 - loads Spark
 
     reasons = []
-    if found.columns_not_compared:
-        reasons.append(f"column {', '.join(found.columns_not_compared)}: the source has no such column")
-    if found.rows_not_compared:
-        noun = "ended version" if found.name.endswith(HISTORY_SUFFIX) else "deleted row"
-        count = _many(found.rows_not_compared, noun)
+    if result.columns_not_compared:
+        reasons.append(f"column {', '.join(result.columns_not_compared)}: the source has no such column")
+    if result.rows_not_compared:
+        noun = "ended version" if result.name.endswith(HISTORY_SUFFIX) else "deleted row"
+        count = _many(result.rows_not_compared, noun)
         reasons.append(f"{count}, which only silver has")
-    if found.rows_elsewhere:
-        reasons.append(found.rows_elsewhere)
+    if result.rows_elsewhere:
+        reasons.append(result.rows_elsewhere)
     for reason in reasons:
         output.line(f"  not compared: {reason}", style=WARNING)
 
 
-def _say_row(wrong: WrongRow, said: str, output: Output) -> None:
-    output.line(f"  {wrong.key} {said}")
+def _print_row(wrong: WrongRow, text: str, output: Output) -> None:
+    output.line(f"  {wrong.key} {text}")
     for cell in wrong.cells:
         source, silver = (("NULL" if value is None else value) for value in (cell.source, cell.silver))
         output.line(f"    {cell.column}: {source} at the source, {silver} in silver")
 
 
-def _say_server_document(found: ServerDocument, output: Output) -> None:
+def _print_server_document(document: ServerDocument, output: Output) -> None:
     from deltasmelt.gold.verify.against_source import KINDS  # noqa: PLC0415 - loads Spark
 
-    if found.reason:
-        text = f"gold.{found.name}: not compared with PostgreSQL's documents: {found.reason}"
+    if document.reason:
+        text = f"gold.{document.name}: not compared with PostgreSQL's documents: {document.reason}"
         output.line(text, style=WARNING)
         return
-    text = f"PostgreSQL's documents as of {found.lsn}; a sample of {found.compared:,}"
-    if found.wrong:
-        output.line(f"gold.{found.name}: not equal to {text}", style=ERROR)
-        output.line(f"  {len(found.wrong):,} documents from silver's rows differ from the server's documents")
-        for difference in found.wrong[:_SHOWN]:
-            place = _where(difference.difference, "PostgreSQL")
+    text = f"PostgreSQL's documents as of {document.lsn}; a sample of {document.compared:,}"
+    if document.wrong:
+        output.line(f"gold.{document.name}: not equal to {text}", style=ERROR)
+        output.line(
+            f"  {len(document.wrong):,} documents from silver's rows differ from the server's documents"
+        )
+        for difference in document.wrong[:_SHOWN]:
+            place = _place(difference.difference, "PostgreSQL")
             output.line(f"  {difference.key} {KINDS[difference.kind]}{place}")
-        if found.lost:
-            output.line(f"  a possible cause: values that silver's types cannot hold: {found.lost}")
+        if document.lost:
+            output.line(f"  a possible cause: values that silver's types cannot hold: {document.lost}")
         output.line(
             "  remedy: compare silver first (the lines above); if silver is equal, report this as a defect"
         )
     else:
-        output.line(f"gold.{found.name}: equal to {text}", style=GOOD)
-    if found.withdrawn:
+        output.line(f"gold.{document.name}: equal to {text}", style=GOOD)
+    if document.withdrawn:
         text = (
-            f"{found.withdrawn:,} different documents read values that silver's types cannot hold: "
-            f"{found.lost}"
+            f"{document.withdrawn:,} different documents read values that silver's types cannot hold: "
+            f"{document.lost}"
         )
         output.line(f"  not compared with PostgreSQL: {text}", style=WARNING)
-    for reason in found.left_out:
+    for reason in document.left_out:
         output.line(f"  not compared with PostgreSQL: {reason}", style=WARNING)
 
 
@@ -358,16 +362,16 @@ def _say_document(result: Verification, output: Output, sample: float | None) ->
     for kind, count in result.counts.items():
         output.line(f"  {count:,} {'document' if count == 1 else 'documents'}: {KINDS[kind]}")
     for difference in result.first:
-        output.line(f"  {difference.key} {KINDS[difference.kind]}{_where(difference.difference, 'rebuilt')}")
+        output.line(f"  {difference.key} {KINDS[difference.kind]}{_place(difference.difference, 'rebuilt')}")
     if sum(result.counts.values()) > len(result.first):
         output.line("  …")
     output.line("  remedy: smelt rebuild FILE gold " + result.document)
 
 
-def _where(found: Difference | None, other: str) -> str:
-    if found is None:
+def _place(difference: Difference | None, other: str) -> str:
+    if difference is None:
         return ""
-    stored = "nothing" if found.stored is None else found.stored
-    rebuilt = "nothing" if found.rebuilt is None else found.rebuilt
-    place = found.path or "the order of its fields"
+    stored = "nothing" if difference.stored is None else difference.stored
+    rebuilt = "nothing" if difference.rebuilt is None else difference.rebuilt
+    place = difference.path or "the order of its fields"
     return f" at {place}\n    in gold:  {stored}\n    {other}: {' ' * max(0, 8 - len(other))}{rebuilt}"

@@ -45,7 +45,7 @@ class Meter:
 
     def __init__(self) -> None:
         self.total = 0
-        self._seen: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
+        self._counts: deque[tuple[float, int]] = deque([(time.monotonic(), 0)])
 
     def set(self, total: int) -> None:
         """Set the count to `total`."""
@@ -57,15 +57,15 @@ class Meter:
 
     def begin(self) -> None:
         """Measure the pace from now on."""
-        self._seen = deque([(time.monotonic(), self.total)])
+        self._counts = deque([(time.monotonic(), self.total)])
 
     def rate(self) -> float:
         """Return the pace per second, over the window."""
         now = time.monotonic()
-        self._seen.append((now, self.total))
-        while len(self._seen) > 2 and now - self._seen[0][0] > _WINDOW_SECONDS:
-            self._seen.popleft()
-        start, before = self._seen[0]
+        self._counts.append((now, self.total))
+        while len(self._counts) > 2 and now - self._counts[0][0] > _WINDOW_SECONDS:
+            self._counts.popleft()
+        start, before = self._counts[0]
         return (self.total - before) / max(now - start, 0.001)
 
 
@@ -116,15 +116,15 @@ class Preparation:
     """Steps before the shop opens, in sequence or in parallel; each takes some seconds."""
 
     def __init__(self, names: Sequence[str]) -> None:
-        self._begun = time.monotonic()
+        self._start = time.monotonic()
         self._names = tuple(names)
         self._done: dict[str, tuple[float, str]] = {}
 
-    def done(self, name: str, said: str = "") -> bool:
+    def done(self, name: str, result: str = "") -> bool:
         """Record a finished step with its result; return whether the step was open before."""
         if name in self._done:
             return False
-        self._done[name] = time.monotonic() - self._begun, said
+        self._done[name] = time.monotonic() - self._start, result
         return True
 
     @property
@@ -137,7 +137,7 @@ class Preparation:
         seconds, result = self._done[name]
         return f"{name}: {result} ({seconds:.0f} s)" if result else f"{name} ({seconds:.0f} s)"
 
-    def shown(self) -> Group:
+    def rendered(self) -> Group:
         """Return the steps as a list with a bar, for a terminal."""
         table = Table.grid(padding=(0, 2, 0, 0))
         for name in self._names:
@@ -163,10 +163,10 @@ class LiveView:
 
     def __init__(self, output: Output, preparation: Preparation) -> None:
         self._output = output
-        self._begun = time.monotonic()
+        self._start = time.monotonic()
         self._last_line = 0.0
         self._live = Live(console=output.console, refresh_per_second=4) if output.rich else None
-        self._told: set[str] = set()
+        self._printed: set[str] = set()
         self._lags = False
         self.phase = ""
         self.preparation = preparation
@@ -214,9 +214,9 @@ class LiveView:
         self._lags = False
         self.enter(phase)
 
-    def prepared(self, name: str, said: str = "") -> None:
+    def prepared(self, name: str, result: str = "") -> None:
         """Record the end of a step before the shop's opening."""
-        if self.preparation.done(name, said):
+        if self.preparation.done(name, result):
             if self._live is None:
                 self._output.line(f"{self._elapsed()} {self.preparation.text(name)}")
             self.refresh()
@@ -224,27 +224,27 @@ class LiveView:
     def refresh(self) -> None:
         """Show the present state."""
         if self._live is not None:
-            self._live.update(self._shown())
+            self._live.update(self._rendered())
             return
         for change in self.followed:
-            if change.found is not None and change.title not in self._told:
-                self._told.add(change.title)
+            if change.found is not None and change.title not in self._printed:
+                self._printed.add(change.title)
                 self._output.line(f"{self._elapsed()} {change_text(change)}")
-        if self.crash and self.crash not in self._told:
-            self._told.add(self.crash)
+        if self.crash and self.crash not in self._printed:
+            self._printed.add(self.crash)
             self._output.line(f"{self._elapsed()} {self.crash}")
         if self._lags and time.monotonic() - self._last_line >= _LINE_EVERY:
             self._last_line = time.monotonic()
             self._output.line(f"{self._elapsed()} " + "; ".join(self._texts()))
 
     def _elapsed(self) -> str:
-        minutes, seconds = divmod(int(time.monotonic() - self._begun), 60)
+        minutes, seconds = divmod(int(time.monotonic() - self._start), 60)
         return f"{minutes}:{seconds:02}"
 
-    def _shown(self) -> Group:
+    def _rendered(self) -> Group:
         parts: list[RenderableType] = [Text(f"{self._elapsed()} {self.phase}", style="bold")]
         if not self.preparation.complete:
-            return Group(*parts, self.preparation.shown())
+            return Group(*parts, self.preparation.rendered())
         parts += [Text(), self._layers()]
         if self.followed:
             parts += [Text(), self._changes()]

@@ -23,7 +23,7 @@ from deltasmelt.pipelines.demo.story import LAYERS, Story
 from deltasmelt.pipelines.demo.summary import Summary, summarize
 from deltasmelt.pipelines.demo.workload import Spared, run_workload
 from deltasmelt.pipelines.proof.against_source import prove
-from deltasmelt.pipelines.quality.engine import load_beside
+from deltasmelt.pipelines.quality.engine import load_in_background
 from deltasmelt.pipelines.runtime.supervisor import Supervisor
 from deltasmelt.pipelines.spark.lake_sql import LakeSql
 from deltasmelt.pipelines.terminal.output import Output
@@ -77,7 +77,7 @@ def show(pipeline: Pipeline, dsn: str, output: Output, *, seconds: float, rate: 
         look_pool = ThreadPoolExecutor(1, thread_name_prefix="demo-look")
         # Spark's stop ends the queries that still run.
         cleanups.callback(look_pool.shutdown, wait=False, cancel_futures=True)
-        return _Show(pipeline, run, view, watch=watch, story=Story(story), looks=look_pool).play(
+        return _Show(pipeline, run, view, watch=watch, story=Story(story), queries=look_pool).play(
             dsn, seconds=seconds, rate=rate
         )
 
@@ -93,14 +93,14 @@ class _Show:
         *,
         watch: psycopg.Connection[Any],
         story: Story,
-        looks: ThreadPoolExecutor,
+        queries: ThreadPoolExecutor,
     ) -> None:
         self._pipeline = pipeline
         self._run = run
         self._view = view
         self._watch = watch
         self._story = story
-        self._looks = looks
+        self._queries = queries
         self._shop: _Shop | None = None
         self._order: dict[Layer, str] = {}
 
@@ -118,25 +118,25 @@ class _Show:
             self._until(lambda: "silver" in story.followed[0].seconds)
             story.second_act(self._kill_reader)  # while gold builds the first one's document
             self._until(lambda: story.followed[0].through)
-            self._order = self._asked(story.look_for_order)
+            self._order = self._queried(story.find_order)
             self._until(lambda: time.monotonic() - opened > seconds)
         finally:
             shop.close()
-        load_beside()
+        load_in_background()
         view.enter("the shop is closed; the layers catch up")
         end = self._head()
         view.heads.note(end)
         self._until(lambda: self._caught_up(end))
         for layer in LAYERS:  # the last commit's own place is a little before that of the server after it
             story.reached(layer, end)
-        self._asked(story.look_for_rest)
+        self._queried(story.find_rest)
         view.settled("caught up; now comparing every row with PostgreSQL")
         spark = self._run.spark
         if spark is None:
             raise RuntimeError("caught up without a Spark session")
         # The pipeline still runs, as it does where anybody asks this of theirs.
-        proving = self._looks.submit(
-            prove, self._pipeline, lambda: nullcontext(spark), _InView(view), given=spark
+        proving = self._queries.submit(
+            prove, self._pipeline, lambda: nullcontext(spark), _InView(view), borrowed=spark
         )
         self._until(proving.done)
         proof = proving.result()
@@ -149,7 +149,7 @@ class _Show:
             changes=view.bronze.meter.total,
             followed=story.followed,
             order=self._order,
-            say=view.enter,
+            report=view.enter,
         )
 
     def _prepare(self) -> None:
@@ -196,7 +196,7 @@ class _Show:
             view.refresh()
             run.wait(_POLL_SECONDS)
 
-    def _asked(self, look: Callable[[Callable[[str], list[str]]], Any]) -> Any:
+    def _queried(self, query: Callable[[Callable[[str], list[str]]], Any]) -> Any:
         """Return the lake's answer, and draw meanwhile."""
         spark = self._run.spark
         if spark is None:
@@ -207,7 +207,7 @@ class _Show:
             text = frame.selectExpr(as_json(map(quote, frame.columns)))
             return [row[0] for row in text.collect()]
 
-        answer: Future[Any] = self._looks.submit(look, rows)
+        answer: Future[Any] = self._queries.submit(query, rows)
         self._until(answer.done)
         return answer.result()
 

@@ -192,7 +192,7 @@ class Story:
         for change in self.followed:
             change.reached(layer, place)
 
-    def look_for_order(self, rows: Callable[[str], list[str]]) -> dict[Layer, str]:
+    def find_order(self, rows: Callable[[str], list[str]]) -> dict[Layer, str]:
         """Return the order's JSON in each layer, and record whether the order is present.
 
         Args:
@@ -208,7 +208,7 @@ class Story:
         self.followed[0].found = len(order_texts) == len(LAYERS)
         return order_texts
 
-    def look_for_rest(self, rows: Callable[[str], list[str]]) -> None:
+    def find_rest(self, rows: Callable[[str], list[str]]) -> None:
         """Record for each of the other changes whether the lake contains the change."""
         changes = [change for change in self.followed if change.title in self._checks]
         columns = ", ".join(f"{self._checks[change.title]} AS c{at}" for at, change in enumerate(changes))

@@ -87,7 +87,7 @@ def summarize(
     changes: int,
     followed: Sequence[Followed],
     order: Mapping[Layer, str],
-    say: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> Summary:
     """Run the quality checks, and return the contents of the summary.
 
@@ -99,10 +99,10 @@ def summarize(
         changes: bronze's number of rows, including the first snapshot.
         followed: changes with the seconds until each layer.
         order: the order's row in each layer, as JSON.
-        say: takes the progress of the work.
+        report: takes the progress of the work.
     """
-    say("checking the data's quality")
-    quality = run_quality(spark, pipeline, report=pipeline.folder / "quality.html", progress=say)
+    report("checking the data's quality")
+    quality = run_quality(spark, pipeline, report=pipeline.folder / "quality.html", progress=report)
     errors = ControlTables(pipeline.lake_address()).open_errors()
     return Summary(transactions, changes, followed, order, proof, quality, errors)
 

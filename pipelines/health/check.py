@@ -159,7 +159,7 @@ def _source(
 ) -> tuple[list[Relation], Mapping[tuple[TableName, str], str]]:
     """Return the shapes of the selected tables, and the columns that sort differently in silver."""
     with connect(
-        pipeline.source, application_name="deltasmelt check", patience=pipeline.source.timing.look_answer
+        pipeline.source, application_name="deltasmelt check", patience=pipeline.source.timing.poll_answer
     ) as connection:
         source_findings = inspect(connection, pipeline.source)
         with translated(pipeline.source):
@@ -238,7 +238,7 @@ def _broken(
                 source,
                 pipeline.lake_address(),
                 CHECKING,
-                say=_give_up,
+                report=_give_up,
                 reached=lambda _: None,
             )
             with suppress(_TakesLongError):

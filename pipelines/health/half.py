@@ -64,7 +64,7 @@ class Half(Generic[_T]):
         self._again = again
         self._threaded = threaded
         self._thread: threading.Thread | None = None
-        self._begun = self._took = 0.0
+        self._start_time = self._took = 0.0
         self._late = False
         self._logged = ""
         self._value: _T | None = None
@@ -83,7 +83,7 @@ class Half(Generic[_T]):
             self._work()
         elif not self._answered():
             self.failure = TransientError(
-                f"{self._name} has not answered for {time.monotonic() - self._begun:.0f} s",
+                f"{self._name} has not answered for {time.monotonic() - self._start_time:.0f} s",
                 code=self._code,
                 remedy="check the network connection of this machine; the read is retried",
             )
@@ -105,7 +105,7 @@ class Half(Generic[_T]):
         return not self._thread.is_alive()
 
     def _start(self) -> None:
-        self._begun = time.monotonic()
+        self._start_time = time.monotonic()
         self._thread = threading.Thread(target=self._work, name=f"look at {self._name}", daemon=True)
         self._thread.start()
 

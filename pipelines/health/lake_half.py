@@ -264,7 +264,7 @@ def _documents(
 
 
 def _state(
-    shown: str,
+    display_name: str,
     name: str,
     cut: Cut | None,
     run: Run | None,
@@ -275,7 +275,7 @@ def _state(
     """Return one table of a layer; `before` is the state while no cut names the table."""
     version = None if cut is None else cut.tables.get(name)
     return TableStatus(
-        name=shown,
+        name=display_name,
         state="stopped" if error is not None else before if version is None else "streaming",
         commit_lsn=None if cut is None or version is None else cut.commit_lsn,
         delta_version=version,

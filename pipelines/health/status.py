@@ -60,7 +60,7 @@ def slot_text(status: Status) -> str:
 def slot_warnings(status: Status) -> list[str]:
     """Return warnings about the slot, before the server gives the slot up."""
     danger = slot_danger(status)
-    return [danger.said] if danger.said else []
+    return [danger.message] if danger.message else []
 
 
 def slot_danger(status: Status) -> SlotRisk:
@@ -251,9 +251,9 @@ def _ladder(server: ServerHalf | None, lake: LakeHalf | None, *, with_gold: bool
     return tuple(rungs)
 
 
-def _with_dropped(tables: tuple[TableStatus, ...], there: set[TableName]) -> tuple[TableStatus, ...]:
+def _with_dropped(tables: tuple[TableStatus, ...], present: set[TableName]) -> tuple[TableStatus, ...]:
     """Mark tables dropped at the source; a table with an open error keeps its state."""
-    names = {str(table) for table in there}
+    names = {str(table) for table in present}
     return tuple(
         table if table.name in names or table.error is not None else replace(table, state="dropped")
         for table in tables

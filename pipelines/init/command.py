@@ -62,7 +62,7 @@ def run_init(output: Output, *, dsn: str | None, out: Path, schemas: Sequence[st
     source = SourceSettings(dsn=None if dsn is None else SecretStr(dsn), slot="smelt", publication="smelt")
     with (
         output.waiting("reading the database's catalog"),
-        connect(source, application_name="deltasmelt init", patience=source.timing.look_answer) as connection,
+        connect(source, application_name="deltasmelt init", patience=source.timing.poll_answer) as connection,
         translated(source),
     ):
         catalog = read_catalog(connection, source, schemas)

@@ -145,7 +145,7 @@ def _say_next(output: Output, yaml: YamlFile, folder: Path, choices: BundleChoic
     output.line(
         f"  databricks fs cp {shlex.quote(str(yaml.path))} {shlex.quote(f'{volume}/{yaml.path.name}')}"
     )
-    for path, is_folder in _beside(yaml):
+    for path, is_folder in _near_files(yaml):
         copy = "cp -r" if is_folder else "cp"
         output.line(f"  databricks fs {copy} {shlex.quote(str(path))} {shlex.quote(f'{volume}/{path.name}')}")
     for key, pattern in _patterns(yaml):
@@ -181,7 +181,7 @@ def _is_beside(pattern: str) -> bool:
     return local and not path.is_absolute() and ".." not in path.parts
 
 
-def _beside(yaml: YamlFile) -> list[tuple[Path, bool]]:
+def _near_files(yaml: YamlFile) -> list[tuple[Path, bool]]:
     """Return documents and suites in the pipeline file's folder: files, and folders marked True.
 
     A named file counts also before its creation; a wildcard counts with its present matches.

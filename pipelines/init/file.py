@@ -89,11 +89,11 @@ def pipeline_name(database: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]", "_", database).lstrip("_.-")[:63] or "pipeline"
 
 
-def slot_name(database: str, taken: Collection[str]) -> str:
+def slot_name(database: str, used: Collection[str]) -> str:
     """Return an unused name for slot and publication."""
     base = "smelt_" + (re.sub(r"[^a-z0-9_]", "_", database.lower()).strip("_") or "pipeline")
     name, number = base[:63], 2
-    while name in taken:
+    while name in used:
         suffix = f"_{number}"
         name, number = base[: 63 - len(suffix)] + suffix, number + 1
     return name

@@ -55,7 +55,7 @@ class Address:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ViewOptions:
     """Addresses of a command's views.
 
     Attributes:
@@ -122,9 +122,9 @@ class Access:
         return not name or is_local(name)
 
 
-def _cookies(headers: Headers, wanted: str) -> list[str]:
+def _cookies(headers: Headers, cookie_name: str) -> list[str]:
     pairs = (part.strip().partition("=") for part in headers.get("Cookie", "").split(";"))
-    return [value for name, _, value in pairs if name == wanted]
+    return [value for name, _, value in pairs if name == cookie_name]
 
 
 def is_local(host: str) -> bool:

@@ -65,22 +65,22 @@ class HeldLevel:
         self._since: float | None = None
         self._highest = RiskLevel.NONE
 
-    def after(self, seen: RiskLevel, wal: WalBudget | None, now: float) -> RiskLevel:
+    def after(self, newest: RiskLevel, wal: WalBudget | None, now: float) -> RiskLevel:
         """Return the effective level after a sample.
 
         Args:
-            seen: the level in this sample.
+            newest: the level in this sample.
             wal: WAL held back by the slot; None for unknown.
             now: seconds of the monotonic clock.
         """
         if self.level >= RiskLevel.MUCH and stays_high(wal):
-            seen = max(seen, RiskLevel.MUCH)
-        if seen >= self.level:
-            self.level, self._since = seen, None
+            newest = max(newest, RiskLevel.MUCH)
+        if newest >= self.level:
+            self.level, self._since = newest, None
             return self.level
         if self._since is None:
-            self._since, self._highest = now, seen
-        self._highest = max(self._highest, seen)
+            self._since, self._highest = now, newest
+        self._highest = max(self._highest, newest)
         if now - self._since >= (TINY_SECONDS if wal is not None and wal.tiny else CALM_SECONDS):
             self.level, self._since = self._highest, None
         return self.level
@@ -190,21 +190,21 @@ class Alerts:
         """
         return self._unseen("status", why, time.monotonic() if now is None else now)
 
-    def _unseen(self, what: str, why: str | None, now: float) -> list[Alert]:
-        key = ("blind", what)
+    def _unseen(self, part: str, why: str | None, now: float) -> list[Alert]:
+        key = ("blind", part)
         if why is None or "blind" not in self._kinds:
-            self._unseen_since.pop(what, None)
-            return [self._resolved(key, f"the {what} can be read again")] if key in self._firing else []
-        seconds = now - self._unseen_since.setdefault(what, now)
+            self._unseen_since.pop(part, None)
+            return [self._resolved(key, f"the {part} can be read again")] if key in self._firing else []
+        seconds = now - self._unseen_since.setdefault(part, now)
         if key in self._firing or seconds < self._limit:
             return []
         message, _, remedy = why.partition("\nremedy: ")
         message = shown_text(message)
-        text = f"{self._pipeline}: the {what} cannot be read for {seconds_text(seconds)}: {message}"
+        text = f"{self._pipeline}: the {part} cannot be read for {seconds_text(seconds)}: {message}"
         remedy = remedy or (
             "smelt status shows the reason; the server keeps WAL while the reader reads nothing"
         )
-        return [self._fires(self._alert("blind", "firing", key, what, text, None, message, remedy))]
+        return [self._fires(self._alert("blind", "firing", key, part, text, None, message, remedy))]
 
     def ended(self, error: Exception) -> list[Alert]:
         """Return the alert about the error at the command's end."""
@@ -272,20 +272,20 @@ class Alerts:
         if level is RiskLevel.NONE:
             return [self._resolved(key, f"slot {slot.name} is safe again")] if key in self._firing else []
         fires = level > before or (danger.level > RiskLevel.NONE and key not in self._firing)
-        return [self._slot_fires(slot, "slot-at-risk", danger.said)] if fires else []
+        return [self._slot_fires(slot, "slot-at-risk", danger.message)] if fires else []
 
-    def _slot_fires(self, slot: SlotState, code: str, said: str = "the slot is lost") -> Alert:
-        said = shown_text(said)
-        text = f"{self._pipeline}: slot {slot.name}: {said}"
+    def _slot_fires(self, slot: SlotState, code: str, message: str = "the slot is lost") -> Alert:
+        message = shown_text(message)
+        text = f"{self._pipeline}: slot {slot.name}: {message}"
         return self._fires(
             self._alert(
-                "slot", "firing", ("slot",), slot.name, text, code, said, f"smelt explain-error {code}"
+                "slot", "firing", ("slot",), slot.name, text, code, message, f"smelt explain-error {code}"
             )
         )
 
-    def _resolved(self, key: tuple[str, ...], said: str) -> Alert:
+    def _resolved(self, key: tuple[str, ...], message: str) -> Alert:
         was = self._firing.pop(key)
-        text = f"{self._pipeline}: {said}"
+        text = f"{self._pipeline}: {message}"
         return self._alert(was.kind, "resolved", key, was.name, text, was.code)
 
     def _fires(self, alert: Alert) -> Alert:

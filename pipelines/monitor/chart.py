@@ -99,7 +99,7 @@ def bytes_line(
     )
 
 
-def _series(points: Sequence[LadderPoint], name: str, what: str, now: datetime) -> list[tuple[float, float]]:
+def _series(points: Sequence[LadderPoint], name: str, label: str, now: datetime) -> list[tuple[float, float]]:
     """Return pairs of age in seconds and value, oldest first.
 
     Of samples at one point of the line, the largest value counts; the newest value stays exact.
@@ -108,7 +108,7 @@ def _series(points: Sequence[LadderPoint], name: str, what: str, now: datetime) 
     ages = [
         ((now - point.at).total_seconds(), max(0.0, float(value)))
         for point in points
-        if (value := _value(point, name, what)) is not None
+        if (value := _value(point, name, label)) is not None
     ]
     ages = [(ago, value) for ago, value in ages if 0 <= ago <= span]
     newest: dict[int, tuple[float, float]] = {}
@@ -124,11 +124,11 @@ def _value(point: LadderPoint, name: str, what: str) -> float | None:
 
 
 def _paths(
-    found: list[tuple[float, float]], top: float, *, width: float, height: float, span: float
+    points: list[tuple[float, float]], top: float, *, width: float, height: float, span: float
 ) -> tuple[str, ...]:
     parts: list[list[str]] = []
     before: float | None = None
-    for ago, value in found:
+    for ago, value in points:
         x, y = width * (1 - ago / span), height * (1 - min(value, top) / top)
         if before is None or before - ago > _GAP_SECONDS:
             parts.append([])

@@ -37,7 +37,7 @@ HALF_SECONDS: Final = 60.0
 """Length of each of the two compared periods."""
 
 
-class _Look(NamedTuple):
+class _SlotSample(NamedTuple):
     """Time of a sample, the slot's room, and the end of the log, both in bytes."""
 
     at: float
@@ -49,7 +49,7 @@ class SlotTrend:
     """Samples of one slot in the last two minutes."""
 
     def __init__(self) -> None:
-        self._looks: deque[_Look] = deque()
+        self._samples: deque[_SlotSample] = deque()
         self._limit: int | None = None
 
     def of(self, status: Status, now: float) -> Status:
@@ -68,33 +68,33 @@ class SlotTrend:
     def _add(self, status: Status, now: float) -> None:
         slot, limit = status.slot, None if status.wal is None else status.wal.limit
         if slot is None or slot.safe_wal_size is None or limit != self._limit:
-            self._looks.clear()
+            self._samples.clear()
         self._limit = limit
         if slot is None or slot.safe_wal_size is None:
             return
         head = next((rung.lsn for rung in status.ladder if rung.name == "head"), None)
-        self._looks.append(_Look(now, slot.safe_wal_size, head or 0))
-        while len(self._looks) > 1 and now - self._looks[1].at >= 2 * HALF_SECONDS:
-            self._looks.popleft()
+        self._samples.append(_SlotSample(now, slot.safe_wal_size, head or 0))
+        while len(self._samples) > 1 and now - self._samples[1].at >= 2 * HALF_SECONDS:
+            self._samples.popleft()
 
     def _known(self) -> bool:
-        return bool(self._looks) and self._looks[-1].at - self._looks[0].at >= 2 * HALF_SECONDS
+        return bool(self._samples) and self._samples[-1].at - self._samples[0].at >= 2 * HALF_SECONDS
 
     def _left(self) -> float | None:
         if not self._known():
             return None
-        middle = self._looks[-1].at - HALF_SECONDS
-        before = max((look for look in self._looks if look.at <= middle), key=lambda look: look.room)
-        after = max((look for look in self._looks if look.at > middle), key=lambda look: look.room)
+        middle = self._samples[-1].at - HALF_SECONDS
+        before = max((look for look in self._samples if look.at <= middle), key=lambda look: look.room)
+        after = max((look for look in self._samples if look.at > middle), key=lambda look: look.room)
         shrunk = before.room - after.room
         if shrunk <= 0:
             return None
-        return max(self._looks[-1].room, 0) * max(after.at - before.at, HALF_SECONDS) / shrunk
+        return max(self._samples[-1].room, 0) * max(after.at - before.at, HALF_SECONDS) / shrunk
 
     def _written(self) -> float | None:
         if not self._known():
             return None
-        first, last = self._looks[0], self._looks[-1]
+        first, last = self._samples[0], self._samples[-1]
         return max(last.head - first.head, 0) / (last.at - first.at)
 
 

@@ -79,7 +79,7 @@ def _environment() -> Environment:
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=_shown,
+        finalize=_escaped_value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -91,7 +91,7 @@ def _worst_first(tables: Sequence[TableStatus]) -> list[TableStatus]:
     return sorted(tables, key=lambda table: (_ORDER.index(table.state), table.name))
 
 
-def _shown(value: Any) -> Any:
+def _escaped_value(value: Any) -> Any:
     """Filter each text of the page, at every place in the template."""
     return shown_text(value) if type(value) is str else value
 

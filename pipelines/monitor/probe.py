@@ -52,7 +52,7 @@ def parser() -> argparse.ArgumentParser:
     return options
 
 
-def ask(address: Address, path: str, token: str, seconds: float) -> tuple[bool, str]:
+def request(address: Address, path: str, token: str, seconds: float) -> tuple[bool, str]:
     """Return the probe's success and the answer's text; a busy command passes the liveness probe.
 
     Args:
@@ -90,7 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         message = getattr(error, "strerror", None) or "the file is not text"
         sys.stdout.write(visible(f"{options.http_token_file} cannot be read: {message}\n"))
         return 1
-    well, message = ask(options.http, options.path, token.strip(), options.seconds)
+    well, message = request(options.http, options.path, token.strip(), options.seconds)
     sys.stdout.write(visible(f"{message}\n"))
     return 0 if well else 1
 

@@ -159,8 +159,8 @@ class Sampler:
     Args:
         read: reads the status.
         samples: receives the results.
-        told: receives each status, in the sampler's thread.
-        failed: receives the reason of each failed sample, in the sampler's thread.
+        on_status: receives each status, in the sampler's thread.
+        on_failure: receives the reason of each failed sample, in the sampler's thread.
         every: seconds from one sample to the next.
     """
 
@@ -169,17 +169,17 @@ class Sampler:
         read: Callable[[], Status],
         samples: Samples,
         *,
-        told: Callable[[Status], None] | None = None,
-        failed: Callable[[str], None] | None = None,
+        on_status: Callable[[Status], None] | None = None,
+        on_failure: Callable[[str], None] | None = None,
         every: float = EVERY_SECONDS,
     ) -> None:
         self._read = read
         self._samples = samples
-        self._told = told
-        self._failed = failed
+        self._on_status = on_status
+        self._on_failure = on_failure
         self._every = every
         self._stop = threading.Event()
-        self._said: dict[str, str] = {}
+        self._logged: dict[str, str] = {}
         self._thread = threading.Thread(target=self._work, name="sampler", daemon=True)
 
     def start(self) -> None:
@@ -195,37 +195,37 @@ class Sampler:
     def _work(self) -> None:
         while not self._stop.is_set():
             start = time.monotonic()
-            self._look(start)
+            self._sample(start)
             duration = time.monotonic() - start
             self._stop.wait(rest(duration, self._every))
 
-    def _look(self, begun: float) -> None:
+    def _sample(self, start: float) -> None:
         at = datetime.now(UTC)
         try:
             status = self._read()
             if self._stop.is_set():
                 return
-            self._samples.add(status, took=time.monotonic() - begun, at=at)
+            self._samples.add(status, took=time.monotonic() - start, at=at)
             self._log(status.unseen)
-            if self._told is not None:
-                self._told(status)
+            if self._on_status is not None:
+                self._on_status(status)
         except BaseException as error:  # noqa: BLE001 - looks go on whatever one meets, also a panic of deltalake
             reason = in_a_line(shown_text(f"{type(error).__name__}: {error}"))
             self._samples.fail(reason)
             if self._stop.is_set():
                 return
             self._log({"status": reason})
-            if self._failed is not None:
-                self._failed(reason)
+            if self._on_failure is not None:
+                self._on_failure(reason)
 
     def _log(self, unseen: dict[str, str]) -> None:
         """Log an invisible part, once for each reason."""
         for part, reason in unseen.items():
-            if self._said.get(part) != reason:
+            if self._logged.get(part) != reason:
                 _LOGGER.warning(
                     "the pipeline's %s could not be read: %s", part, in_a_line(shown_text(reason))
                 )
-        self._said = unseen
+        self._logged = unseen
 
 
 def rest(took: float, every: float = EVERY_SECONDS) -> float:

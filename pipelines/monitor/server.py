@@ -72,18 +72,18 @@ class _Server(ThreadingHTTPServer):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._lock = threading.Lock()
-        self._taken: set[Any] = set()
+        self._open: set[Any] = set()
         self._silent: dict[Any, None] = {}
         """Connections without a request so far, oldest first."""
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Serve a client in a separate thread, or refuse the client at the limit."""
         with self._lock:
-            full = len(self._taken) >= self.places
+            full = len(self._open) >= self.places
             refused: Any = next(iter(self._silent), request) if full else None
             self._forget(refused)
             if refused is not request:
-                self._taken.add(request)
+                self._open.add(request)
                 self._silent[request] = None
         if refused is request:
             with suppress(OSError):
@@ -103,7 +103,7 @@ class _Server(ThreadingHTTPServer):
                 self._forget(request)
             raise
 
-    def asked(self, request: Any) -> None:
+    def requested(self, request: Any) -> None:
         """Record the complete request of a client, which now holds its place."""
         with self._lock:
             self._silent.pop(request, None)
@@ -117,7 +117,7 @@ class _Server(ThreadingHTTPServer):
                 self._forget(request)
 
     def _forget(self, request: Any) -> None:
-        self._taken.discard(request)
+        self._open.discard(request)
         self._silent.pop(request, None)
 
     def server_bind(self) -> None:
@@ -168,9 +168,9 @@ class _InTimeHandler(BaseHTTPRequestHandler):
         """Log nothing: the query may contain the token."""
 
 
-def map_address(found: Any) -> tuple[str, int]:
+def map_address(address: Any) -> tuple[str, int]:
     """Return host and port of a socket's address, in any address family."""
-    return str(found[0]), int(found[1])
+    return str(address[0]), int(address[1])
 
 
 class PageServer:
@@ -234,7 +234,7 @@ def _handler(
         server: _Server
 
         def do_GET(self) -> None:
-            self.server.asked(self.connection)
+            self.server.requested(self.connection)
             path, _, query = self.path.partition("?")
             if not access.knows_host(self.headers):
                 message = (

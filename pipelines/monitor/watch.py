@@ -28,7 +28,7 @@ from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.pipelines.health.status import StatusReader
 from deltasmelt.pipelines.health.status_json import plain_status
-from deltasmelt.pipelines.monitor.access import TOKEN_VARIABLE, Access, Address, Shown, access_to
+from deltasmelt.pipelines.monitor.access import TOKEN_VARIABLE, Access, Address, ViewOptions, access_to
 from deltasmelt.pipelines.monitor.alerts import Alerts, shown_text
 from deltasmelt.pipelines.monitor.metrics import CONTENT_TYPE, SlotTrend, exposition
 from deltasmelt.pipelines.monitor.samples import Sampler, Samples, without_login
@@ -98,7 +98,7 @@ def _no_sample(view: View) -> str:
 
 _LAST_ALERTS_SECONDS: Final = 5.0
 """Time limit for alerts still waiting at the command's end."""
-_LAST_LOOK_SECONDS: Final = 5.0
+_LAST_SAMPLE_SECONDS: Final = 5.0
 """Time limit for the last read of the open errors."""
 _LOCAL: Final = "127.0.0.1"
 _HTML: Final = "text/html; charset=utf-8"
@@ -142,8 +142,8 @@ class Watched:
         self.sampler = Sampler(
             lambda: self._trend.of(read(), time.monotonic()),
             self._samples,
-            told=self._after,
-            failed=self._failed,
+            on_status=self._after,
+            on_failure=self._failed,
             **extra,
         )
 
@@ -170,9 +170,9 @@ class Watched:
             return
         self.sampler.stop()
         if self._runs:  # the lake of a run that never began may be another's
-            look = threading.Thread(target=self._last_look, name="last-look", daemon=True)
+            look = threading.Thread(target=self._last_sample, name="last-look", daemon=True)
             look.start()
-            look.join(_LAST_LOOK_SECONDS)
+            look.join(_LAST_SAMPLE_SECONDS)
         if error is not None:
             try:
                 self._send(self._alerts.ended(error))
@@ -245,7 +245,7 @@ class Watched:
         with self._alerting:
             self._send(self._alerts.failed(why))
 
-    def _last_look(self) -> None:
+    def _last_sample(self) -> None:
         try:
             lake = self._pipeline.lake_address()
             if delta.open_table(lake.uri("control", "errors")) is None:
@@ -264,23 +264,23 @@ class Watched:
 
 @contextmanager
 def watched(
-    pipeline: Pipeline, layers: Sequence[Layer], shown: Shown | None, output: Output
+    pipeline: Pipeline, layers: Sequence[Layer], views: ViewOptions | None, output: Output
 ) -> Iterator[Watched]:
     """Watch the run in the block.
 
     Args:
         pipeline: the pipeline.
         layers: layers of the command.
-        shown: addresses of the command's views.
+        views: addresses of the command's views.
         output: receives the addresses for the user.
 
     Raises:
         ConfigurationError: an address or token is unusable.
     """
-    shown = shown or Shown()
+    views = views or ViewOptions()
     command = Watched(pipeline, layers)
     with ExitStack() as cleanups:
-        for server, template in _servers(command, shown):
+        for server, template in _servers(command, views):
             cleanups.callback(server.stop)
             server.start()
             output.say(template.format(server.address))
@@ -297,13 +297,13 @@ def watched(
             command.ended(None)
 
 
-def _servers(command: Watched, shown: Shown) -> Iterator[tuple[PageServer, str]]:
+def _servers(command: Watched, views: ViewOptions) -> Iterator[tuple[PageServer, str]]:
     """Yield each requested server with its description; the first listens before the second is made."""
-    if shown.http is not None:
-        access = access_to(shown.http, token_file=shown.token_file, variable=os.environ.get(TOKEN_VARIABLE))
-        yield PageServer(shown.http, access, command.pages()), "status page: http://{}/"
-    if shown.metrics_port is not None:
-        place, pages = Address(_LOCAL, shown.metrics_port), {"/metrics": command.metrics}
+    if views.http is not None:
+        access = access_to(views.http, token_file=views.token_file, variable=os.environ.get(TOKEN_VARIABLE))
+        yield PageServer(views.http, access, command.pages()), "status page: http://{}/"
+    if views.metrics_port is not None:
+        place, pages = Address(_LOCAL, views.metrics_port), {"/metrics": command.metrics}
         yield (
             PageServer(place, Access(), pages, option="--metrics-port"),
             "metrics: http://{}/metrics",

@@ -176,31 +176,31 @@ class Webhook:
                     pause = min(self._end - now, self._end - now if pause is None else pause)
                 self._changed.wait(pause)
 
-    def _attempt(self, one: _Waiting, timeout: float) -> None:
+    def _attempt(self, alert: _Waiting, timeout: float) -> None:
         """Post an alert; remove the alert from the queue, or plan a retry after a pause."""
-        self.counters["retried"] += bool(one.failed)
+        self.counters["retried"] += bool(alert.failed)
         try:
-            self._post(one.alert, timeout)
+            self._post(alert.alert, timeout)
         except _FailedError as error:
-            one.failed = str(error)
-            one.due = time.monotonic() + one.backoff.seconds()
-            if self._end is None and time.monotonic() >= one.end:
-                self._drop_waiting(one, one.failed)
+            alert.failed = str(error)
+            alert.due = time.monotonic() + alert.backoff.seconds()
+            if self._end is None and time.monotonic() >= alert.end:
+                self._drop_waiting(alert, alert.failed)
         except _RefusedError as error:
-            self._drop_waiting(one, f"{error}; check alerts.webhook")
+            self._drop_waiting(alert, f"{error}; check alerts.webhook")
         except Exception as error:  # noqa: BLE001 - nothing ends this thread
-            self._drop_waiting(one, type(error).__name__)
+            self._drop_waiting(alert, type(error).__name__)
         else:
-            self.counters["sent"] += self._take(one)
+            self.counters["sent"] += self._take(alert)
         finally:
-            one.under_way = False
+            alert.under_way = False
 
-    def _take(self, one: _Waiting) -> bool:
+    def _take(self, alert: _Waiting) -> bool:
         """Remove an alert from the queue; return False for an alert already removed."""
         with self._changed:
-            if one not in self._waiting:
+            if alert not in self._waiting:
                 return False
-            self._waiting.remove(one)
+            self._waiting.remove(alert)
             return True
 
     def _drop_waiting(self, one: _Waiting, why: str) -> None:

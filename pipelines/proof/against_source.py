@@ -71,7 +71,7 @@ class CatchingUp(threading.Thread):
         self._output = output
         self._command = command
         self._failure: BaseException | None = None
-        self._stop_asked = threading.Event()
+        self._stop = threading.Event()
 
     def run(self) -> None:
         """Read until bronze reaches the LSN, or the copy ends without a snapshot."""
@@ -84,11 +84,11 @@ class CatchingUp(threading.Thread):
 
     def reach(self, lsn: Lsn) -> None:
         """Wait until bronze reaches the LSN, or for `stop`."""
-        reach(self._pipeline, lsn, self._output, self._command, self._stop_asked)
+        reach(self._pipeline, lsn, self._output, self._command, self._stop)
 
     def stop(self) -> None:
         """Request the thread's end."""
-        self._stop_asked.set()
+        self._stop.set()
 
     def check(self) -> None:
         """Raise the error of the thread.
@@ -153,8 +153,8 @@ def prove(
     names: Sequence[str] = (),
     documents: Sequence[Document] = (),
     load: Load | None = None,
-    tell: Callable[[TableComparison | Unproven | ServerDocument], None] = lambda _: None,
-    given: SparkSession | None = None,
+    report: Callable[[TableComparison | Unproven | ServerDocument], None] = lambda _: None,
+    borrowed: SparkSession | None = None,
     command: str = "smelt verify",
 ) -> Proof:
     """Compare tables with the source.
@@ -166,8 +166,8 @@ def prove(
         names: tables or patterns; empty for all.
         documents: documents for the server to compute.
         load: limits of the server's load, and the sample.
-        tell: receives each table's result at once.
-        given: an existing session, if any.
+        report: receives each table's result at once.
+        borrowed: an existing session, if any.
         command: name of the command for the lake's lock.
 
     Raises:
@@ -175,23 +175,23 @@ def prove(
         SmeltError: the server or the lake cannot be reached.
     """
     load = load or Load()
-    tables, elsewhere = _tables(pipeline, names)
+    tables, copied_with = _tables(pipeline, names)
     proof, lake = Proof(), pipeline.lake_address()
 
-    def told(found: TableComparison | Unproven) -> None:
-        if isinstance(found, Unproven):
-            proof.unproven.append(found)
+    def record(comparison: TableComparison | Unproven) -> None:
+        if isinstance(comparison, Unproven):
+            proof.unproven.append(comparison)
         else:
-            found = replace(found, rows_elsewhere=elsewhere.get(found.table, ""))
-            proof.compared.append(found)
-        tell(found)
+            comparison = replace(comparison, rows_elsewhere=copied_with.get(comparison.table, ""))
+            proof.compared.append(comparison)
+        report(comparison)
 
-    tables = _without_problems(tables, told)
+    tables = _without_problems(tables, record)
     if not tables:
         return proof
     local = (
-        access_of(given).runs_locally
-        if given is not None
+        access_of(borrowed).runs_locally
+        if borrowed is not None
         else not is_elsewhere(pipeline.spark) and is_local(pipeline.spark.get("spark.master", "local"))
     )
     with scratch_lake(lake, tasks_are_local=local) as scratch:
@@ -206,12 +206,14 @@ def prove(
                 rows_taken = copy.result()
                 proof.seconds = time.monotonic() - start
                 for failed in rows_taken.failed:
-                    told(Unproven(failed.table.silver_name, failed.message))
+                    record(Unproven(failed.table.silver_name, failed.message))
                 lsns = rows_taken.lsns
                 unread = {table.table for table in tables} - lsns.keys()
                 unread -= {failed.table for failed in rows_taken.failed}
                 for name in sorted(unread):
-                    told(Unproven(name.silver_name, "the rows of the table could not be read at the source"))
+                    record(
+                        Unproven(name.silver_name, "the rows of the table could not be read at the source")
+                    )
                 if lsns:
                     with output.waiting("waiting for bronze to reach the source's rows"):
                         bronze.wait()
@@ -221,11 +223,11 @@ def prove(
                 for lsn in sorted(set(lsns.values())):
                     at_lsn = [table for table in lsns if lsns[table] == lsn]
                     with output.waiting(f"comparing {counted(len(at_lsn), 'table')} as of {lsn}"):
-                        sides.compare(at_lsn, lsn, told, proof.sources)
+                        sides.compare(at_lsn, lsn, record, proof.sources)
                 for document in proof.documents:
                     with output.waiting(f"comparing gold.{document.name} with PostgreSQL's documents"):
                         sides.document(document)
-                    tell(document)
+                    report(document)
                 sides.close()  # not after an interrupt: Spark would not answer
         finally:
             bronze.stop()
@@ -258,10 +260,10 @@ def _tables(pipeline: Pipeline, names: Sequence[str]) -> tuple[list[SourceTable]
     return chosen, {finding.subject: finding.message for finding in inherited}
 
 
-def _without_problems(tables: Sequence[SourceTable], told: Callable[[Unproven], None]) -> list[SourceTable]:
+def _without_problems(tables: Sequence[SourceTable], record: Callable[[Unproven], None]) -> list[SourceTable]:
     for table in tables:
         if table.problem is not None:
-            told(Unproven(table.table.silver_name, table.problem.message))
+            record(Unproven(table.table.silver_name, table.problem.message))
     return [table for table in tables if table.problem is None]
 
 

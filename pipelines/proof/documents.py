@@ -110,12 +110,12 @@ class ServerDocument:
 
 
 @dataclass(frozen=True, slots=True)
-class _Asking:
+class _Request:
     """A thread for the server's computation of some documents."""
 
     thread: threading.Thread
     connection: psycopg.Connection[TupleRow]
-    some: Sequence[ServerDocument]
+    group: Sequence[ServerDocument]
 
     def ended(self, seconds: float) -> bool:
         """Wait for the thread, then end its connection; return whether the thread has ended."""
@@ -132,16 +132,18 @@ class ServerDocuments:
 
     Args:
         pipeline: pipeline of the source.
-        asked: the documents.
+        definitions: the documents.
         tables: the source's tables.
     """
 
-    def __init__(self, pipeline: Pipeline, asked: Sequence[Document], tables: Sequence[SourceTable]) -> None:
+    def __init__(
+        self, pipeline: Pipeline, definitions: Sequence[Document], tables: Sequence[SourceTable]
+    ) -> None:
         self._source = pipeline.source
         self._tables = {table.table: table for table in tables}
         catalog = silver_catalog([table.relation for table in tables], pipeline.silver)
-        self.found = [_prepared(document, catalog) for document in asked]
-        self._asking: list[_Asking] = []
+        self.results = [_prepared(document, catalog) for document in definitions]
+        self._requests: list[_Request] = []
         self._stop = threading.Event()
 
     def begin(self, snapshot: str, lsn: Lsn, held: Collection[TableName]) -> None:
@@ -152,7 +154,9 @@ class ServerDocuments:
             lsn: position of the snapshot's rows.
             held: tables locked against a rewrite by the workers.
         """
-        waiting = [document for document in self.found if document.tree is not None and document.lsn == ZERO]
+        waiting = [
+            document for document in self.results if document.tree is not None and document.lsn == ZERO
+        ]
         ready = [
             document
             for document in waiting
@@ -174,49 +178,49 @@ class ServerDocuments:
         try:
             self._take_over(connection, snapshot, ready)
         except psycopg.Error as error:
-            _not_compared(ready, _said(error))
+            _not_compared(ready, _reason(error))
             connection.close()
             return
         thread = threading.Thread(
-            target=self._ask, args=(connection, ready), name="smelt-verify-documents", daemon=True
+            target=self._query_all, args=(connection, ready), name="smelt-verify-documents", daemon=True
         )
-        self._asking.append(_Asking(thread, connection, ready))
+        self._requests.append(_Request(thread, connection, ready))
         thread.start()
 
     def result(self) -> list[ServerDocument]:
         """Wait for the answers, for a bounded time; return the documents."""
-        for request in self._asking:
+        for request in self._requests:
             if not request.ended(_ALL_SECONDS + _STATEMENT_SECONDS + 2 * _MARGIN_SECONDS):
                 # The thread may still write to the documents that it has.
                 stuck = {
                     document.name: ServerDocument(document.name, lsn=document.lsn)
-                    for document in request.some
+                    for document in request.group
                 }
                 _not_compared(stuck.values(), "the server did not answer")
-                self.found = [stuck.get(document.name, document) for document in self.found]
+                self.results = [stuck.get(document.name, document) for document in self.results]
         _not_compared(
-            [document for document in self.found if document.lsn == ZERO],
+            [document for document in self.results if document.lsn == ZERO],
             "its tables were not read in one snapshot",
         )
-        for document in self.found:
+        for document in self.results:
             if document.empty:
                 _not_compared([document], "the root's table has no rows")
             elif not document.answers:
                 _not_compared([document], "the server returned no document, so nothing was compared")
-        return self.found
+        return self.results
 
     def stop(self) -> None:
         """Cancel the queries, and wait for the threads, for a bounded time."""
         self._stop.set()
-        for request in self._asking:
+        for request in self._requests:
             request.ended(2 * _MARGIN_SECONDS)
 
     def _take_over(
-        self, connection: psycopg.Connection[TupleRow], snapshot: str, some: Sequence[ServerDocument]
+        self, connection: psycopg.Connection[TupleRow], snapshot: str, group: Sequence[ServerDocument]
     ) -> None:
         tables = {
             name: table
-            for document in some
+            for document in group
             if document.tree
             for name, table in document.tree.tables().items()
         }
@@ -231,10 +235,10 @@ class ServerDocuments:
         ):
             _execute(connection, statement)
 
-    def _ask(self, connection: psycopg.Connection[TupleRow], some: Sequence[ServerDocument]) -> None:
+    def _query_all(self, connection: psycopg.Connection[TupleRow], group: Sequence[ServerDocument]) -> None:
         over = time.monotonic() + _ALL_SECONDS
         with connection, until_stopped(self._stop, connection):
-            for document in some:
+            for document in group:
                 if self._stop.is_set() or time.monotonic() > over:
                     document.reason = "the server had no time left for the document"
                     continue
@@ -242,27 +246,29 @@ class ServerDocuments:
                     self._answer(connection, document, min(over, time.monotonic() + _DOCUMENT_SECONDS))
                 except psycopg.Error as error:
                     if not document.answers:
-                        document.reason = _said(error)
+                        document.reason = _reason(error)
                 except Exception as error:  # noqa: BLE001 - the reason why this document is not compared
                     document.reason = f"{type(error).__name__}: {error}"
 
-    def _answer(self, connection: psycopg.Connection[TupleRow], one: ServerDocument, over: float) -> None:
+    def _answer(
+        self, connection: psycopg.Connection[TupleRow], document: ServerDocument, over: float
+    ) -> None:
         """Fetch the answers for one document within the limits."""
-        if one.tree is None:
+        if document.tree is None:
             return
-        sample = self._sample(one.tree)
+        sample = self._sample(document.tree)
         # The statistics may be of a larger table, and few pages may have no rows: then from all pages.
         for pages in (sample, "") if sample else ("",):
             _execute(connection, "SAVEPOINT document")
             try:
-                has_roots = _fetch(connection, one, self._query(one.tree, pages), over)
+                has_roots = _fetch(connection, document, self._query(document.tree, pages), over)
             finally:
                 if not connection.closed:
                     with suppress(psycopg.Error):  # the next statement says what is wrong
                         _execute(connection, "ROLLBACK TO SAVEPOINT document")
             if has_roots:
                 return
-        one.empty = True
+        document.empty = True
 
     def _query(self, tree: Tree, sample: str) -> str:
         """Return the query for some roots; an answer above the size limit is NULL."""
@@ -282,7 +288,9 @@ class ServerDocuments:
         return f" TABLESAMPLE SYSTEM ({400 * ROOTS / rows:.6f}) REPEATABLE (7)"
 
 
-def _fetch(connection: psycopg.Connection[TupleRow], one: ServerDocument, query: str, over: float) -> bool:
+def _fetch(
+    connection: psycopg.Connection[TupleRow], document: ServerDocument, query: str, over: float
+) -> bool:
     """Fetch a query's answers within the limits; return whether the table may have root rows."""
     _execute(connection, f"DECLARE documents NO SCROLL CURSOR FOR\n{query}")
     size, fetched, count = 0, 0, 1
@@ -292,10 +300,10 @@ def _fetch(connection: psycopg.Connection[TupleRow], one: ServerDocument, query:
             fetched += 1
             size += len(answer or "")
             if answer is None or size > BYTES:
-                if not one.answers:
-                    one.reason = f"its first document is larger than {BYTES >> 20} MB"
+                if not document.answers:
+                    document.reason = f"its first document is larger than {BYTES >> 20} MB"
                 return True
-            one.answers.append(answer)
+            document.answers.append(answer)
         if len(rows) < count:
             return fetched > 0
         count = max(1, min(_FETCHED, _FETCHED_BYTES * fetched // max(size, 1)))
@@ -319,12 +327,12 @@ def _prepared(document: Document, catalog: Mapping[TableName, SilverTable]) -> S
     return ServerDocument(document.name, verifiable.tree, verifiable.left_out)
 
 
-def _not_compared(some: Collection[ServerDocument], reason: str) -> None:
-    for document in some:
+def _not_compared(group: Collection[ServerDocument], reason: str) -> None:
+    for document in group:
         document.reason = document.reason or reason
 
 
-def _said(error: psycopg.Error) -> str:
+def _reason(error: psycopg.Error) -> str:
     if isinstance(error, psycopg.errors.QueryCanceled):
         return f"the server did not compute the document within {_STATEMENT_SECONDS:g} s"
     return (error.diag.message_primary or str(error)).strip()

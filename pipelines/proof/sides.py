@@ -20,8 +20,8 @@ from deltasmelt.pipelines.runtime.maintenance import stops
 from deltasmelt.silver.errors import failure
 from deltasmelt.silver.fresh import FreshTables
 from deltasmelt.silver.schema.catalog import histories, history_of, silver_catalog
-from deltasmelt.silver.spark.access import access_of, beside
-from deltasmelt.silver.spark.errors import is_general
+from deltasmelt.silver.spark.access import access_of, child_session
+from deltasmelt.silver.spark.failure_scope import is_general
 from deltasmelt.silver.verify.compare import TableComparison, compare
 from deltasmelt.silver.verify.source_rows import source_rows
 
@@ -62,14 +62,14 @@ class Sides:
         self._plain = pipeline.silver.model_copy(update={"deletes": "hard", "history": []})
         self._sample = sample
         self._control = ControlTables(lake)
-        self._silver = FreshTables(spark, lake, pipeline.silver, self._control, as_found=True)
+        self._silver = FreshTables(spark, lake, pipeline.silver, self._control, accept_foreign=True)
         self._views: list[str] = []
 
     def compare(
         self,
         tables: Collection[TableName],
         lsn: Lsn,
-        told: Callable[[TableComparison | Unproven], None],
+        record: Callable[[TableComparison | Unproven], None],
         sources: dict[str, TableName],
     ) -> None:
         """Compare tables, and their histories, as of an LSN."""
@@ -77,7 +77,7 @@ class Sides:
         pairs = [
             (catalog[table], stored) for table in tables for stored in self._with_history(catalog[table])
         ]
-        silver = self._silver.look([stored.name for _, stored in pairs], at=lsn)
+        silver = self._silver.read([stored.name for _, stored in pairs], at=lsn)
         in_silver = self._silver.catalog(silver)
         sources |= {stored.name: table.table for table, stored in pairs}
         stopped = {
@@ -91,11 +91,11 @@ class Sides:
             for source, stored in pairs:
                 table = in_silver.get(source.table)
                 if reason := self._left_out(stored, table, silver, stopped):
-                    told(Unproven(stored.name, reason))
+                    record(Unproven(stored.name, reason))
                 elif table is not None:
-                    futures.append(pool.submit(self._one, source, stored, table, silver))
+                    futures.append(pool.submit(self._compare_table, source, stored, table, silver))
             for future in futures:
-                told(future.result())
+                record(future.result())
         finally:  # an interrupt waits for nothing that runs
             pool.shutdown(wait=False, cancel_futures=True)
 
@@ -104,9 +104,9 @@ class Sides:
         if document.tree is None or document.reason:
             return
         names = [table.name for table in document.tree.tables().values()]
-        head = self._silver.look(names, at=document.lsn)
+        head = self._silver.read(names, at=document.lsn)
         # After the look: at a server, a session sees the views that were there when it was cloned.
-        with beside(self._silver.session) as session:
+        with child_session(self._silver.session) as session:
             try:
                 relation = views_at_head(session, document.tree, head)
                 document.wrong = wrong_documents(session, [(document.tree, document.answers)], relation)
@@ -130,38 +130,46 @@ class Sides:
         return [table, *histories([table], self._settings)]
 
     def _left_out(
-        self, asked: SilverTable, table: SilverTable | None, silver: Head, stopped: Mapping[str, str]
+        self, stored: SilverTable, table: SilverTable | None, silver: Head, stopped: Mapping[str, str]
     ) -> str:
         """Return the reason against a table's or history's comparison; empty for none."""
         if table is None:
             return "silver does not know the table yet"
-        for name in (str(asked.table), asked.table.silver_name):  # by either, as the reader and silver record
+        for name in (
+            str(stored.table),
+            stored.table.silver_name,
+        ):  # by either, as the reader and silver record
             if name in stopped:
                 return f"an error has stopped the table: {stopped[name]}"
-        if asked.name in silver.out:
-            return silver.out[asked.name]
+        if stored.name in silver.out:
+            return silver.out[stored.name]
         return (
             ""
-            if self._silver.is_stored(asked.name)
+            if self._silver.is_stored(stored.name)
             else ("silver has not created the table yet; the next cycle creates it")
         )
 
-    def _one(
-        self, source: SilverTable, asked: SilverTable, table: SilverTable, silver: Head
+    def _compare_table(
+        self, source: SilverTable, stored: SilverTable, table: SilverTable, silver: Head
     ) -> TableComparison | Unproven:
         """Compare one table or history; an error of this comparison becomes the reason for no result."""
-        with beside(self._silver.session) as session:
+        with child_session(self._silver.session) as session:
             try:
-                return self._compared(session, source, asked, table, silver)
+                return self._compared(session, source, stored, table, silver)
             except Exception as error:
                 if is_general(error, session):
                     raise
-                return Unproven(asked.name, failure(table.table, error).message)
+                return Unproven(stored.name, failure(table.table, error).message)
 
     def _compared(
-        self, session: SparkSession, source: SilverTable, asked: SilverTable, table: SilverTable, silver: Head
+        self,
+        session: SparkSession,
+        source: SilverTable,
+        target: SilverTable,
+        table: SilverTable,
+        silver: Head,
     ) -> TableComparison | Unproven:
-        name = asked.name
+        name = target.name
         if reason := source.problem or _differs(source, table):
             return Unproven(name, str(reason))
         rows, stored = source_rows(session, self._scratch, source, silver.lsn), silver.view(name)
@@ -177,7 +185,7 @@ class Sides:
         # Silver may keep columns that the source dropped, and does so until silver reads the new shape.
         shared_names = {column.name for column in source.columns}
         columns = tuple(column for column in table.columns if column.name in shared_names)
-        table = replace(history_of(table) if asked.history else table, columns=columns)
+        table = replace(history_of(table) if target.history else table, columns=columns)
         comparison = compare(session, table, shared, stored, int(silver.lsn))
         uncompared = tuple(name for name in silvers if name not in shared_names | table.own_columns.keys())
         return replace(comparison, columns_not_compared=uncompared, sampled=sampled)

@@ -211,7 +211,7 @@ _ATTEMPTS: Final = 6
 
 
 @dataclass(slots=True)
-class Taken:
+class CopyResult:
     """The copied tables.
 
     Attributes:
@@ -271,7 +271,7 @@ class SourceCopy:
         self._load = load
         self._stop = threading.Event()
         self._progress = Progress()
-        self._taken = Taken()
+        self._result = CopyResult()
         self._failure: BaseException | None = None
         self._outcome = Outcome()
         self._exported = threading.Event()
@@ -301,7 +301,7 @@ class SourceCopy:
         """Return the progress of the copy (`bronze.progress.Progress.read`)."""
         return self._progress.read()
 
-    def result(self) -> Taken:
+    def result(self) -> CopyResult:
         """Return the copied tables, after the end.
 
         Raises:
@@ -309,17 +309,17 @@ class SourceCopy:
         """
         if self._failure is not None:
             raise self._failure
-        return self._taken
+        return self._result
 
     def _run(self) -> None:
         try:
-            self._take()
+            self._copy()
         except BaseException as error:  # noqa: BLE001 - raised by `result`
             self._failure = error
         finally:
             self._exported.set()
 
-    def _take(self) -> None:
+    def _copy(self) -> None:
         source, load = self._pipeline.source, self._load
         with translated(source), connect(source, application_name="deltasmelt verify") as connection:
             sink = DeltaSink(self._lake, self._pipeline.pipeline, identify(connection))
@@ -339,7 +339,7 @@ class SourceCopy:
             landing,
             application_name="deltasmelt verify",
             condition=self._condition,
-            beside=self._documents.begin,
+            on_export=self._documents.begin,
         )
         backoff, waiting = Backoff(0.5, 10.0), list(self._tables)
         for attempt in range(_ATTEMPTS):
@@ -350,12 +350,12 @@ class SourceCopy:
                 if attempt + 1 == _ATTEMPTS:
                     raise
             finally:
-                self._taken.failed += outcome.failed
-            settled = {*outcome.taken, *(error.table for error in outcome.failed)}
+                self._result.failed += outcome.failed
+            settled = {*outcome.copied, *(error.table for error in outcome.failed)}
             waiting = [table for table in waiting if table.table not in settled]
             if not waiting or self._stop.is_set() or backoff.pause(self._stop):
                 break
-        self._taken.lsns = sink.tables.snapshots([table.table for table in self._tables])
+        self._result.lsns = sink.tables.snapshots([table.table for table in self._tables])
 
     def _reached(self, point: str) -> None:
         if point == "snapshot-exported":

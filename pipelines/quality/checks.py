@@ -31,7 +31,7 @@ from deltasmelt.pipelines.quality.expectations import FOREIGN_KEY, LOG_SUITE, Le
 from deltasmelt.pipelines.quality.references import check_references
 from deltasmelt.pipelines.quality.suite_files import OF_QUERY, QUERY, misnamed, placeholders
 from deltasmelt.silver.schema.live_rows import live_rows
-from deltasmelt.silver.spark.access import kept_or_not
+from deltasmelt.silver.spark.access import cached_or_none
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
@@ -52,12 +52,12 @@ _ENDS: Final = "; \t\r\n\v\f"
 
 
 def check_query(
-    about: Expectation, frame: DataFrame, rows: int, views: Mapping[str, str], limit: int
+    expectation: Expectation, frame: DataFrame, rows: int, views: Mapping[str, str], limit: int
 ) -> Result:
     """Return the result of a rule.
 
     Args:
-        about: expectation of the kind `OF_QUERY`, whose tables exist.
+        expectation: expectation of the kind `OF_QUERY`, whose tables exist.
         frame: the suite's table.
         rows: number of rows of this table.
         views: name of a temporary view for each other table in braces.
@@ -65,16 +65,16 @@ def check_query(
     """
     from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - Spark is loaded by who needs it
 
-    for name in about.kwargs:
+    for name in expectation.kwargs:
         if name not in _ARGUMENTS:
-            message = f"{about.kind}: unknown argument {name!r}{suggestion(name, _ARGUMENTS)}"
-            return Result(about, None, element_count=rows, error=message)
-    query = _composed(about.kwargs.get(QUERY), views)
+            message = f"{expectation.kind}: unknown argument {name!r}{suggestion(name, _ARGUMENTS)}"
+            return Result(expectation, None, element_count=rows, error=message)
+    query = _composed(expectation.kwargs.get(QUERY), views)
     if query is None:
-        message = f"{about.kind}: {QUERY}: expected a SELECT with paired braces; double a literal brace"
-        return Result(about, None, element_count=rows, error=message)
+        message = f"{expectation.kind}: {QUERY}: expected a SELECT with paired braces; double a literal brace"
+        return Result(expectation, None, element_count=rows, error=message)
     spark = frame.sparkSession
-    condition = about.kwargs.get("row_condition")
+    condition = expectation.kwargs.get("row_condition")
     try:
         (frame if condition is None else frame.where(str(condition))).createOrReplaceTempView(_BATCH_VIEW)
         try:
@@ -85,10 +85,10 @@ def check_query(
         finally:
             spark.catalog.dropTempView(_BATCH_VIEW)
     except SPARK_ERRORS as error:
-        return failed_with(about, error, rows)
+        return failed_with(expectation, error, rows)
     values: tuple[dict[str, Any], ...] = tuple(row.asDict(recursive=True) for row in examples)
     return Result(
-        about,
+        expectation,
         success=count == 0,
         element_count=rows,
         unexpected_count=count,
@@ -122,7 +122,7 @@ class Checks:
 
     Attributes:
         trees: the resolved documents, by name.
-        say: receives the progress.
+        report: receives the progress.
         in_memory: cache small tables meanwhile.
     """
 
@@ -132,7 +132,7 @@ class Checks:
     engine: Engine
     examples: Examples
     trees: Mapping[str, Tree]
-    say: Callable[[str], None]
+    report: Callable[[str], None]
     in_memory: bool = True
 
     def run(
@@ -163,25 +163,25 @@ class Checks:
         rows: dict[str, int] = {}
         with self._in_memory(frames), self._views(frames, expectations) as views:
             if indexes_of_kind[LOG_SUITE]:
-                self.say("checking the log of changes")
+                self.report("checking the log of changes")
                 chosen = [expectations[index] for index in indexes_of_kind[LOG_SUITE]]
                 evaluated |= zip(
                     indexes_of_kind[LOG_SUITE], self._log(chosen, frames["bronze.changes"]), strict=True
                 )
             for number, (name, suites) in enumerate(sorted(groups.items()), 1):
-                self.say(f"checking {name} ({number} of {len(groups)})")
+                self.report(f"checking {name} ({number} of {len(groups)})")
                 asked_of = {
                     derived: {index: expectations[index] for index in indexes}
                     for derived, indexes in suites.items()
                 }
                 evaluated |= self._table(asked_of, frames[name], views, rows)
             if indexes_of_kind[FOREIGN_KEY]:
-                self.say(f"checking {len(indexes_of_kind[FOREIGN_KEY])} foreign keys")
+                self.report(f"checking {len(indexes_of_kind[FOREIGN_KEY])} foreign keys")
                 chosen = [expectations[index] for index in indexes_of_kind[FOREIGN_KEY]]
                 verdicts = check_references(chosen, frames.__getitem__, rows)
                 evaluated |= zip(indexes_of_kind[FOREIGN_KEY], verdicts, strict=True)
             if indexes_of_kind["document"]:
-                self.say("comparing documents with their rows")
+                self.report("comparing documents with their rows")
                 evaluated |= {
                     index: self._document(expectations[index], frames)
                     for index in indexes_of_kind["document"]
@@ -197,7 +197,7 @@ class Checks:
 
         if "bronze.changes" not in frames:
             return [], []
-        self.say("counting the changes of the last days")
+        self.report("counting the changes of the last days")
         try:
             days = days_of_tables(frames["bronze.changes"], self.cut.commit_ts)
         except SPARK_ERRORS as error:
@@ -207,14 +207,14 @@ class Checks:
             return [], [LeftOut("freshness and volume", f"the changes could not be counted: {reason}")]
         return check_volume(days, frames), []
 
-    def _document(self, about: Expectation, frames: dict[str, DataFrame]) -> Result:
+    def _document(self, expectation: Expectation, frames: dict[str, DataFrame]) -> Result:
         from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
 
         try:
             limit = max(self.examples.rows, SAMPLES)
-            return check_document(about, self.trees[about.table], frames.__getitem__, limit)
+            return check_document(expectation, self.trees[expectation.table], frames.__getitem__, limit)
         except SPARK_ERRORS as error:
-            return failed_with(about, error)
+            return failed_with(expectation, error)
 
     def _log(self, expectations: Sequence[Expectation], log: DataFrame) -> list[Result]:
         from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - `smelt check` reads suites without Spark
@@ -226,7 +226,7 @@ class Checks:
 
     def _table(
         self,
-        asked: dict[bool, dict[int, Expectation]],
+        suites: dict[bool, dict[int, Expectation]],
         frame: DataFrame,
         views: dict[str, str],
         rows: dict[str, int],
@@ -234,19 +234,23 @@ class Checks:
         """Return the results of a table's expectations, derived and others; add its row count to `rows`."""
         from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
 
-        every = {index: expectation for suite in asked.values() for index, expectation in suite.items()}
+        expectations = {
+            index: expectation for suite in suites.values() for index, expectation in suite.items()
+        }
         try:
             count = frame.count()
         except SPARK_ERRORS as error:  # a file that is gone, say: the other tables are looked at
-            return {index: failed_with(expectation, error) for index, expectation in every.items()}
-        rows[next(iter(every.values())).qualified] = count
-        queries = {index: expectation for index, expectation in every.items() if expectation.kind == OF_QUERY}
+            return {index: failed_with(expectation, error) for index, expectation in expectations.items()}
+        rows[next(iter(expectations.values())).qualified] = count
+        queries = {
+            index: expectation for index, expectation in expectations.items() if expectation.kind == OF_QUERY
+        }
         limit = max(self.examples.rows, LOOKED_AT)
         results = {
             index: check_query(expectation, frame, count, views, limit)
             for index, expectation in queries.items()
         }
-        for derived, suite in asked.items():
+        for derived, suite in suites.items():
             of_columns = {index: expectation for index, expectation in suite.items() if index not in queries}
             expected = list(of_columns.values())
             if expected:
@@ -285,7 +289,7 @@ class Checks:
             room -= size
             if room < 0:
                 break
-            in_memory = kept_or_not(frames[table].persist)
+            in_memory = cached_or_none(frames[table].persist)
             if in_memory is None:
                 break
             cached.append(in_memory)

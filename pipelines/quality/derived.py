@@ -80,7 +80,7 @@ def differently_built(
     from deltasmelt.gold.builder.build_start import described, digest_of  # noqa: PLC0415 - Spark is loaded by who needs it
     from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
     from deltasmelt.gold.compile.column_types import schema_of  # noqa: PLC0415
-    from deltasmelt.silver.spark.access import beside  # noqa: PLC0415
+    from deltasmelt.silver.spark.access import child_session  # noqa: PLC0415
     from deltasmelt.silver.spark.semantics import unpinned  # noqa: PLC0415
 
     built = {table.name: _recorded(lake, table) for table in tables if table.layer == "gold"}
@@ -99,7 +99,7 @@ def differently_built(
             with suppress(*SPARK_ERRORS, SmeltError):  # it could not be built by it now
                 yield digest_of(description, schema_of(session, tree).simpleString())
 
-    with beside(spark) as session:
+    with child_session(spark) as session:
         return frozenset(
             document.name
             for document in candidates

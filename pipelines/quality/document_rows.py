@@ -117,25 +117,31 @@ def _key(fields: Sequence[TreeField], scope: Scope) -> tuple[tuple[str, str], ..
     return tuple((name, holder) for name, holder in pairs if holder is not None)
 
 
-def check_document(about: Expectation, tree: Tree, frame: Callable[[str], DataFrame], limit: int) -> Result:
+def check_document(
+    expectation: Expectation, tree: Tree, frame: Callable[[str], DataFrame], limit: int
+) -> Result:
     """Return the result of one expectation of `of_tree`.
 
     Args:
-        about: the expectation.
+        expectation: the expectation.
         tree: the document behind the expectation.
         frame: returns a table at the cut, by its name.
         limit: largest number of examples.
     """
-    documents = frame(about.qualified)
-    if about.kind == ELEMENTS:
+    documents = frame(expectation.qualified)
+    if expectation.kind == ELEMENTS:
         (elements,) = [
-            candidate for candidate in elements_of(tree) if candidate.label == about.kwargs["elements"]
+            candidate for candidate in elements_of(tree) if candidate.label == expectation.kwargs["elements"]
         ]
-        return _orphans(about, elements, documents, live_rows(frame(about.kwargs["references"])), limit)
-    return _each_root(about, tree, documents, live_rows(frame(about.kwargs["references"])), limit)
+        return _orphans(
+            expectation, elements, documents, live_rows(frame(expectation.kwargs["references"])), limit
+        )
+    return _each_root(expectation, tree, documents, live_rows(frame(expectation.kwargs["references"])), limit)
 
 
-def _each_root(about: Expectation, tree: Tree, documents: DataFrame, rows: DataFrame, limit: int) -> Result:
+def _each_root(
+    expectation: Expectation, tree: Tree, documents: DataFrame, rows: DataFrame, limit: int
+) -> Result:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark is loaded by who needs it
 
     roots = rows.selectExpr("*", *computed(tree.root.table)).alias("r")
@@ -144,7 +150,7 @@ def _each_root(about: Expectation, tree: Tree, documents: DataFrame, rows: DataF
     if not tree.key_fields:
         document_count, root_count = documents.count(), roots.count()
         return Result(
-            about,
+            expectation,
             success=document_count == root_count,
             element_count=root_count,
             unexpected_count=abs(document_count - root_count),
@@ -172,7 +178,7 @@ def _each_root(about: Expectation, tree: Tree, documents: DataFrame, rows: DataF
             key = {field: row[n] for field, n in zip(tree.key_fields, names, strict=True)}
             values.append({**key, "document": "missing" if row.document == 0 else "without a root row"})
     return Result(
-        about,
+        expectation,
         success=line.wrong == 0,
         element_count=line.roots,
         unexpected_count=line.wrong,
@@ -183,7 +189,7 @@ def _each_root(about: Expectation, tree: Tree, documents: DataFrame, rows: DataF
 
 
 def _orphans(
-    about: Expectation, elements: Elements, documents: DataFrame, rows: DataFrame, limit: int
+    expectation: Expectation, elements: Elements, documents: DataFrame, rows: DataFrame, limit: int
 ) -> Result:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
@@ -213,7 +219,7 @@ def _orphans(
         orphans = tagged.where("known IS NULL").orderBy(*names).limit(limit).collect()
         values = [{name: row[n] for (name, _), n in zip(elements.key, names, strict=True)} for row in orphans]
     return Result(
-        about,
+        expectation,
         success=line.orphans == 0,
         element_count=line.elements,
         unexpected_count=line.orphans,

@@ -114,26 +114,25 @@ class Engine:
         original_names = {new: name for name, new in names.items()}
         return [_named(results[index], original_names) for index in range(len(expectations))]
 
-    def _build(self, index: int, about: Expectation, names: Mapping[str, str]) -> Any | str:
+    def _build(self, index: int, expectation: Expectation, names: Mapping[str, str]) -> Any | str:
         """Return Great Expectations' object, or the fault of the expectation."""
         registry = self._gx.expectations.registry
         implementations = registry.list_registered_expectation_implementations()
-        if about.kind in _OF_SOURCES:
-            return f"{about.kind} reads no table of the cut; write a rule with sql"
-        if about.kind not in implementations:
-            return (
-                f"unknown expectation {about.kind!r}{suggestion(about.kind, [*implementations, FOREIGN_KEY])}"
-            )
-        kind = registry.get_expectation_impl(about.kind)
+        if expectation.kind in _OF_SOURCES:
+            return f"{expectation.kind} reads no table of the cut; write a rule with sql"
+        if expectation.kind not in implementations:
+            hint = suggestion(expectation.kind, [*implementations, FOREIGN_KEY])
+            return f"unknown expectation {expectation.kind!r}{hint}"
+        kind = registry.get_expectation_impl(expectation.kind)
         arguments = [name for name in kind.__fields__ if name not in _NOT_ARGUMENTS]
-        for name in about.kwargs:
+        for name in expectation.kwargs:
             if name not in arguments:
-                return f"{about.kind}: unknown argument {name!r}{suggestion(name, arguments)}"
-        kwargs = {name: _renamed(name, value, names) for name, value in about.kwargs.items()}
+                return f"{expectation.kind}: unknown argument {name!r}{suggestion(name, arguments)}"
+        kwargs = {name: _renamed(name, value, names) for name, value in expectation.kwargs.items()}
         try:
-            return kind(**kwargs, severity=_SEVERITY[about.severity], meta={"index": index})
+            return kind(**kwargs, severity=_SEVERITY[expectation.severity], meta={"index": index})
         except (ValueError, TypeError) as error:  # a ValidationError of pydantic is a ValueError
-            return f"{about.kind}: {_complaint(error)}"
+            return f"{expectation.kind}: {_complaint(error)}"
 
     def _validate(
         self, frame: DataFrame, expectations: Sequence[Expectation], rows: int, built: dict[int, Any]
@@ -194,7 +193,7 @@ class Engine:
         return isinstance(made, of_rows) and made.mostly == 1 and not made.row_condition
 
 
-def load_beside() -> None:
+def load_in_background() -> None:
     """Load Great Expectations, which takes seconds, in a thread, in parallel with another wait.
 
     pyspark is loaded before: two threads loading parts of pyspark at once may each see half of a module. The
@@ -316,16 +315,16 @@ def _complaint(error: Exception) -> str:
     return of_name[0] if name == "__root__" else f"{name}: {of_name[0]}"
 
 
-def _result(about: Expectation, outcome: Any, rows: int) -> Result:
+def _result(expectation: Expectation, outcome: Any, rows: int) -> Result:
     """Return a result or exception of Great Expectations as a `Result`."""
     if isinstance(outcome, Exception):
-        return failed_with(about, outcome, rows)
+        return failed_with(expectation, outcome, rows)
     error = _raised(outcome)
     if error is not None:
-        return Result(about, None, element_count=rows, error=error, error_of_data=True)
+        return Result(expectation, None, element_count=rows, error=error, error_of_data=True)
     measures: dict[str, Any] = outcome.result
     return Result(
-        about,
+        expectation,
         success=bool(outcome.success),
         element_count=measures.get("element_count", rows),
         unexpected_count=measures.get("unexpected_count"),
@@ -335,18 +334,18 @@ def _result(about: Expectation, outcome: Any, rows: int) -> Result:
     )
 
 
-def failed_with(about: Expectation, error: Exception, rows: int | None = None) -> Result:
+def failed_with(expectation: Expectation, error: Exception, rows: int | None = None) -> Result:
     """Return the result of an expectation whose evaluation raised an exception.
 
     Args:
-        about: the expectation.
+        expectation: the expectation.
         error: the exception.
         rows: number of rows of the table, if known.
     """
     message = short_cause(str(error))
     if not message.startswith("[") and not str(error).startswith("An error occurred while calling"):
         message = f"{type(error).__name__}: {message}"[:_ERROR_LENGTH]
-    return Result(about, None, element_count=rows, error=message, error_of_data=True)
+    return Result(expectation, None, element_count=rows, error=message, error_of_data=True)
 
 
 def _raised(outcome: Any) -> str | None:

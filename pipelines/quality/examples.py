@@ -63,14 +63,14 @@ class Examples:
 
     def of(self, result: Result, frame: DataFrame | None) -> Result:
         """Return a result with examples; `frame` has the result's rows, None: the values are the rows."""
-        masked = replace(shown(result, self.masks), values=())
+        masked = replace(visible_form(result, self.masks), values=())
         if result.success is not False or not self.rows:
             return masked
         key = self.keys.get(result.expectation.qualified, ())
         return replace(masked, failing_rows=failing_rows(result, frame, key, self.rows, self.masks))
 
 
-def shown(result: Result, masks: Masks) -> Result:
+def visible_form(result: Result, masks: Masks) -> Result:
     """Return a result in its visible form: samples of its values, without masked values."""
     expectation = result.expectation
     samples = dict.fromkeys(_sample(expectation, value, masks) for value in result.values)
@@ -108,49 +108,49 @@ def failing_rows(
     if frame is None or QUERY in expectation.kwargs:
         rows = [value for value in result.values if isinstance(value, dict)][:limit]
     else:
-        rows = _found_again(expectation, frame, result.values, limit)
+        rows = _failing(expectation, frame, result.values, limit)
     return tuple(_row(expectation, row, key, masks) for row in rows)
 
 
-def _found_again(
-    about: Expectation, frame: DataFrame, values: Sequence[Any], limit: int
+def _failing(
+    expectation: Expectation, frame: DataFrame, values: Sequence[Any], limit: int
 ) -> list[dict[str, Any]]:
     from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark is loaded by who needs it
 
     from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
 
-    if not values or not about.columns or about.kind in _BY_ORDER:
+    if not values or not expectation.columns or expectation.kind in _BY_ORDER:
         return []
     try:
-        if about.derived and about.columns == (UNREPRESENTABLE,):
+        if expectation.derived and expectation.columns == (UNREPRESENTABLE,):
             condition = F.col(UNREPRESENTABLE).isNotNull()
         else:
-            condition = functools.reduce(operator.or_, (_has(about, value) for value in values))
-        if about.kind == _NOT_NULL and about.derived and UNREPRESENTABLE in frame.columns:
-            (column,) = about.columns
+            condition = functools.reduce(operator.or_, (_has(expectation, value) for value in values))
+        if expectation.kind == _NOT_NULL and expectation.derived and UNREPRESENTABLE in frame.columns:
+            (column,) = expectation.columns
             unrepresentable = f"map_contains_key({quote(UNREPRESENTABLE)}, {literal(column)})"
             condition &= F.expr(f"NOT coalesce({unrepresentable}, false)")
-        if about.kwargs.get("row_condition"):
-            condition &= F.expr(str(about.kwargs["row_condition"]))
+        if expectation.kwargs.get("row_condition"):
+            condition &= F.expr(str(expectation.kwargs["row_condition"]))
         return [row.asDict(recursive=True) for row in frame.where(condition).limit(limit).collect()]
     except (*SPARK_ERRORS, TypeError, ValueError):  # type: ignore[misc]  # no literal of the value
         return []
 
 
-def _has(about: Expectation, value: Any) -> Column:
+def _has(expectation: Expectation, value: Any) -> Column:
     """Return the condition for a row with a value, or with all values of several columns."""
     from pyspark.sql import functions as F  # noqa: N812, PLC0415
 
-    parts = _parts(about, value)
+    parts = _parts(expectation, value)
     if parts is None:
-        raise TypeError(f"{value!r} is no value of {about.columns}")
+        raise TypeError(f"{value!r} is no value of {expectation.columns}")
     equalities = (F.col(quote(column)).eqNullSafe(F.lit(part)) for column, part in parts.items())
     return functools.reduce(operator.and_, equalities)
 
 
-def _parts(about: Expectation, value: Any) -> dict[str, Any] | None:
+def _parts(expectation: Expectation, value: Any) -> dict[str, Any] | None:
     """Return a value by its columns; None for a value of other columns."""
-    columns = about.columns
+    columns = expectation.columns
     if isinstance(value, dict):
         return value if set(columns) == set(value) else None
     if len(columns) == 1:
@@ -160,24 +160,26 @@ def _parts(about: Expectation, value: Any) -> dict[str, Any] | None:
     return None
 
 
-def _sample(about: Expectation, value: Any, masks: Masks) -> str:
+def _sample(expectation: Expectation, value: Any, masks: Masks) -> str:
     if isinstance(value, dict):
         return _text(
             {
-                name: MASK if part is not None and masks.hides(about, name) else part
+                name: MASK if part is not None and masks.hides(expectation, name) else part
                 for name, part in value.items()
                 if name not in _LEFT_OUT
             }
         )
-    hidden = value is not None and any(masks.hides(about, column) for column in about.columns)
+    hidden = value is not None and any(masks.hides(expectation, column) for column in expectation.columns)
     return MASK if hidden else _text(value)
 
 
-def _row(about: Expectation, row: dict[str, Any], key: Sequence[str], masks: Masks) -> dict[str, str | None]:
+def _row(
+    expectation: Expectation, row: dict[str, Any], key: Sequence[str], masks: Masks
+) -> dict[str, str | None]:
     names = [name for name in key if name in row]
     names += [name for name in row if name not in key and name not in _LEFT_OUT]
     return {
-        name: None if row[name] is None else MASK if masks.hides(about, name) else _text(row[name])
+        name: None if row[name] is None else MASK if masks.hides(expectation, name) else _text(row[name])
         for name in names
     }
 

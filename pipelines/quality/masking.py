@@ -65,18 +65,18 @@ class Masks:
 
     masked: Mapping[str, frozenset[str]]
 
-    def hides(self, about: Expectation, column: str) -> bool:
+    def hides(self, expectation: Expectation, column: str) -> bool:
         """Check whether a value under this name in an expectation's result is masked."""
-        if QUERY in about.kwargs and not _PLAIN.match(str(about.kwargs[QUERY])):
+        if QUERY in expectation.kwargs and not _PLAIN.match(str(expectation.kwargs[QUERY])):
             return bool(self.masked)
         # `references`: its keys are values of this table's columns, too.
-        tables = (about.qualified, str(about.kwargs.get("references")))
+        tables = (expectation.qualified, str(expectation.kwargs.get("references")))
         return any(column.casefold() in self.masked.get(table, ()) for table in tables)
 
-    def touches(self, about: Expectation) -> bool:
+    def touches(self, expectation: Expectation) -> bool:
         """Check whether an expectation may read a table with a masked column."""
-        tables = {about.qualified, about.kwargs.get("references")}
-        return bool(self.masked if QUERY in about.kwargs else tables & self.masked.keys())
+        tables = {expectation.qualified, expectation.kwargs.get("references")}
+        return bool(self.masked if QUERY in expectation.kwargs else tables & self.masked.keys())
 
 
 def parse_masked(
@@ -95,7 +95,7 @@ def parse_masked(
     existing = {
         f"{table}.{column}": (table, column)
         for table, shape in catalog.items()
-        for column in (*(column.name for column in shape.columns), *_kept(shape, columns))
+        for column in (*(column.name for column in shape.columns), *_only_in_silver(shape, columns))
     }
     masked: dict[TableName, set[str]] = {}
     for name in names:
@@ -111,7 +111,7 @@ def parse_masked(
     return masked
 
 
-def _kept(shape: SilverTable, columns: Mapping[str, Sequence[str]]) -> set[str]:
+def _only_in_silver(shape: SilverTable, columns: Mapping[str, Sequence[str]]) -> set[str]:
     """Return columns of a silver table and its history unknown to the source and not added by silver."""
     name = f"silver.{shape.name}"
     stored = {*columns.get(name, ()), *columns.get(f"{name}{HISTORY_SUFFIX}", ())}
@@ -150,7 +150,11 @@ def masks_of(
                 if table is None:
                     hidden[qualified] = table_columns
                 elif table in masked:  # our own column holds texts that others could not
-                    hidden[qualified] = {*masked[table], UNREPRESENTABLE, *_kept(catalog[table], columns)}
+                    hidden[qualified] = {
+                        *masked[table],
+                        UNREPRESENTABLE,
+                        *_only_in_silver(catalog[table], columns),
+                    }
             else:
                 tree = None if name in different else trees.get(name)
                 hidden[qualified] = (

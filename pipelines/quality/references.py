@@ -56,14 +56,14 @@ def check_references(
     return results
 
 
-def _alone(about: Expectation, frame: Callable[[str], DataFrame], rows: dict[str, int]) -> Result:
+def _alone(expectation: Expectation, frame: Callable[[str], DataFrame], rows: dict[str, int]) -> Result:
     """Return the result of one foreign key, also for an uncomputable key."""
     from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
 
     try:
-        return _check([about], frame, rows)[0]
+        return _check([expectation], frame, rows)[0]
     except SPARK_ERRORS as error:
-        return failed_with(about, error)
+        return failed_with(expectation, error)
 
 
 def _check(
@@ -87,13 +87,13 @@ def _check(
     ]
 
 
-def _orphans(about: Expectation, frame: Callable[[str], DataFrame]) -> DataFrame:
+def _orphans(expectation: Expectation, frame: Callable[[str], DataFrame]) -> DataFrame:
     """Return keys of child rows missing in the parent, under the parent's column names."""
-    columns: list[str] = about.kwargs["columns"]
-    referenced: list[str] = about.kwargs["referenced_columns"]
-    ways: list[str] = about.kwargs.get("compare") or ["exact"] * len(columns)
-    child = frame(about.qualified).select(*(quote(column) for column in columns)).dropna()
-    parent = frame(about.kwargs["references"]).select(
+    columns: list[str] = expectation.kwargs["columns"]
+    referenced: list[str] = expectation.kwargs["referenced_columns"]
+    ways: list[str] = expectation.kwargs.get("compare") or ["exact"] * len(columns)
+    child = frame(expectation.qualified).select(*(quote(column) for column in columns)).dropna()
+    parent = frame(expectation.kwargs["references"]).select(
         *(
             _compared(column, comparison).alias(f"_parent_{n}")
             for n, (column, comparison) in enumerate(zip(referenced, ways, strict=True))
@@ -120,14 +120,14 @@ def _compared(column: str, way: str) -> Column:
     return value
 
 
-def _result(about: Expectation, orphans: DataFrame, count: int, rows: int) -> Result:
+def _result(expectation: Expectation, orphans: DataFrame, count: int, rows: int) -> Result:
     values: tuple[Any, ...] = ()
     if count:
         examples = [row.asDict() for row in orphans.distinct().limit(ORPHANS).collect()]
-        single = len(about.kwargs["columns"]) == 1
+        single = len(expectation.kwargs["columns"]) == 1
         values = tuple(sorted((next(iter(row.values())) if single else row for row in examples), key=str))
     return Result(
-        about,
+        expectation,
         success=count == 0,
         element_count=rows,
         unexpected_count=count,

@@ -185,14 +185,14 @@ def newest_run(lake: Lake) -> datetime | None:
     return max((moment for moment in moments if moment is not None), default=None)
 
 
-def identity(about: Expectation) -> Identity:
+def identity(expectation: Expectation) -> Identity:
     """Return an expectation's identity across runs."""
     plain = {
-        "layer": about.layer,
-        "table_name": about.table,
-        "suite": about.suite,
-        "expectation": about.kind,
-        "kwargs": about.kwargs_json(),
+        "layer": expectation.layer,
+        "table_name": expectation.table,
+        "suite": expectation.suite,
+        "expectation": expectation.kind,
+        "kwargs": expectation.kwargs_json(),
     }
     return tuple(plain[name] for name in _NAMED)
 

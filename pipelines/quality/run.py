@@ -89,19 +89,19 @@ def run_quality(
     """
     started, run_at = time.monotonic(), datetime.now(UTC)
 
-    def go_on() -> None:
+    def check_ended() -> None:
         if ended():
             raise RunEndedError
 
-    def say(text: str) -> None:
-        go_on()
+    def note(text: str) -> None:
+        check_ended()
         if progress is not None:
             progress(text)
 
     lake = pipeline.lake_address()
     control = ControlTables(lake)
     cut = quality_cut(lake, control, with_gold=bool(pipeline.gold.documents), where=str(pipeline.path))
-    say(f"reading the tables at {cut.commit_lsn}")
+    note(f"reading the tables at {cut.commit_lsn}")
     frames = {table.qualified: cut.frame(spark, lake, table) for table in cut.tables}
     columns = {name: frame.columns for name, frame in frames.items()}
 
@@ -124,13 +124,13 @@ def run_quality(
     expectations += from_files
     left_out = [*cut.left_out, *_stopped(control, masked=bool(pipeline.quality.masked)), *left_out]
 
-    say("loading Great Expectations")
+    note("loading Great Expectations")
     row_limit = pipeline.quality.failing_rows
     load()
-    go_on()
+    check_ended()
     engine = Engine(row_limit)
     examples = Examples(masks, _keys(catalog, trees), row_limit)
-    checks = Checks(spark, lake, cut, engine, examples, trees, say, in_memory)
+    checks = Checks(spark, lake, cut, engine, examples, trees, note, in_memory)
     rows, not_checked = checks.run(expectations, frames)
     left_out += not_checked
     counts = _row_counts(rows)
@@ -148,7 +148,7 @@ def run_quality(
         report=report,
         details={"great_expectations": engine.version},
     )
-    go_on()
+    check_ended()
     append_results(lake, result)
     if report is not None:
         write_report(result, history(lake, _HISTORY), report)
@@ -199,7 +199,7 @@ def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, li
             connect(
                 pipeline.source,
                 application_name="deltasmelt quality",
-                patience=pipeline.source.timing.look_answer,
+                patience=pipeline.source.timing.poll_answer,
             ) as connection,
             translated(pipeline.source),
         ):
@@ -226,13 +226,13 @@ def _stopped(control: ControlTables, *, masked: bool) -> list[LeftOut]:
         masked: True if any column is masked. A message may quote any value, so then no message is shown.
     """
     return [
-        LeftOut(f"{error.scope} {error.name}", f"stopped: {_said(error, masked=masked)}", stopped=True)
+        LeftOut(f"{error.scope} {error.name}", f"stopped: {_shown_text(error, masked=masked)}", stopped=True)
         for error in control.open_errors()
         if error.scope in {"table", "document"} and stops(error)
     ]
 
 
-def _said(error: OpenError, *, masked: bool) -> str:
+def _shown_text(error: OpenError, *, masked: bool) -> str:
     if not masked:
         return error.message
     return f"{error.code}; remedy: {error.remedy}" if error.remedy else error.code

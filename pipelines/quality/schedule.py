@@ -25,7 +25,7 @@ from deltasmelt.pipelines.quality.engine import short_cause
 from deltasmelt.pipelines.quality.results import newest_run
 from deltasmelt.pipelines.quality.run import run_quality
 from deltasmelt.pipelines.terminal.logs import log_folder
-from deltasmelt.silver.spark.access import access_of, beside
+from deltasmelt.silver.spark.access import access_of, child_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 _LOGGER = logging.getLogger("deltasmelt.quality")
 
 
-class QualityBeside:
+class ParallelQuality:
     """Quality runs of one pipeline, at a limited frequency.
 
     Args:
         pipeline: the pipeline.
-        every: shortest seconds from the begin of a run to the begin of the next.
-        say: receives the result of each run in a line.
+        seconds: shortest seconds from the begin of a run to the begin of the next.
+        report: receives the result of each run in a line.
     """
 
-    def __init__(self, pipeline: Pipeline, every: float, say: Callable[[str], None]) -> None:
+    def __init__(self, pipeline: Pipeline, seconds: float, report: Callable[[str], None]) -> None:
         self._pipeline = pipeline
-        self._every = every
-        self._say = say
+        self._seconds = seconds
+        self._report = report
         self._due: float | None = None
         self._ended = threading.Event()
         self._worker: threading.Thread | None = None
@@ -88,7 +88,7 @@ class QualityBeside:
             self._due = time.monotonic() + self._rest()
             if time.monotonic() < self._due:
                 return
-        self._due = time.monotonic() + self._every
+        self._due = time.monotonic() + self._seconds
         self._run(spark)
 
     def _rest(self) -> float:
@@ -101,13 +101,13 @@ class QualityBeside:
         if newest is None:
             return 0.0
         past = (datetime.now(UTC) - newest).total_seconds()
-        return min(max(self._every - past, 0.0), self._every)
+        return min(max(self._seconds - past, 0.0), self._seconds)
 
     def _run(self, spark: SparkSession) -> None:
         report = log_folder(self._pipeline.pipeline) / "quality.html"
         try:
             access_of(spark).in_background("quality")
-            with beside(spark) as session:
+            with child_session(spark) as session:
                 result = run_quality(
                     session, self._pipeline, report=report, in_memory=False, ended=self._ended.is_set
                 )
@@ -117,8 +117,8 @@ class QualityBeside:
                 return
             reason = str(error) if isinstance(error, SmeltError) else short_cause(str(error))
             _LOGGER.warning("data quality could not be checked: %s", reason)
-            self._say(f"data quality could not be checked: {reason}")
+            self._report(f"data quality could not be checked: {reason}")
             return
         line = f"data quality: {result.summary()} as of {result.commit_lsn}; report: {report}"
         _LOGGER.log(logging.INFO if result.success else logging.WARNING, "%s", line)
-        self._say(line)
+        self._report(line)

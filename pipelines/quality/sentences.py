@@ -76,10 +76,10 @@ _OWN: Final = {
 }
 
 
-def sentence(about: Expectation) -> Sentence:
+def sentence(expectation: Expectation) -> Sentence:
     """Return the expectation in words, also for wrong arguments."""
-    kwargs = about.kwargs
-    parts = _of_tables(about) or _of_kinds(about) or _from_name(about)
+    kwargs = expectation.kwargs
+    parts = _of_tables(expectation) or _of_kinds(expectation) or _from_name(expectation)
     mostly = kwargs.get("mostly", 1)
     if isinstance(mostly, int | float) and mostly != 1:
         parts.append((f" in at least {100 * mostly:g} % of rows", False))
@@ -88,11 +88,11 @@ def sentence(about: Expectation) -> Sentence:
     return parts
 
 
-def _of_tables(about: Expectation) -> Sentence:
+def _of_tables(expectation: Expectation) -> Sentence:
     """Return the sentence of kinds with special wording alone."""
-    kind, kwargs = about.kind, about.kwargs
+    kind, kwargs = expectation.kind, expectation.kwargs
     if kind in _RANGES:
-        name: Sentence = [(about.column, True)] if about.column else []
+        name: Sentence = [(expectation.column, True)] if expectation.column else []
         return [(_RANGES[kind], False), *name, (" ", False), *_range(kwargs)]
     words: Sentence = []
     if kind in _OF_COLUMN:
@@ -102,21 +102,21 @@ def _of_tables(about: Expectation) -> Sentence:
         words = [(f"{verb} ", False), (str(kwargs.get(argument)), True)]
     elif kind in _SETS:
         words = [(f"{_SETS[kind]} ", False), *_values(kwargs.get("value_set"))]
-    return [*_subject(about), *words] if words else []
+    return [*_subject(expectation), *words] if words else []
 
 
-def _of_kinds(about: Expectation) -> Sentence:
-    kind, kwargs = about.kind, about.kwargs
+def _of_kinds(expectation: Expectation) -> Sentence:
+    kind, kwargs = expectation.kind, expectation.kwargs
     if kind in _OWN:
         return [(_OWN[kind], False)]
-    if kind in {EACH_ROOT, ELEMENTS} and about.derived:
+    if kind in {EACH_ROOT, ELEMENTS} and expectation.derived:
         return _of_document(kwargs)
     if kind == "expect_compound_columns_to_be_unique":
-        return [*_subject(about), ("are unique together", False)]
+        return [*_subject(expectation), ("are unique together", False)]
     if kind == FOREIGN_KEY:
         referenced = ", ".join(map(str, kwargs.get("referenced_columns") or ()))
         return [
-            *_subject(about),
+            *_subject(expectation),
             ("is found in ", False),
             (f"{kwargs.get('references')} ({referenced})", True),
         ]
@@ -133,8 +133,8 @@ def _of_document(kwargs: Mapping[str, Any]) -> Sentence:
     return [("a document exists for each row of ", False), rows, *condition, (", and no other", False)]
 
 
-def _from_name(about: Expectation) -> Sentence:
-    words = about.kind.removeprefix("expect_").removeprefix("column_").replace("_", " ")
+def _from_name(expectation: Expectation) -> Sentence:
+    words = expectation.kind.removeprefix("expect_").removeprefix("column_").replace("_", " ")
     worded = {
         "column",
         "column_list",
@@ -145,12 +145,16 @@ def _from_name(about: Expectation) -> Sentence:
         "row_condition",
         "condition_parser",
     }
-    arguments = {name: value for name, value in about.kwargs.items() if name not in worded}
-    return [*_subject(about), (words, False), *([(": ", False), (str(arguments), True)] if arguments else [])]
+    arguments = {name: value for name, value in expectation.kwargs.items() if name not in worded}
+    return [
+        *_subject(expectation),
+        (words, False),
+        *([(": ", False), (str(arguments), True)] if arguments else []),
+    ]
 
 
-def _subject(about: Expectation) -> Sentence:
-    return [(about.column, True), (" ", False)] if about.column else []
+def _subject(expectation: Expectation) -> Sentence:
+    return [(expectation.column, True), (" ", False)] if expectation.column else []
 
 
 def _range(kwargs: Mapping[str, Any]) -> Sentence:

@@ -66,17 +66,17 @@ class _Item(Section):
 
     @model_validator(mode="before")
     @classmethod
-    def _rule(cls, given: Any) -> Any:
+    def _rule(cls, rule: Any) -> Any:
         """Turn a rule in SQL into Great Expectations' expectation of a query."""
-        if not isinstance(given, dict) or "sql" not in given:
-            return given
-        extra_keys = [name for name in ("expectation", "column", "kwargs") if name in given]
+        if not isinstance(rule, dict) or "sql" not in rule:
+            return rule
+        extra_keys = [name for name in ("expectation", "column", "kwargs") if name in rule]
         if extra_keys:
             raise ValueError(f"sql cannot be combined with {' and '.join(extra_keys)}")
-        if not isinstance(given["sql"], str) or not given["sql"].strip():
+        if not isinstance(rule["sql"], str) or not rule["sql"].strip():
             raise ValueError("sql: expected a SELECT that returns the rows that break the rule")
-        settings = {name: value for name, value in given.items() if name != "sql"}
-        return {**settings, "expectation": OF_QUERY, "kwargs": {QUERY: given["sql"]}}
+        settings = {name: value for name, value in rule.items() if name != "sql"}
+        return {**settings, "expectation": OF_QUERY, "kwargs": {QUERY: rule["sql"]}}
 
     @field_validator("kwargs")
     @classmethod
@@ -148,12 +148,12 @@ class _SuiteFile(Section):
         return table
 
 
-def load_suite(path: Path, shown: str | None = None) -> list[Expectation]:
+def load_suite(path: Path, display_path: str | None = None) -> list[Expectation]:
     """Return the expectations of one suite file.
 
     Args:
         path: the file.
-        shown: name of the file in messages and results.
+        display_path: name of the file in messages and results.
 
     Raises:
         ConfigurationError: unreadable, or not of this form; ``file:line``.
@@ -170,7 +170,7 @@ def load_suite(path: Path, shown: str | None = None) -> list[Expectation]:
             kwargs=({} if item.column is None else {"column": item.column}) | item.kwargs,
             severity=item.severity,
             note=item.note,
-            where=f"{shown or path}:{file.line(('expectations', index), key=True)}",
+            where=f"{display_path or path}:{file.line(('expectations', index), key=True)}",
         )
         for index, item in enumerate(suite.expectations)
     ]
@@ -194,28 +194,28 @@ def load_suites(paths: Sequence[Path], folder: Path) -> tuple[list[Expectation],
     return expectations, errors
 
 
-def misnamed(about: Expectation, tables: Mapping[str, Sequence[str]]) -> str | None:
+def misnamed(expectation: Expectation, tables: Mapping[str, Sequence[str]]) -> str | None:
     """Return the fault of the names in an expectation, with the nearest valid name; None for valid names.
 
     Args:
-        about: the expectation.
+        expectation: the expectation.
         tables: columns of every known table (``silver.orders``).
     """
-    if about.qualified not in tables:
-        return f"no table {about.qualified!r} in the cut{suggestion(about.qualified, tables)}"
-    columns = tables[about.qualified]
-    argument_columns = [about.kwargs[name] for name in _COLUMN_ARGUMENTS if name in about.kwargs]
+    if expectation.qualified not in tables:
+        return f"no table {expectation.qualified!r} in the cut{suggestion(expectation.qualified, tables)}"
+    columns = tables[expectation.qualified]
+    argument_columns = [expectation.kwargs[name] for name in _COLUMN_ARGUMENTS if name in expectation.kwargs]
     for name in _COLUMN_LISTS:
-        value = about.kwargs.get(name, [])
+        value = expectation.kwargs.get(name, [])
         if not isinstance(value, list):
             return f"{name}: expected a list of columns"
         argument_columns += value
     for column in argument_columns:
-        if column not in columns and about.kind != "expect_column_to_exist":
-            return f"no column {column!r} in {about.qualified}{suggestion(str(column), columns)}"
-    if about.kind == FOREIGN_KEY:
-        return _misnamed_reference(about, tables)
-    return _misnamed_query(about, tables)
+        if column not in columns and expectation.kind != "expect_column_to_exist":
+            return f"no column {column!r} in {expectation.qualified}{suggestion(str(column), columns)}"
+    if expectation.kind == FOREIGN_KEY:
+        return _misnamed_reference(expectation, tables)
+    return _misnamed_query(expectation, tables)
 
 
 def placeholders(query: str) -> list[str]:
@@ -223,8 +223,8 @@ def placeholders(query: str) -> list[str]:
     return _PLACEHOLDER.findall(query)
 
 
-def _misnamed_query(about: Expectation, tables: Mapping[str, Sequence[str]]) -> str | None:
-    query = about.kwargs.get(QUERY)
+def _misnamed_query(expectation: Expectation, tables: Mapping[str, Sequence[str]]) -> str | None:
+    query = expectation.kwargs.get(QUERY)
     if query is None:
         return None
     tables_named = placeholders(str(query))
@@ -236,9 +236,9 @@ def _misnamed_query(about: Expectation, tables: Mapping[str, Sequence[str]]) -> 
     return None
 
 
-def _misnamed_reference(about: Expectation, tables: Mapping[str, Sequence[str]]) -> str | None:
+def _misnamed_reference(expectation: Expectation, tables: Mapping[str, Sequence[str]]) -> str | None:
     try:
-        reference = ForeignKeyArguments.model_validate(about.kwargs)
+        reference = ForeignKeyArguments.model_validate(expectation.kwargs)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name = ".".join(map(str, first["loc"]))

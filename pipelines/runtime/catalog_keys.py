@@ -55,26 +55,26 @@ def held_key(table: SilverTable) -> tuple[str, ...]:
     return table.key
 
 
-def statements(address: str, name: str, *, stated: tuple[str, ...], wanted: tuple[str, ...]) -> list[str]:
+def statements(address: str, name: str, *, old: tuple[str, ...], new: tuple[str, ...]) -> list[str]:
     """Return the statements for replacing one stated key by another; an empty key stands for none. Pure.
 
     Args:
         address: the table's name in the catalog, as SQL.
         name: name of the table within its layer.
-        stated: columns of the existing constraint.
-        wanted: columns of the new constraint.
+        old: columns of the existing constraint.
+        new: columns of the new constraint.
     """
-    if stated == wanted:
+    if old == new:
         return []
     constraint = quote(constraint_of(name))
     drop = f"ALTER TABLE {address} DROP CONSTRAINT IF EXISTS {constraint}"
-    columns = ", ".join(map(quote, wanted))
+    columns = ", ".join(map(quote, new))
     add = f"ALTER TABLE {address} ADD CONSTRAINT {constraint} PRIMARY KEY ({columns}) RELY"
-    return [*([drop] if stated else []), *([add] if wanted else [])]
+    return [*([drop] if old else []), *([add] if new else [])]
 
 
 @dataclass(slots=True)
-class StatedKeys:
+class KeyStatements:
     """The stated keys, and the statements for changes. Pure.
 
     Attributes:
@@ -123,11 +123,11 @@ class StatedKeys:
                 self.nullable.append(table.name)
         return sql
 
-    def _put(self, name: str, wanted: tuple[str, ...]) -> list[str]:
+    def _put(self, name: str, key: tuple[str, ...]) -> list[str]:
         address = ".".join(map(quote, (self.catalog, "silver", name)))
         recorded_key = self.stated.get(name, ())
-        self.stated[name] = _lower(wanted)
-        return statements(address, name, stated=recorded_key, wanted=wanted)
+        self.stated[name] = _lower(key)
+        return statements(address, name, old=recorded_key, new=key)
 
 
 class CatalogKeys:
@@ -149,7 +149,7 @@ class CatalogKeys:
             self._run(self._keys.released(tables))
 
     def state(self, cut: Cut, tables: Iterable[SilverTable]) -> None:
-        """State the keys of the tables in a cut of silver (`StatedKeys.added`)."""
+        """State the keys of the tables in a cut of silver (`KeyStatements.added`)."""
         if self._keys is None:
             return
         self._run(self._keys.added(cut, tables))
@@ -161,7 +161,7 @@ class CatalogKeys:
             )
             self._keys.nullable.clear()
 
-    def _read(self) -> StatedKeys | None:
+    def _read(self) -> KeyStatements | None:
         """Return the catalog's stated keys; log a failure and return None."""
         schema, silver = f"{quote(self._catalog)}.information_schema", literal("silver")
         try:
@@ -188,7 +188,7 @@ class CatalogKeys:
                 )
 
 
-def read_keys(catalog: str, keys: Iterable[Sequence[str]], columns: Iterable[Sequence[str]]) -> StatedKeys:
+def read_keys(catalog: str, keys: Iterable[Sequence[str]], columns: Iterable[Sequence[str]]) -> KeyStatements:
     """Return the keys in rows of the catalog's information schema. Pure.
 
     Args:
@@ -204,7 +204,7 @@ def read_keys(catalog: str, keys: Iterable[Sequence[str]], columns: Iterable[Seq
     not_null: dict[str, set[str]] = defaultdict(set)
     for table, column in columns:
         not_null[table.lower()].add(column.lower())
-    return StatedKeys(catalog, key_columns, not_null)
+    return KeyStatements(catalog, key_columns, not_null)
 
 
 def _lower(names: Iterable[str]) -> tuple[str, ...]:

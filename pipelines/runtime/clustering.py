@@ -106,7 +106,7 @@ def by_name(relations: Sequence[Relation], settings: SilverSettings) -> dict[str
     return {table.name: table for table in silver_catalog(relations, settings).values()}
 
 
-def cluster_as_wanted(
+def cluster_as_configured(
     spark: SparkSession, address: str, table: SilverTable, stored: Table, run: Callable[[str], object]
 ) -> bool:
     """Set a table's clustering columns; return whether a rewrite is due.

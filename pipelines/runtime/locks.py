@@ -48,13 +48,13 @@ def locks_folder(lake: Lake) -> Path | None:
     return None if lake.folder is None else lake.folder / ".locks"
 
 
-def _wait_told(said: str) -> None:
+def _report_wait(message: str) -> None:
     """Report a wait, also to a person at a terminal: after a crash the wait lasts a minute or two."""
-    _LOGGER.warning("%s", said)
+    _LOGGER.warning("%s", message)
     if output.as_json():
-        output.say(said, level="warning")
+        output.say(message, level="warning")
     else:
-        sys.stderr.write(f"{visible(said)}\n")
+        sys.stderr.write(f"{visible(message)}\n")
         sys.stderr.flush()
 
 
@@ -72,7 +72,7 @@ def lake_lock(lake: Lake, stages: Sequence[str], *, command: str) -> Iterator[No
             with lake_failures(lake.root, "the leases of the lake"):
                 watch(lake.root, [*stages, *map(writing_of, stages)])
             for stage in stages:
-                stack.enter_context(leased(lake.root, stage, command=command, wait=False, say=_wait_told))
+                stack.enter_context(leased(lake.root, stage, command=command, wait=False, say=_report_wait))
         else:
             unread_folder(folder.parent)
             folder.mkdir(exist_ok=True)

@@ -45,7 +45,7 @@ from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.lake.kept import KeptTable
 from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.bronze.store.contract import CHANGES
-from deltasmelt.pipelines.runtime.clustering import ORDERED_FILES, cluster_as_wanted, written_again
+from deltasmelt.pipelines.runtime.clustering import ORDERED_FILES, cluster_as_configured, written_again
 from deltasmelt.pipelines.runtime.locks import writing
 from deltasmelt.pipelines.runtime.log_entries import (
     cut_log,
@@ -66,7 +66,7 @@ from deltasmelt.pipelines.runtime.table_files import (
 from deltasmelt.pipelines.terminal.failures import without_secrets
 from deltasmelt.silver.run.writer import Writer
 from deltasmelt.silver.spark.access import access_of
-from deltasmelt.silver.spark.errors import answers
+from deltasmelt.silver.spark.failure_scope import answers
 from deltasmelt.silver.spark.tuning import FINE_PAGES, change
 
 if TYPE_CHECKING:
@@ -348,7 +348,7 @@ class Maintenance:
                 if result.removed_files or result.removed_log_entries:
                     result.done.append("vacuumed")
             shape = self._shapes.get(name) if layer == "silver" and optimize else None
-            anew = shape is not None and cluster_as_wanted(self._spark, address, shape, table, run)
+            anew = shape is not None and cluster_as_configured(self._spark, address, shape, table, run)
             if anew or (optimize and files.small > 1):
                 run(f"OPTIMIZE {address}{' FULL' if anew else ''}")
                 if anew:

@@ -22,7 +22,7 @@ class ProgressReporter:
     def __init__(self, output: Output) -> None:
         self._output = output
         self._last = 0.0
-        self._said = ""
+        self._printed = ""
 
     def cut(self, cut: Cut, runs: list[Run]) -> None:
         """Report a new cut of a layer."""
@@ -45,8 +45,8 @@ class ProgressReporter:
         if time.monotonic() - self._last < _SAY_EVERY:
             return
         text = reader_text(event)
-        if text and text != self._said:
-            self._last, self._said = time.monotonic(), text
+        if text and text != self._printed:
+            self._last, self._printed = time.monotonic(), text
             self._output.say(f"{time.strftime('%H:%M:%S')} bronze {text}")
 
 

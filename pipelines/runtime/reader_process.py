@@ -124,7 +124,7 @@ def _read(file: str, text: str, until: Lsn | None, stop: threading.Event, events
 
     copying = False
 
-    def tell(counters: dict[str, Any]) -> None:
+    def report(counters: dict[str, Any]) -> None:
         nonlocal copying
         copies = any(map(is_under_way, counters["snapshots"].values()))
         if copies or copying:
@@ -139,7 +139,7 @@ def _read(file: str, text: str, until: Lsn | None, stop: threading.Event, events
         pipeline.bronze,
         pipeline.snapshot,
         executors=executors_of(pipeline),
-        progress=tell,
+        progress=report,
     )
     reader.run(until=until, stop=stop)
 

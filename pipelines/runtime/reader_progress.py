@@ -102,17 +102,17 @@ class StoredProgress:
         self._root = root
         self._every = every
         self._newest = b""
-        self._told = threading.Event()
+        self._changed = threading.Event()
         threading.Thread(target=self._put_newest, name="smelt-progress", daemon=True).start()
 
-    def write(self, said: bytes) -> None:
+    def write(self, progress: bytes) -> None:
         """Set the newest progress."""
-        self._newest = said
-        self._told.set()
+        self._newest = progress
+        self._changed.set()
 
     def _put_newest(self) -> None:
-        while self._told.wait():
-            self._told.clear()
+        while self._changed.wait():
+            self._changed.clear()
             try:
                 objects.replace(self._root, OBJECT, self._newest)
             except (OSError, BaseError) as error:

@@ -19,7 +19,7 @@ every printing thread. Another thread passes on the newest report, and only the 
 
 Loading the reader takes about a second of CPU, and so do a command's steps before the orders are known: the
 pipeline file, the documents, the server's WAL position. So a command starts the process as its first act
-(`reader_at_hand`), and sends the orders later: one JSON line on the process's standard input. The process
+(`loaded_reader`), and sends the orders later: one JSON line on the process's standard input. The process
 waits for the orders with everything loaded. If standard input ends without orders, the process ends.
 Measured: `smelt bronze --until-caught-up` without changes took 3.3 s, and takes 2.3 s.
 """
@@ -107,9 +107,9 @@ def send_orders(
 
 
 @contextlib.contextmanager
-def reader_at_hand(*, wanted: bool) -> Iterator[subprocess.Popen[bytes] | None]:
+def loaded_reader(*, needed: bool) -> Iterator[subprocess.Popen[bytes] | None]:
     """Yield a process that loads the reader meanwhile; end the process after the block in any case."""
-    if not wanted:
+    if not needed:
         yield None
         return
     with spawn() as process:
@@ -122,7 +122,7 @@ def reader_at_hand(*, wanted: bool) -> Iterator[subprocess.Popen[bytes] | None]:
 
 STOP_SECONDS: Final = 30.0
 """Time limit of the commit under way, from the request to end."""
-TOLD_SECONDS: Final = 2.0
+REPORT_SECONDS: Final = 2.0
 """Time limit for the last reports of an ended reader; their receiver may block for ever."""
 _SILENT_ENDS: Final = 5
 _PAUSE_SECONDS: Final = 1.0
@@ -137,7 +137,7 @@ class ReaderProcess:
         pipeline: the pipeline.
         until: LSN of the reader's end, if any.
         on_progress: receives the reader's reports.
-        at_hand: process for the first start (`reader_at_hand`).
+        loaded: process for the first start (`loaded_reader`).
 
     Attributes:
         finished: True after the reader reached its target and ended.
@@ -150,18 +150,18 @@ class ReaderProcess:
         *,
         until: Lsn | None = None,
         on_progress: Callable[[dict[str, Any]], None] | None = None,
-        at_hand: subprocess.Popen[bytes] | None = None,
+        loaded: subprocess.Popen[bytes] | None = None,
     ) -> None:
         self._pipeline = pipeline
-        self._at_hand = at_hand
+        self._loaded = loaded
         self._until = until
         self._on_progress = on_progress
         self._process: subprocess.Popen[bytes] | None = None
         self._listener: threading.Thread | None = None
-        self._teller: threading.Thread | None = None
+        self._reporter: threading.Thread | None = None
         self._news = threading.Condition()
         self._newest: dict[str, Any] | None = None
-        self._telling = self._over = False
+        self._reporting = self._over = False
         self._error: Exception | None = None
         self._silent_ends = 0
         self._backoff = Backoff(_PAUSE_SECONDS, _LONGEST_PAUSE)
@@ -186,7 +186,7 @@ class ReaderProcess:
     def start(self) -> None:
         """Start the process; the pipe to its standard input shows the process the parent's end."""
         path = log_folder(self._pipeline.pipeline) / "smelt.log"
-        process, self._at_hand = self._at_hand, None
+        process, self._loaded = self._loaded, None
         if process is None:
             with open_log(path, "ab") as log:
                 process = spawn(log)
@@ -196,9 +196,9 @@ class ReaderProcess:
         self._streamed = self._copied = self._copying = False
         self._listener = threading.Thread(target=self._listen, args=(self._process,), daemon=True)
         self._listener.start()
-        if self._on_progress is not None and self._teller is None:
-            self._teller = threading.Thread(target=self._tell, args=(self._on_progress,), daemon=True)
-            self._teller.start()
+        if self._on_progress is not None and self._reporter is None:
+            self._reporter = threading.Thread(target=self._report, args=(self._on_progress,), daemon=True)
+            self._reporter.start()
 
     def check(self) -> None:
         """Raise the reader's reported error; restart a reader that ended without an error.
@@ -216,7 +216,7 @@ class ReaderProcess:
         process = self._process
         if process is None or self.finished or process.poll() is None:
             return
-        self._hear_out()
+        self._await_reports()
         if process.stdin is not None:
             process.stdin.close()
         if self._error is not None:
@@ -247,7 +247,7 @@ class ReaderProcess:
         )
         self._start_again_at = time.monotonic() + self._backoff.seconds()
 
-    def ask_to_end(self, moment: float = 0.0) -> None:
+    def request_end(self, moment: float = 0.0) -> None:
         """Request the process's end after its current commit; `stop` waits for the end.
 
         Args:
@@ -269,7 +269,7 @@ class ReaderProcess:
 
         The process is killed `STOP_SECONDS` after the first request.
         """
-        self.ask_to_end()
+        self.request_end()
         process, self._process = self._process, None
         kill_at, self._kill_at = self._kill_at, None
         if process is None or kill_at is None:
@@ -280,7 +280,7 @@ class ReaderProcess:
             _LOGGER.warning("the reader process did not end within %s s; killing it", STOP_SECONDS)
             process.kill()
             process.wait()
-        self._hear_out()
+        self._await_reports()
         with self._news:
             self._over = True
             self._news.notify_all()
@@ -290,24 +290,24 @@ class ReaderProcess:
         if self._process is not None:
             self._process.kill()
 
-    def _hear_out(self) -> None:
+    def _await_reports(self) -> None:
         """Wait, for a limited time, until all reports of an ended process are read and passed on."""
         if self._listener is not None:
-            self._listener.join(TOLD_SECONDS)
+            self._listener.join(REPORT_SECONDS)
         with self._news:
-            self._news.wait_for(lambda: self._newest is None and not self._telling, TOLD_SECONDS)
+            self._news.wait_for(lambda: self._newest is None and not self._reporting, REPORT_SECONDS)
 
-    def _tell(self, on_progress: Callable[[dict[str, Any]], None]) -> None:
+    def _report(self, on_progress: Callable[[dict[str, Any]], None]) -> None:
         """Pass on the newest report, until the end or a failure."""
         while True:
             with self._news:
-                self._telling = False
+                self._reporting = False
                 self._news.notify_all()
                 self._news.wait_for(lambda: self._newest is not None or self._over)
                 event, self._newest = self._newest, None
                 if event is None:
                     return
-                self._telling = True
+                self._reporting = True
             try:
                 on_progress(event)
             except OSError as error:
@@ -325,13 +325,13 @@ class ReaderProcess:
             try:
                 for line in process.stdout:
                     if line.endswith(b"\n"):  # the rest of a line is lost with the process that wrote it
-                        self._hear(json.loads(line))
+                        self._receive(json.loads(line))
             except Exception as error:
                 _LOGGER.exception("a report of the reader could not be read; the reader is stopped")
                 self._error = self._error or error
                 process.kill()
 
-    def _hear(self, event: dict[str, Any]) -> None:
+    def _receive(self, event: dict[str, Any]) -> None:
         kind = event.pop("event", None)
         if kind == "error":
             self._error = _error(event, str(log_folder(self._pipeline.pipeline) / "smelt.log"))

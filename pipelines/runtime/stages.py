@@ -12,8 +12,8 @@ its own, and reads silver at the versions of one cut. During long work, the run 
 maintains no table; each end of long work gives maintenance a turn. No pause between failures shrinks before
 the success of such work.
 
-The loop waits for a lake without an answer, at any point of a cycle (`silver.spark.errors`): the next cycle
-sees all work done so far. A Spark without an answer ends the loop.
+The loop waits for a lake without an answer, at any point of a cycle (`silver.spark.failure_scope`): the next
+cycle sees all work done so far. A Spark without an answer ends the loop.
 
 The loop notices new bronze commits by reading bronze's position (milliseconds; in an object store one
 request), and reads the positions of tables from Delta's logs. The loop starts and calls Spark only with rows
@@ -47,7 +47,7 @@ from deltasmelt.pipelines.runtime.progress_text import maintenance_text
 from deltasmelt.silver.cycle import Silver
 from deltasmelt.silver.run.long_work import GRACE_SECONDS
 from deltasmelt.silver.schema.catalog import silver_catalog
-from deltasmelt.silver.spark.errors import answers, outage
+from deltasmelt.silver.spark.failure_scope import answers, outage
 from deltasmelt.silver.spark.lazy_session import lazily
 from deltasmelt.silver.spark.tuning import on_databricks
 
@@ -79,21 +79,21 @@ _LOGGER = logging.getLogger("deltasmelt.stages")
 
 
 def record_definitions(
-    control: ControlTables, defined: Iterable[str], wrong: Mapping[str, SmeltError] | None = None
+    control: ControlTables, defined: Iterable[str], unreadable: Mapping[str, SmeltError] | None = None
 ) -> None:
     """Record the errors of unreadable documents; close the errors of removed documents.
 
     Args:
         control: the lake's control tables.
         defined: names of the readable documents.
-        wrong: errors of other documents, by name.
+        unreadable: errors of other documents, by name.
     """
-    wrong = wrong or {}
-    for name, error in wrong.items():
+    unreadable = unreadable or {}
+    for name, error in unreadable.items():
         message = f"{error.where}: {error.message}" if error.where else error.message
         remedy = error.remedy or "correct the document file; the next start builds the document"
         control.restate_error(OpenError("document", name, error.code, message, remedy))
-    names = {*defined, *wrong}
+    names = {*defined, *unreadable}
     control.close_all(
         [
             recorded
@@ -114,7 +114,7 @@ class Stages:
         observe: receives each cut with its runs.
         maintain: maintain the tables between cycles.
         after_cycle: receives the session after each cycle with a cut of silver; returns at once.
-        wrong: errors of unreadable documents, by name.
+        unreadable: errors of unreadable documents, by name.
 
     Attributes:
         silver_cut: the newest cut of silver made or found by this process.
@@ -131,7 +131,7 @@ class Stages:
         observe: Callable[[Cut, list[Run]], None] | None = None,
         maintain: bool = False,
         after_cycle: Callable[[SparkSession], None] | None = None,
-        wrong: Mapping[str, SmeltError] | None = None,
+        unreadable: Mapping[str, SmeltError] | None = None,
     ) -> None:
         self._spark = spark = lazily(spark)
         self._lake = pipeline.lake_address()
@@ -142,11 +142,11 @@ class Stages:
         self._settings = clustered(pipeline.silver, documents)
         self._observe = observe
         self._after_cycle = after_cycle
-        self._seen = -1
-        self._begun = -math.inf
+        self._folded_version = -1
+        self._cycle_start = -math.inf
         self._folded = ZERO
         self._built = ZERO
-        self._given: Cut | None = None
+        self._built_from: Cut | None = None
         self._silver = (
             Silver(spark, self._lake, self._settings, self._control, changes=self._position.changes)
             if "silver" in layers
@@ -156,12 +156,12 @@ class Stages:
         self._gold = (
             Gold(spark, self._lake, list(documents), self.catalog, self._control) if builds_gold else None
         )
-        self._wrong = wrong
+        self._unreadable = unreadable
         self._defined = [document.name for document in documents] if "gold" in layers else None
         self._catalog = pipeline.lake.catalog
         self._names: CatalogNames | None = None
         self._keys: CatalogKeys | None = None
-        self._looked = False
+        self._has_positions = False
         self._lease: ExitStack | None = None
         self._building: tuple[Cut, Future[Cut | None]] | None = None
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="gold")
@@ -222,14 +222,14 @@ class Stages:
             for result in self._maintenance.when_it_pays():
                 _LOGGER.info("%s", maintenance_text(result))
 
-    def _look(self) -> None:
+    def _read_positions(self) -> None:
         """Read the layers' positions, once; wait at the start for a lake without an answer, as later."""
-        if self._looked:
+        if self._has_positions:
             return
         if self._defined is not None:
-            record_definitions(self._control, self._defined, self._wrong)
+            record_definitions(self._control, self._defined, self._unreadable)
         self.silver_cut, self.gold_cut = self._control.latest_cut("silver"), self._control.latest_cut("gold")
-        self._looked = True
+        self._has_positions = True
 
     def _waits_for(self, error: Exception) -> TransientError | None:
         """Return a temporary failure as its error; None for another failure, or a Spark without an answer."""
@@ -244,23 +244,29 @@ class Stages:
         Args:
             at_once: do not wait until silver's next cycle is due (``silver.every``).
         """
-        self._look()
+        self._read_positions()
         moved = False
         if self._silver is not None and (at_once or self._is_due()):
             position = self._position.read()
-            if position is None and self._seen >= 0:
+            if position is None and self._folded_version >= 0:
                 raise vanished(self._lake.label)
-            if position is not None and (position.version != self._seen or self._may_take(at_once=at_once)):
+            if position is not None and (
+                position.version != self._folded_version or self._may_take(at_once=at_once)
+            ):
                 start = time.monotonic()
                 if self._catalog is not None and on_databricks():
                     self._keys = self._keys or CatalogKeys(self._spark.get(), self._catalog)
                 release = None if self._keys is None else self._keys.release
                 with self._writing(self._silver):
                     cut = self._silver.cycle(release=release, leaves=not at_once)
-                self._seen, self._folded, self._begun = position.version, position.frontier, start
+                self._folded_version, self._folded, self._cycle_start = (
+                    position.version,
+                    position.frontier,
+                    start,
+                )
                 if cut is not None:
                     self.silver_cut, moved = cut, True
-                    self._tell(cut, self._silver.runs)
+                    self._report(cut, self._silver.runs)
         if self._gold is not None:
             # Silver may record the cut of one LSN again, with a table that joined it or was derived again.
             if self._silver is None and (newest := self._control.latest_cut("silver")) != self.silver_cut:
@@ -275,7 +281,7 @@ class Stages:
         """
         return (self._silver is None or (self._folded >= goal and self._lease is None)) and (
             self._gold is None
-            or (self._built >= goal and self._given is self.silver_cut)
+            or (self._built >= goal and self._built_from is self.silver_cut)
             or self._nothing_to_build()
         )
 
@@ -290,7 +296,7 @@ class Stages:
         moved, seconds = False, 0.0
         while True:
             if self._building is None:
-                if self.silver_cut is None or self.silver_cut is self._given:
+                if self.silver_cut is None or self.silver_cut is self._built_from:
                     return moved
                 self._building = self.silver_cut, self._builder.submit(self._gold_cycle, gold)
                 seconds = GRACE_SECONDS
@@ -299,10 +305,10 @@ class Stages:
                 return moved
             self._building = None
             built = future.result()
-            self._built, self._given = source.commit_lsn, source
+            self._built, self._built_from = source.commit_lsn, source
             if built is not None:
                 self.gold_cut, moved = built, True
-                self._tell(built, gold.runs)
+                self._report(built, gold.runs)
             if leaves:
                 return moved  # between two builds maintenance has its turn
 
@@ -349,13 +355,13 @@ class Stages:
 
     def _is_due(self) -> bool:
         every = self._settings.every
-        return every is None or time.monotonic() - self._begun >= every
+        return every is None or time.monotonic() - self._cycle_start >= every
 
     def _nothing_to_build(self) -> bool:
         """Check whether silver has no cut at all: no table could be folded."""
         return self._silver is not None and self.silver_cut is None
 
-    def _tell(self, cut: Cut, runs: Sequence[Run]) -> None:
+    def _report(self, cut: Cut, runs: Sequence[Run]) -> None:
         if self._catalog is not None and cut.tables:
             if self._names is None:
                 self._names = CatalogNames(self._spark.get(), self._lake, self._catalog)

@@ -33,10 +33,10 @@ from deltasmelt.bronze.errors import SmeltError
 from deltasmelt.bronze.lake.leases import still_holding
 from deltasmelt.bronze.store.position import PositionWatch
 from deltasmelt.pipelines.runtime.locks import lake_lock
-from deltasmelt.pipelines.runtime.reader_supervision import STOP_SECONDS, TOLD_SECONDS, ReaderProcess
+from deltasmelt.pipelines.runtime.reader_supervision import REPORT_SECONDS, STOP_SECONDS, ReaderProcess
 from deltasmelt.pipelines.spark.held_session import Borrowed
-from deltasmelt.pipelines.spark.jvm_death import death_told
-from deltasmelt.pipelines.spark.launch import meaning
+from deltasmelt.pipelines.spark.jvm_death import death_reported
+from deltasmelt.pipelines.spark.launch import session_fingerprint
 from deltasmelt.pipelines.spark.session import SPARK_STOP_SECONDS, active_session, spark_session, stop_session
 from deltasmelt.pipelines.terminal.jvm_errors import in_words
 from deltasmelt.pipelines.terminal.logs import spark_log
@@ -129,7 +129,7 @@ def _to_read(source: SourceSettings) -> float:
 _CYCLE_SECONDS: Final = 3.0
 _WORKER_SECONDS: Final = 20.0
 _STAGES_SECONDS: Final = 2 * _CYCLE_SECONDS + SPARK_STOP_SECONDS + _WORKER_SECONDS
-END_SECONDS: Final = max(STOP_SECONDS, _STAGES_SECONDS) + 2 * TOLD_SECONDS
+END_SECONDS: Final = max(STOP_SECONDS, _STAGES_SECONDS) + 2 * REPORT_SECONDS
 """Time limit for the end of reader, silver and gold; afterwards the lake's locks are released."""
 _ENDED: Final = "the run ended during the start of Spark"
 _LOGGER = logging.getLogger("deltasmelt.run")
@@ -148,9 +148,9 @@ class Supervisor:
         observe: receives each cut with its runs.
         progress: receives the reader's progress.
         announce: receives slow activities, in a few words.
-        at_hand: an already loaded process of the reader (`reader_at_hand`).
+        loaded_reader: an already loaded process of the reader (`reader_at_hand`).
         after_cycle: receives the session after each cycle of a continuous run; returns at once.
-        wrong: as in `Stages`.
+        unreadable: as in `Stages`.
     """
 
     def __init__(
@@ -164,15 +164,15 @@ class Supervisor:
         observe: Callable[[Cut, list[Run]], None] | None = None,
         progress: Callable[[dict[str, Any]], None] | None = None,
         announce: Callable[[str], None] | None = None,
-        at_hand: subprocess.Popen[bytes] | None = None,
+        loaded_reader: subprocess.Popen[bytes] | None = None,
         after_cycle: Callable[[SparkSession], None] | None = None,
-        wrong: Mapping[str, SmeltError] | None = None,
+        unreadable: Mapping[str, SmeltError] | None = None,
     ) -> None:
         self._after_cycle = after_cycle
         self._pipeline = pipeline
         self._position = PositionWatch(pipeline.lake_address())
         self._documents = documents
-        self._wrong = wrong
+        self._unreadable = unreadable
         self._layers = layers
         self._until = until
         self._command = command
@@ -182,14 +182,14 @@ class Supervisor:
         self._done = threading.Event()
         self._failure: BaseException | None = None
         self._held = ExitStack()
-        self._given: Borrowed | None = None
+        self._borrowed: Borrowed | None = None
         self._worker: threading.Thread | None = None
         self._progress = progress
         self._lazy: LazySession | None = None
         self._starting = threading.Lock()
         self.log = spark_log(pipeline.pipeline)
         self.reader = (
-            ReaderProcess(pipeline, until=until, on_progress=self._hear, at_hand=at_hand)
+            ReaderProcess(pipeline, until=until, on_progress=self._hear, loaded=loaded_reader)
             if "bronze" in layers
             else None
         )
@@ -269,9 +269,9 @@ class Supervisor:
         """Return the existing session as borrowed; otherwise an owned session, started at its first use."""
         existing = active_session()
         if existing is None:
-            return LazySession(self._start_spark, meaning=meaning(self._pipeline.spark))
-        self._given = Borrowed(existing)
-        self.spark = self._held.enter_context(self._given.work(self._pipeline.spark))
+            return LazySession(self._start_spark, fingerprint=session_fingerprint(self._pipeline.spark))
+        self._borrowed = Borrowed(existing)
+        self.spark = self._held.enter_context(self._borrowed.work(self._pipeline.spark))
         return lazily(self.spark)
 
     def _start_spark(self) -> SparkSession:
@@ -307,7 +307,7 @@ class Supervisor:
         try:
             if self._until is None:
                 lazy.get()
-            with death_told(self._pipeline.spark, self.log):
+            with death_reported(self._pipeline.spark, self.log):
                 # While the reader starts: loading all of silver and gold takes about as long.
                 from deltasmelt.pipelines.runtime.stages import PATIENCE_SECONDS, Stages  # noqa: PLC0415
                 from deltasmelt.silver.spark.access import warm_up  # noqa: PLC0415
@@ -319,7 +319,7 @@ class Supervisor:
                     lazy,
                     self._pipeline,
                     self._documents,
-                    wrong=self._wrong,
+                    unreadable=self._unreadable,
                     layers=layers,
                     observe=self._observe,
                     maintain=self._until is None,
@@ -357,7 +357,7 @@ class Supervisor:
             ending.callback(self._held.close)
             if self.reader is not None:
                 ending.callback(self.reader.stop)
-                self.reader.ask_to_end(_CYCLE_SECONDS)  # meanwhile a check of data quality may end, too
+                self.reader.request_end(_CYCLE_SECONDS)  # meanwhile a check of data quality may end, too
             self._end_stages()
 
     def _end_stages(self) -> None:
@@ -367,9 +367,9 @@ class Supervisor:
         with self._starting:
             spark = self.spark
         if spark is not None:
-            if self._given is None:
+            if self._borrowed is None:
                 stop_session(spark)
             elif self._worker is not None and self._worker.is_alive():
-                self._given.cancel(spark)
+                self._borrowed.cancel(spark)
             if self._worker is not None:
                 self._worker.join(_WORKER_SECONDS)

@@ -36,7 +36,7 @@ _A_WEEK: Final = 7 * 24
 OTHERS: Final[tuple[Layer, ...]] = ("bronze", "control", "quality")
 
 
-def others_of(spark: SparkSession, lake: Lake, told: set[str]) -> list[tuple[Layer, str]]:
+def others_of(spark: SparkSession, lake: Lake, logged: set[str]) -> list[tuple[Layer, str]]:
     """Return layer and name of each such table made by the pipeline.
 
     An unreadable name, such as somebody's view in the schema, is skipped and logged once.
@@ -44,7 +44,7 @@ def others_of(spark: SparkSession, lake: Lake, told: set[str]) -> list[tuple[Lay
     Args:
         spark: a session.
         lake: a lake in a catalog.
-        told: locations already logged; grows.
+        logged: locations already logged; grows.
 
     Raises:
         DefiniteError: ``spark-died``.
@@ -69,8 +69,8 @@ def others_of(spark: SparkSession, lake: Lake, told: set[str]) -> list[tuple[Lay
                 if error.code != TAKEN:
                     raise
                 reason = error.message
-            if uri not in told:
-                told.add(uri)
+            if uri not in logged:
+                logged.add(uri)
                 _LOGGER.warning("%s.%s is not maintained: %s", layer, name, reason)
     return tables
 

@@ -21,7 +21,7 @@ server.
 **A failed attempt.** Spark retries an attempt as often as ``spark.task.maxFailures`` allows (on a local
 master: the second number of ``local[4,3]``). After the last attempt, or after the end of the JVM, the round
 of copies ends with a transient error, and the next round starts a new session. If Spark is unavailable, only
-the large tables wait for Spark (`bronze.snapshot.help`).
+the large tables wait for Spark (`bronze.snapshot.executor_pool`).
 
 **A call that never answers.** A request to a server has no deadline, and may wait on a dead connection. So a
 separate thread waits for the answer. The request is cancelled, and given up some seconds later, in two cases:
@@ -101,8 +101,8 @@ class SparkExecutors:
             TransientError: ``snapshot-task-failed``: Spark could not complete the job.
         """
         if not access_of(self._spark).may_never_answer:
-            return self._said(work)
-        return answer_of(lambda: self._said(work), self._is_given_up)
+            return self._answer(work)
+        return answer_of(lambda: self._answer(work), self._is_given_up)
 
     def cancel(self) -> None:
         """Cancel all jobs of the session, without waiting; the jobs of an ended session have ended."""
@@ -111,7 +111,7 @@ class SparkExecutors:
         if self._cancelling.acquire(blocking=False):  # one request at a time
             threading.Thread(target=self._interrupt, name="smelt-executors-cancel", daemon=True).start()
 
-    def _said(self, work: Callable[[], str]) -> str:
+    def _answer(self, work: Callable[[], str]) -> str:
         from pyspark.sql.functions import col, udf  # noqa: PLC0415 - the reader must not load Spark
 
         def snapshot_task(_: int) -> str:
@@ -137,11 +137,11 @@ class SparkExecutors:
         return at is not None and time.monotonic() - at > _GIVE_UP_SECONDS
 
 
-def answer_of(ask: Callable[[], str], given_up: Callable[[], bool]) -> str:
+def answer_of(work: Callable[[], str], given_up: Callable[[], bool]) -> str:
     """Return or raise the result of a call, unless the caller gives up before.
 
     Args:
-        ask: called on a separate thread, which may continue after the caller has given up.
+        work: called on a separate thread, which may continue after the caller has given up.
         given_up: checks whether the caller no longer waits; called every fraction of a second.
 
     Raises:
@@ -151,7 +151,7 @@ def answer_of(ask: Callable[[], str], given_up: Callable[[], bool]) -> str:
 
     def call() -> None:
         try:
-            answer.set_result(ask())
+            answer.set_result(work())
         except BaseException as error:  # noqa: BLE001 - raised in the waiting thread
             answer.set_exception(error)
 
@@ -228,7 +228,7 @@ def _start(settings: dict[str, str], workers: int, log: Path) -> SparkSession:
 
 def _failure(error: Exception) -> SmeltError:
     """Return the error that explains a failed job."""
-    return _task_failed(said_of(_text(error)))
+    return _task_failed(python_error(_text(error)))
 
 
 def _task_failed(why: str) -> TransientError:
@@ -254,7 +254,7 @@ def _text(error: Exception) -> str:
     return str(in_words(error))
 
 
-def said_of(text: str) -> str:
+def python_error(text: str) -> str:
     """Return the message of the Python error in Spark's text about a task, or else the first line. Pure."""
     lines = [line.strip() for line in text.strip().splitlines() if line.strip()]
     raised = [(number, found) for number, line in enumerate(lines) if (found := _RAISED.match(line))]

@@ -58,7 +58,7 @@ class FreshSql(LakeSql):
         from pyspark.errors import PySparkException  # noqa: PLC0415 - Spark is up by now
 
         statement, known = self.readable(statement), self._tables.names()
-        self._plain = _told_apart(known)
+        self._plain = _qualified_views(known)
         named = [name for name in known if _is_named("silver", name, statement)]
         if any(_is_named("gold", name, statement) for name in self.documents):
             raise DefiniteError(
@@ -68,7 +68,7 @@ class FreshSql(LakeSql):
                 remedy="read without --fresh; `smelt preview FILE DOCUMENT --key K --fresh` shows a document",
             )
         try:
-            head = self._tables.look(named)
+            head = self._tables.read(named)
         except PySparkException as error:
             raise self._refused(error) from None
         self.move(ConsistentCut(Cut("silver", head.lsn, head.commit_ts, {}, datetime.now(UTC))))
@@ -85,7 +85,7 @@ def _is_named(layer: Layer, name: str, statement: str) -> bool:
     return with_views(statement, {(layer, name): ""}) != statement
 
 
-def _told_apart(names: Iterable[str]) -> dict[str, str]:
+def _qualified_views(names: Iterable[str]) -> dict[str, str]:
     """Return view names for tables whose names differ in case alone; other views have table names."""
     known: list[TableAddress] = [("silver", name) for name in names]
     views = odd_views(known)

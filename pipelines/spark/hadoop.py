@@ -88,11 +88,11 @@ def _s3(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str,
     made = {_S3A_NAMES[name]: value for name, value in said.items()}
     made["fs.s3.impl"] = "org.apache.hadoop.fs.s3a.S3AFileSystem"
     if endpoint is not None:
-        hosted = is_true(_said("aws_virtual_hosted_style_request", options, environment))
+        hosted = is_true(_option("aws_virtual_hosted_style_request", options, environment))
         made["fs.s3a.endpoint"] = endpoint
         made["fs.s3a.path.style.access"] = str(not hosted).lower()
         made["fs.s3a.connection.ssl.enabled"] = str(not endpoint.startswith("http://")).lower()
-    if is_true(_said("aws_skip_signature", options, environment)):
+    if is_true(_option("aws_skip_signature", options, environment)):
         made["fs.s3a.aws.credentials.provider"] = f"{_PROVIDERS}AnonymousAWSCredentialsProvider"
     elif "aws_session_token" in said:
         made["fs.s3a.aws.credentials.provider"] = f"{_PROVIDERS}TemporaryAWSCredentialsProvider"
@@ -103,7 +103,7 @@ def _s3(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str,
     return made
 
 
-def _said(name: str, options: Mapping[str, str], environment: Mapping[str, str]) -> str | None:
+def _option(name: str, options: Mapping[str, str], environment: Mapping[str, str]) -> str | None:
     """Return an option, or the environment variable that `deltalake` reads instead."""
     return options.get(name) or environment.get(name.upper())
 
@@ -114,22 +114,22 @@ def _azure(location: str, options: Mapping[str, str], environment: Mapping[str, 
     ABFS reads no environment variable, so this function passes on the variables that `deltalake` reads.
     """
 
-    def said(name: str) -> str | None:
-        return _said(f"azure_storage_{name}", options, environment) or environment.get(
+    def option(name: str) -> str | None:
+        return _option(f"azure_storage_{name}", options, environment) or environment.get(
             f"AZURE_{name.upper()}"
         )
 
     host = azure_host(location)
     if host is None:
         return {}
-    if (key := said("account_key")) is not None:
+    if (key := option("account_key")) is not None:
         return {f"fs.azure.account.auth.type.{host}": "SharedKey", f"fs.azure.account.key.{host}": key}
-    if (token := said("sas_token")) is not None:
+    if (token := option("sas_token")) is not None:
         return {
             f"fs.azure.account.auth.type.{host}": "SAS",
             f"fs.azure.sas.fixed.token.{host}": token.removeprefix("?"),
         }
-    client, secret, tenant = (said(name) for name in ("client_id", "client_secret", "tenant_id"))
+    client, secret, tenant = (option(name) for name in ("client_id", "client_secret", "tenant_id"))
     if client is None or secret is None or tenant is None:
         return {}
     return {

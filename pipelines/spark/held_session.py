@@ -29,10 +29,10 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.pipelines.spark.guest_sql import Views, old_versions
+from deltasmelt.pipelines.spark.borrowed_sql import Views, old_versions
 from deltasmelt.pipelines.spark.jvm_death import death
 from deltasmelt.pipelines.spark.remote import REMOTE
-from deltasmelt.pipelines.spark.session import active_session, set_given, spark_session, stop_session
+from deltasmelt.pipelines.spark.session import active_session, set_all, spark_session, stop_session
 from deltasmelt.pipelines.terminal.interrupts import Terminated
 from deltasmelt.pipelines.terminal.logs import spark_log
 from deltasmelt.silver.spark.access import access_of
@@ -51,7 +51,7 @@ _CANCEL_SECONDS: Final = 5.0
 _LOGGER: Final = logging.getLogger("deltasmelt.session")
 _started: str | None = None
 """Name of the session that `serve_catalog` started (`Access.name`)."""
-_beside: tuple[str, SparkSession] | None = None
+_child: tuple[str, SparkSession] | None = None
 """Name of the active session, and its child session."""
 
 
@@ -64,16 +64,16 @@ def serve_catalog(pipeline: Pipeline) -> None:
     lake = pipeline.lake_address()
 
     def session() -> SparkSession:
-        global _started, _beside  # noqa: PLW0603 - of the process, as Spark's active session is
+        global _started, _child  # noqa: PLW0603 - of the process, as Spark's active session is
         with _LOCK:  # of two threads that read first, one starts a session
             found = active_session()
             if found is None:
                 found = spark_session(pipeline.spark, log=spark_log(pipeline.pipeline))
                 _started = access_of(found).name
             name = access_of(found).name
-            if _beside is None or _beside[0] != name:
-                _beside = name, access_of(found).child()
-            return _beside[1]
+            if _child is None or _child[0] != name:
+                _child = name, access_of(found).child()
+            return _child[1]
 
     lake.place.serve(session)
 
@@ -95,18 +95,18 @@ class Borrowed:
         return self.is_ours or isinstance(access_of(self.spark), Connect)
 
     @contextmanager
-    def work(self, given: Mapping[str, str]) -> Iterator[SparkSession]:
+    def work(self, section: Mapping[str, str]) -> Iterator[SparkSession]:
         """Yield a session that interprets statements as a session of this project does.
 
         At the end of the block, the owner's session is as before; after an interrupt nothing is restored,
         because the JVM is in the middle of a call.
 
         Args:
-            given: the pipeline file's `spark` section.
+            section: the pipeline file's `spark` section.
         """
-        wanted = {name: value for name, value in given.items() if name != REMOTE}
-        with access_of(self.spark).lent(wanted, (KeyboardInterrupt, Terminated)) as (session, settings):
-            set_given(session, settings)
+        wanted = {name: value for name, value in section.items() if name != REMOTE}
+        with access_of(self.spark).borrow(wanted, (KeyboardInterrupt, Terminated)) as (session, settings):
+            set_all(session, settings)
             yield session
 
     def cancel(self, work: SparkSession) -> None:
@@ -148,7 +148,7 @@ class HeldSession:
         self._pipeline = pipeline
         self._place = pipeline.lake_address().place
         self._session: SparkSession | None = None
-        self._beside: SparkSession | None = None
+        self._child: SparkSession | None = None
         self._lock = threading.RLock()
         self._log: Path | None = None
         self.views = Views()
@@ -179,10 +179,10 @@ class HeldSession:
         """Return a child session with deltasmelt's own settings, for opening tables of a catalog."""
         with self._lock:
             session = self.get()
-            if self._beside is None:
-                self._beside = access_of(session).child()
-                self._undo.callback(access_of(self._beside).release)
-            return self._beside
+            if self._child is None:
+                self._child = access_of(session).child()
+                self._undo.callback(access_of(self._child).release)
+            return self._child
 
     @contextmanager
     def working(self) -> Iterator[SparkSession]:
@@ -191,7 +191,7 @@ class HeldSession:
         Raises:
             DefiniteError: the session has ended; see `told`.
         """
-        with self.told():
+        with self.death_reported():
             session = self.get()
             theirs = self._log is None
             given = self._pipeline.spark
@@ -199,7 +199,7 @@ class HeldSession:
                 yield ours
 
     @contextmanager
-    def told(self, of: SparkSession | None = None) -> Iterator[None]:
+    def death_reported(self, of: SparkSession | None = None) -> Iterator[None]:
         """Raise the block's error, or ``spark-died`` if the session has ended.
 
         Within the block, this session opens the tables of a catalog's lake.
@@ -218,12 +218,12 @@ class HeldSession:
                 with self._staying_active():
                     yield
         except Exception as error:
-            told = death(error, self._pipeline.spark, self._log or spark_log(self._pipeline.pipeline))
-            if told is None:
+            death_error = death(error, self._pipeline.spark, self._log or spark_log(self._pipeline.pipeline))
+            if death_error is None:
                 raise
             if of is None or of is self._session:
                 self.close()
-            raise told from error
+            raise death_error from error
 
     @contextmanager
     def _staying_active(self) -> Iterator[None]:
@@ -254,5 +254,5 @@ class HeldSession:
                 self._undo.close()
             except Exception as error:  # noqa: BLE001 - the owner may have stopped the session meanwhile
                 _LOGGER.info("Spark's settings were not restored: %s", error)
-            self._session = self._beside = self._log = None
+            self._session = self._child = self._log = None
             self.views = Views()

@@ -38,7 +38,7 @@ _SILENT: Final = (
 
 
 @contextmanager
-def death_told(settings: Mapping[str, str], log: Path) -> Iterator[None]:
+def death_reported(settings: Mapping[str, str], log: Path) -> Iterator[None]:
     """Raise the block's error, or ``spark-died`` if the JVM has ended.
 
     Args:
@@ -51,10 +51,10 @@ def death_told(settings: Mapping[str, str], log: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        told = death(error, settings, log)
-        if told is None:
+        death_error = death(error, settings, log)
+        if death_error is None:
             raise
-        raise told from error
+        raise death_error from error
 
 
 def death(error: BaseException, settings: Mapping[str, str], log: Path) -> DefiniteError | None:

@@ -93,16 +93,16 @@ def parse_as_of(text: str, *, where: str = "--as-of") -> Lsn | datetime:
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
-def moment_of(given: str | datetime | int | None, *, where: str) -> Lsn | datetime | None:
+def moment_of(moment: str | datetime | int | None, *, where: str) -> Lsn | datetime | None:
     """Return the moment of a Python caller's argument; None means now.
 
     The argument is a text for `parse_as_of`, a time (UTC without a zone), or an LSN as a number.
     """
-    if isinstance(given, str):
-        return parse_as_of(given, where=where)
-    if isinstance(given, datetime):
-        return given if given.tzinfo is not None else given.replace(tzinfo=UTC)
-    return None if given is None else Lsn(given)
+    if isinstance(moment, str):
+        return parse_as_of(moment, where=where)
+    if isinstance(moment, datetime):
+        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    return None if moment is None else Lsn(moment)
 
 
 def cut_at(control: ControlTables, *, with_gold: bool, at: Lsn | datetime | None, lake: str) -> ConsistentCut:

@@ -10,9 +10,9 @@ can list, and the settings include keys of object stores. Options of the JVM its
 this process's environment, without the secrets of the source (`secret_variables`).
 
 The module also fingerprints how a local session understands statements, without starting the session
-(`meaning`). The types of a document's columns follow from the fingerprint and from the document's query
-(`gold.builder.build_start`). For a session that a foreign program starts, or that is not local, only the
-session itself knows.
+(`session_fingerprint`). The types of a document's columns follow from the fingerprint and from the document's
+query (`gold.builder.build_start`). For a session that a foreign program starts, or that is not local, only
+the session itself knows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _REACHED: Final = "spark.hadoop."
 """Prefix of settings for reaching files: they change no type, and credentials among them change often."""
 
 
-def meaning(settings: Mapping[str, str]) -> str | None:
+def session_fingerprint(settings: Mapping[str, str]) -> str | None:
     """Return the versions and settings of a local session as a text; None if these are not everything.
 
     Args:
@@ -88,24 +88,24 @@ _SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
 _SHELL: Final = "pyspark-shell"
 
 
-def refused(name: str, said: str) -> ConfigurationError:
+def refusal(name: str, reason: str) -> ConfigurationError:
     """Return the error of a setting that Spark refuses."""
     return ConfigurationError(
-        f"Spark refuses {name}: {said}",
+        f"Spark refuses {name}: {reason}",
         code="spark-setting",
         where="spark",
         remedy="correct the setting in the section `spark` of the pipeline file, or remove it",
     )
 
 
-def jvm_options(given: str, *, brief: bool) -> str:
+def jvm_options(options: str, *, brief: bool) -> str:
     """Return deltasmelt's options of the JVM and the user's, which win.
 
     A JVM does not start with two garbage collectors, so the user's collector replaces deltasmelt's.
     """
     collector = "-XX:+UseSerialGC" if brief else "-XX:+UseParallelGC"
-    ours = [] if re.search(r"-XX:\+Use\w+GC\b", given) else [collector]
-    return " ".join([*ours, _BRIEF if brief else _STEADY, _DEADLY, given]).strip()
+    ours = [] if re.search(r"-XX:\+Use\w+GC\b", options) else [collector]
+    return " ".join([*ours, _BRIEF if brief else _STEADY, _DEADLY, options]).strip()
 
 
 def option(text: str) -> str:
@@ -191,7 +191,7 @@ def _check_values(gateway: Any, conf: SparkConf) -> None:
             known.setConfString(name, value)
         except Py4JJavaError as error:
             said = str(error.java_exception.getMessage()).strip()
-            raise refused(name, said) from None
+            raise refusal(name, said) from None
 
 
 @contextmanager

@@ -57,11 +57,11 @@ def made_for(settings: Mapping[str, str]) -> str:
     return ",".join(map(str, made))
 
 
-def make(given: str | None) -> list[Path]:
+def make(parent_list: str | None) -> list[Path]:
     """Make private folders for one JVM, and remove the folders of killed processes.
 
     Args:
-        given: parent folders, separated by commas as in Spark's setting; None for the temporary folder.
+        parent_list: parent folders, separated by commas as in Spark's setting; None for the temporary folder.
 
     Returns:
         One new folder in each writable parent folder.
@@ -69,7 +69,7 @@ def make(given: str | None) -> list[Path]:
     Raises:
         OSError: no parent folder is writable.
     """
-    parents = [Path(part.strip()) for part in (given or "").split(",") if part.strip()]
+    parents = [Path(part.strip()) for part in (parent_list or "").split(",") if part.strip()]
     made: list[Path] = []
     failed: OSError | None = None
     for parent in parents or [Path(tempfile.gettempdir())]:

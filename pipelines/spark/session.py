@@ -41,7 +41,14 @@ from deltasmelt.pipelines.spark import class_archive, local_folder
 from deltasmelt.pipelines.spark.hadoop import LOG_STORE, hadoop_settings
 from deltasmelt.pipelines.spark.jars import LOG_STORE_JAR, delta_jars, store_jars
 from deltasmelt.pipelines.spark.java import check_java
-from deltasmelt.pipelines.spark.launch import JVM_OPTIONS, jvm_options, launch, log_settings, option, refused
+from deltasmelt.pipelines.spark.launch import (
+    JVM_OPTIONS,
+    jvm_options,
+    launch,
+    log_settings,
+    option,
+    refusal,
+)
 from deltasmelt.pipelines.spark.remote import REMOTE, is_elsewhere, remote_session
 from deltasmelt.pipelines.terminal.output import waiting
 from deltasmelt.silver.spark.access import access_of, context_class
@@ -173,10 +180,10 @@ def _set_where_allowed(session: SparkSession, settings: Mapping[str, str]) -> No
                 change(session, name, value)
             except PySparkException as error:
                 _LOGGER.info("%s was not set: %s", name, cause_of(error))
-    set_given(session, {name: value for name, value in given.items() if known.get(name) != value})
+    set_all(session, {name: value for name, value in given.items() if known.get(name) != value})
 
 
-def set_given(session: SparkSession, given: Mapping[str, str]) -> None:
+def set_all(session: SparkSession, settings: Mapping[str, str]) -> None:
     """Set the pipeline file's settings in a session, except settings that a server guards.
 
     Raises:
@@ -184,12 +191,12 @@ def set_given(session: SparkSession, given: Mapping[str, str]) -> None:
     """
     from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
 
-    for name, value in given.items():
+    for name, value in settings.items():
         try:
             if not change(session, name, value):
                 _LOGGER.info("the server has its own value of %s", name)
         except PySparkException as error:
-            raise refused(name, cause_of(error)) from None
+            raise refusal(name, cause_of(error)) from None
 
 
 def active_session() -> SparkSession | None:

@@ -76,7 +76,7 @@ _NESTED: Final = ("struct", "array", "map")
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class FirstRows:
     """The first rows of a result, as text.
 
     Attributes:
@@ -92,7 +92,7 @@ class Shown:
     more: bool
 
 
-def first_rows(frame: DataFrame, limit: int) -> Shown:
+def first_rows(frame: DataFrame, limit: int) -> FirstRows:
     """Return at most `limit` rows, as text.
 
     Raises:
@@ -102,7 +102,7 @@ def first_rows(frame: DataFrame, limit: int) -> Shown:
         rows = _text_frame(frame).limit(limit + 1).collect()
     numbers = (name for name, type_name in frame.dtypes if _NUMBER.match(type_name))
     cells = tuple(tuple(row) for row in rows[:limit])
-    return Shown(tuple(frame.columns), tuple(numbers), cells, more=len(rows) > limit)
+    return FirstRows(tuple(frame.columns), tuple(numbers), cells, more=len(rows) > limit)
 
 
 def json_lines(frame: DataFrame) -> Iterator[str]:

@@ -21,7 +21,7 @@ from deltasmelt.pipelines.spark.lake_sql import LakeSql, cut_of, parse_as_of
 from deltasmelt.pipelines.sql_shell import meta_commands as meta
 from deltasmelt.pipelines.sql_shell.catalog import Cells, CutCatalog, columns_listed, is_list, tables_listed
 from deltasmelt.pipelines.sql_shell.paging import Paged, pager_command
-from deltasmelt.pipelines.sql_shell.results import STREAMED, Shown, first_rows, fits, one_value_a_line
+from deltasmelt.pipelines.sql_shell.results import STREAMED, FirstRows, first_rows, fits, one_value_a_line
 from deltasmelt.pipelines.sql_shell.warm_spark import CancelledError
 from deltasmelt.pipelines.terminal.arguments import RowFormat
 from deltasmelt.pipelines.terminal.output import counted
@@ -83,7 +83,7 @@ class SqlSession:
 
     Attributes:
         cut: the present moment.
-        seen: the moment of the last statement; differs from `cut` after a read at the log's head.
+        cut_read: the moment of the last statement; differs from `cut` after a read at the log's head.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class SqlSession:
         self._runner = runner
         self._lake: LakeSql | None = None
         self._fresh: FreshSql | None = None
-        self.seen: ConsistentCut | None = None
+        self.cut_read: ConsistentCut | None = None
         self._last: str | None = None
         self._display = display
         self._person = display.environment is not None
@@ -120,7 +120,7 @@ class SqlSession:
         sink = self._sink(paged=paged)
         begin = time.monotonic()
 
-        def work(spark: SparkSession) -> Shown | str:
+        def work(spark: SparkSession) -> FirstRows | str:
             nonlocal begin
             begin = time.monotonic()  # Spark is there
             return self._result(spark, text, sink)
@@ -128,7 +128,7 @@ class SqlSession:
         try:
             result = self._runner.run(work)
             seconds = time.monotonic() - begin
-            if isinstance(result, Shown):
+            if isinstance(result, FirstRows):
                 sink.write(self._text(result))
         except BrokenPipeError:
             if not sink.paging:
@@ -138,11 +138,11 @@ class SqlSession:
             sink.close()
         self._foot(result, seconds)
 
-    def _result(self, spark: SparkSession, text: str, sink: Paged) -> Shown | str:
+    def _result(self, spark: SparkSession, text: str, sink: Paged) -> FirstRows | str:
         """Return the rows of a table, or a description of the effect; lines of rows go to the sink."""
         lake = self._lake_at_cut(spark)
         frame = lake.query(text)
-        self.seen = lake.cut
+        self.cut_read = lake.cut
         if not frame.columns or (not self._is_for_people and text.split(maxsplit=1)[0].lower() == "set"):
             return "done"
         if self._display.export is not None:
@@ -184,13 +184,13 @@ class SqlSession:
             self._lake.move(self.cut)
         return self._lake
 
-    def _text(self, shown: Shown) -> str:
+    def _text(self, rows: FirstRows) -> str:
         """Return a table's rows as text with its line ends."""
         width = shutil.get_terminal_size().columns
-        wide = self._display.expanded == "auto" and not fits(shown.columns, shown.rows, width)
-        if shown.rows and (wide or self._display.expanded == "on"):
-            return "".join(f"{line}\n" for line in one_value_a_line(shown.columns, shown.rows))
-        return self._table(shown.columns, shown.rows, right=shown.numbers)
+        wide = self._display.expanded == "auto" and not fits(rows.columns, rows.rows, width)
+        if rows.rows and (wide or self._display.expanded == "on"):
+            return "".join(f"{line}\n" for line in one_value_a_line(rows.columns, rows.rows))
+        return self._table(rows.columns, rows.rows, right=rows.numbers)
 
     def _table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, right: Sequence[str] = ()
@@ -203,15 +203,15 @@ class SqlSession:
             self._output.table(columns, rows, right=right)
         return plain.getvalue()
 
-    def _foot(self, result: Shown | str, seconds: float) -> None:
+    def _foot(self, result: FirstRows | str, seconds: float) -> None:
         """Print facts outside the rows; for a program, only the facts it would miss."""
         summary = result if isinstance(result, str) else counted(len(result.rows), "row")
         printed = self._person or self._display.export is not None
-        if isinstance(result, Shown) and result.more:
+        if isinstance(result, FirstRows) and result.more:
             summary, printed = f"the first {summary}; --limit shows more, --output json or csv all", True
         parts = [summary] if summary and printed else []
-        if self._display.fresh and self._person and self.seen is not None:
-            parts.append(f"as of {moment_text(self.seen)}")
+        if self._display.fresh and self._person and self.cut_read is not None:
+            parts.append(f"as of {moment_text(self.cut_read)}")
         if self._display.timing:
             parts.append(f"{seconds:.3f} s")
         if parts:

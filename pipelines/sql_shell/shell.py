@@ -35,7 +35,7 @@ from deltasmelt.pipelines.sql_shell.completion import LakeCompleter, Names
 from deltasmelt.pipelines.sql_shell.meta_commands import plain_word
 from deltasmelt.pipelines.sql_shell.session import SqlSession, moment_text
 from deltasmelt.pipelines.sql_shell.splitting import split
-from deltasmelt.pipelines.sql_shell.warm_spark import CancelledError, Lost, WarmSpark
+from deltasmelt.pipelines.sql_shell.warm_spark import CancelledError, SparkLost, WarmSpark
 from deltasmelt.pipelines.terminal.failures import report, without_secrets
 from deltasmelt.pipelines.terminal.interrupts import terminable
 from deltasmelt.pipelines.terminal.logs import log_folder
@@ -77,7 +77,7 @@ def run_shell(pipeline: Pipeline, output: Output, cut: ConsistentCut, display: D
         failure: BaseException | None = None
         try:
             shell.loop()
-        except Lost as lost:
+        except SparkLost as lost:
             failure = lost.__cause__ or lost
         shell.close(lost=failure is not None)
     if failure is not None:
@@ -147,8 +147,8 @@ class Shell:
         except CancelledError:
             self._output.say("cancelled")
         except SmeltError as error:
-            self._output.say(f"error: {without_secrets(_told(error))}", style="red")
-        except (Lost, EOFError):  # no Spark any more; \q
+            self._output.say(f"error: {without_secrets(_text(error))}", style="red")
+        except (SparkLost, EOFError):  # no Spark any more; \q
             raise
         except Exception as error:  # noqa: BLE001 - reported with its traceback in the log; the shell goes on
             report(error, log=log_folder(self._pipeline.pipeline) / "smelt.log")
@@ -210,7 +210,7 @@ def is_complete(text: str) -> bool:
     return statements.complete or plain_word(text) is not None
 
 
-def _told(error: SmeltError) -> str:
+def _text(error: SmeltError) -> str:
     """Return a statement's error as text, without the fact that SQL caused the error."""
     place = f"{error.where}: " if error.where and error.where != "SQL" else ""
     return place + error.message + (f"\nremedy: {error.remedy}" if error.remedy else "")

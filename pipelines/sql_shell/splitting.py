@@ -82,7 +82,7 @@ class _Scan:
         self._begin: int | None = None
         self._depth = 0
         self._after_end = False
-        self._found: list[Statement] = []
+        self._statements: list[Statement] = []
         self._unclosed: tuple[str, int] | None = None
 
     def run(self) -> Split:
@@ -95,12 +95,12 @@ class _Scan:
             assert token is not None  # noqa: S101 - the last alternative takes any character
             at = self._bracketed(token.start()) if token["bracket"] else self._take(token)
         unfinished = None if self._begin is None else self._statement(self._begin, len(self._text))
-        return Split(tuple(self._found), unfinished, self._unclosed)
+        return Split(tuple(self._statements), unfinished, self._unclosed)
 
     def _meta(self, at: int) -> int:
         end = self._text.find("\n", at)
         end = len(self._text) if end < 0 else end
-        self._found.append(self._statement(at, end))
+        self._statements.append(self._statement(at, end))
         return end
 
     def _take(self, token: re.Match[str]) -> int:
@@ -112,7 +112,7 @@ class _Scan:
             return len(self._text)
         if token["end"] and self._depth == 0:
             if self._begin is not None:
-                self._found.append(self._statement(self._begin, token.start()))
+                self._statements.append(self._statement(self._begin, token.start()))
             self._begin, self._after_end = None, False
             return token.end()
         if self._begin is None:

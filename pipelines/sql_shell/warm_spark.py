@@ -44,7 +44,7 @@ class CancelledError(Exception):
     """Raised for a statement cancelled by the user."""
 
 
-class Lost(Exception):  # noqa: N818 - it carries the error that ends the shell
+class SparkLost(Exception):  # noqa: N818 - it carries the error that ends the shell
     """Raised after the loss of Spark; the cause has the reason."""
 
 
@@ -120,7 +120,7 @@ class WarmSpark:
 
         Raises:
             CancelledError: Ctrl-C cancelled the work.
-            Lost: Spark did not start, or its JVM has ended.
+            SparkLost: Spark did not start, or its JVM has ended.
             KeyboardInterrupt: repeated Ctrl-C; the work is abandoned.
         """
         results: list[Result] = []
@@ -154,12 +154,12 @@ class WarmSpark:
         """Return the session.
 
         Raises:
-            Lost: the session did not start.
+            SparkLost: the session did not start.
         """
         try:
             return self._lazy.get()
         except Exception as error:  # noqa: BLE001 - the cause of the loss
-            raise Lost from in_words(error)
+            raise SparkLost from in_words(error)
 
     def functions(self) -> tuple[str, ...]:
         """Return the names of Spark's functions after the session's start; empty after a failed start."""
@@ -181,11 +181,11 @@ class WarmSpark:
             self._announce("")
 
     def _raise(self, error: BaseException) -> None:
-        if isinstance(error, Lost):
+        if isinstance(error, SparkLost):
             raise error
         server_death = death(error, self._pipeline.spark, self._log) if isinstance(error, Exception) else None
         if server_death is not None:
-            raise Lost from server_death
+            raise SparkLost from server_death
         raise error
 
 

@@ -37,7 +37,7 @@ def page(code: str) -> str:
     return _LINK.sub(r"\1", (folder() / f"{code}.md").read_text(encoding="utf-8"))
 
 
-def meaning(code: str) -> str:
+def meaning_of(code: str) -> str:
     """Return the error's meaning in one sentence."""
     text = page(code).partition("**Meaning.**")[2].partition("\n\n")[0]
     return re.split(r"(?<=[.:])\s", " ".join(text.split()))[0]

@@ -142,28 +142,28 @@ def report(error: BaseException, *, debug: bool = False, log: Path | None = None
     if not isinstance(error, SmeltError | Failure):
         error = interruption_behind(error, (KeyboardInterrupt, Terminated)) or error
     if isinstance(error, KeyboardInterrupt):
-        _say("interrupted")
+        _print("interrupted")
         return INTERRUPTED
     if isinstance(error, Terminated):
         if error.number == signal.SIGHUP:
             return HUNG_UP  # the terminal no longer exists
-        _say("ended by SIGTERM")
+        _print("ended by SIGTERM")
         return TERMINATED
     _LOGGER.error("command failed", exc_info=error)
     if debug:
         trace = without_secrets("".join(traceback.format_exception(error)))
         sys.stderr.write(visible(trace).rstrip() + "\n")
     if isinstance(error, Failure):
-        _say(str(error))
+        _print(str(error))
         return error.exit_code
     if isinstance(error, SmeltError):
         if output.as_json():
             output.say(without_secrets(error.message), level="error", error=error)
         else:
-            _say(error_text(error))
+            _print(error_text(error))
         return STOPPED
-    _say(_foreign(error))
-    _say(f"full traceback: {log}" if log else "run the command with --debug to see the traceback")
+    _print(_foreign(error))
+    _print(f"full traceback: {log}" if log else "run the command with --debug to see the traceback")
     return STOPPED
 
 
@@ -188,7 +188,7 @@ def _foreign(error: BaseException) -> str:
     return "\n".join([message, *notes])
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     """Print to standard error; on a terminal, colour the words that begin a line."""
     if output.as_json():
         output.say(text, level="error")

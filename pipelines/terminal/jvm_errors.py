@@ -75,14 +75,14 @@ def _asks_the_jvm(error: BaseException) -> bool:
 
 
 def _failure(error: BaseException) -> SparkFailure:
-    failure = SparkFailure(type(error).__name__, _said(error))
+    failure = SparkFailure(type(error).__name__, _message(error))
     stack = getattr(error, "_stackTrace", None) or getattr(error, "_stacktrace", None)
     if stack and stack not in str(failure):
         failure.add_note(f"JVM stacktrace:\n{stack}")
     return failure.with_traceback(error.__traceback__)
 
 
-def _said(error: BaseException) -> str:
+def _message(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - a call into an ended JVM raises any error

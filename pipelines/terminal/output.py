@@ -285,7 +285,7 @@ class Output:
             self.line("  ".join(padded).rstrip())
 
 
-class Unheard(Output):
+class SilentOutput(Output):
     """Output for a caller from Python: results are values, and progress is dropped."""
 
     def say(self, text: str, *, style: str | None = None) -> None:

@@ -196,9 +196,9 @@ def _texts(
     return f"SELECT {comma(columns, 2)}\nFROM folded AS f{joins}"
 
 
-def _typed(table: SilverTable, keys: dict[int, str], at_home: list[int], kept: list[str]) -> str:
+def _typed(table: SilverTable, keys: dict[int, str], at_home: list[int], flags: list[str]) -> str:
     """Convert text to values, one row per key."""
-    columns = [*keys.values(), "action", "commit_lsn", "commit_ts", *kept]
+    columns = [*keys.values(), "action", "commit_lsn", "commit_ts", *flags]
     for position, column in enumerate(table.columns):
         if position in keys:
             continue

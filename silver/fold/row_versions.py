@@ -16,10 +16,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.silver.errors import marker
-from deltasmelt.silver.fold.merge import in_ranges
 from deltasmelt.silver.fold.toast import missing
 from deltasmelt.silver.fold.upsert import Upsert
 from deltasmelt.silver.fold.window import numbers, times_emptied
+from deltasmelt.silver.fold.write_sql import in_ranges
 from deltasmelt.silver.schema.catalog import (
     COMMIT_LSN,
     COMMIT_TS,

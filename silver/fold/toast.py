@@ -135,17 +135,17 @@ def kept_by_target(position: int) -> str:
     return f"kept_by_target_{position}"
 
 
-def updated(table: SilverTable, position: int, kept: str, value: str) -> str:
+def updated(table: SilverTable, position: int, flag: str, value: str) -> str:
     """Apply rule 3 in MERGE: the value of a column of an existing row ``t`` of the target.
 
-    `kept` is the `kept_by_target` of the fold's row, `value` the value in the fold's row.
+    `flag` is the `kept_by_target` of the fold's row, `value` the value in the fold's row.
     """
-    return f"CASE WHEN {kept} THEN t.{quote(table.columns[position].name)} ELSE {value} END"
+    return f"CASE WHEN {flag} THEN t.{quote(table.columns[position].name)} ELSE {value} END"
 
 
-def inserted(table: SilverTable, position: int, kept: str, value: str, key: Iterable[str]) -> str:
+def inserted(table: SilverTable, position: int, flag: str, value: str, key: Iterable[str]) -> str:
     """Apply rule 4 in MERGE: the target should have kept a value but lacks the row; see `updated`."""
-    return f"CASE WHEN {kept} THEN {missing(table, position, key)} ELSE {value} END"
+    return f"CASE WHEN {flag} THEN {missing(table, position, key)} ELSE {value} END"
 
 
 def missing(table: SilverTable, position: int, key: Iterable[str]) -> str:

@@ -153,10 +153,10 @@ def activity_of(row: Mapping[str, Any], copied: int = 0) -> Activity:
     )
 
 
-def _barriers(found: Iterable[tuple[int, int | None, int | None]]) -> tuple[Barrier, ...]:
+def _barriers(entries: Iterable[tuple[int, int | None, int | None]]) -> tuple[Barrier, ...]:
     """Return a barrier per LSN: a snapshot, which includes the LSN's TRUNCATEs, else the last TRUNCATE."""
     chosen: dict[int, Barrier] = {}
-    snapshots_last = sorted(found, key=lambda one: (one[0], one[1] is None, one[1] or 0))
+    snapshots_last = sorted(entries, key=lambda one: (one[0], one[1] is None, one[1] or 0))
     for lsn, seq, commit_ts in snapshots_last:
         chosen[lsn] = Barrier(Lsn(lsn), seq, commit_ts)
     return tuple(chosen.values())

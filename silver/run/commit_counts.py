@@ -41,6 +41,6 @@ def _known_after(entry: dict[str, Any]) -> Lsn | None:
     return Lsn(in_catalog) if isinstance(in_catalog, int) else None
 
 
-def _counted(entry: dict[str, Any], wanted: dict[str, str]) -> dict[str, int]:
+def _counted(entry: dict[str, Any], metric_names: dict[str, str]) -> dict[str, int]:
     metrics = entry.get("operationMetrics") or {}
-    return {kind: int(metrics.get(metric, 0)) for kind, metric in wanted.items()}
+    return {kind: int(metrics.get(metric, 0)) for kind, metric in metric_names.items()}

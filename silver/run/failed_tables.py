@@ -7,9 +7,9 @@
   pauses: half a minute, and twice as long after each further failure, up to ten minutes. A newer snapshot
   of the table ends the pause.
 * A lake that does not answer is no table's failure. Nor is a statement that failed because of the storage or
-  the network (`silver.spark.errors`). Both raise a `TransientError`, and the cycle is retried after a pause.
-  If one table meets such a failure in several cycles in a row while the lake answers, the failure counts as
-  the table's own. The remaining tables then no longer wait.
+  the network (`silver.spark.failure_scope`). Both raise a `TransientError`, and the cycle is retried after a
+  pause. If one table meets such a failure in several cycles in a row while the lake answers, the failure
+  counts as the table's own. The remaining tables then no longer wait.
 * If Spark does not answer, or its server forbids every write, no table can be carried: the cause is raised
   unchanged.
 """
@@ -30,7 +30,7 @@ from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.gaps import is_left_out
 from deltasmelt.bronze.store.marks import snapshot_of
 from deltasmelt.silver.errors import CODES, definite, failure
-from deltasmelt.silver.spark.errors import (
+from deltasmelt.silver.spark.failure_scope import (
     EXECUTOR_LOST,
     Patience,
     answers,

@@ -41,7 +41,7 @@ def key_ranges(
     Args:
         session: runs one statement over the query, where the target has enough files.
         query: the source rows of the MERGE, as Spark SQL.
-        keys: names of key columns in the query, by position; each of a `silver.fold.merge.prunable` type.
+        keys: names of key columns in the query, by position; each of a `silver.fold.write_sql.prunable` type.
         files: number of data files in the target.
         share: returns the share of the target's rows in files that may hold a range, by position, low and
             high.

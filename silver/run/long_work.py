@@ -62,7 +62,7 @@ GRACE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Away:
+class UnfinishedWork:
     """Work of a table beyond the end of its first cycle.
 
     Attributes:
@@ -93,28 +93,30 @@ class LongWork:
     def __init__(self, troubles: FailedTables) -> None:
         self._troubles = troubles
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="silver-long")
-        self._away: dict[TableName, Away] = {}
+        self._unfinished: dict[TableName, UnfinishedWork] = {}
         self._returned: set[TableName] = set()
         self._runs: list[Run] = []
 
     @property
     def tables(self) -> frozenset[TableName]:
         """Tables with work beyond a cycle's end; no cycle has taken the result yet."""
-        return frozenset(self._away)
+        return frozenset(self._unfinished)
 
     @property
     def targets(self) -> frozenset[str]:
         """Names of silver's tables under long work: a new table of the source may get the same name."""
-        return frozenset(work.table.name for away in self._away.values() for work, _ in away.works)
+        return frozenset(
+            work.table.name for unfinished in self._unfinished.values() for work, _ in unfinished.works
+        )
 
     @property
     def has_ended(self) -> bool:
         """Whether some table's work has ended, so a cycle can take the result."""
-        return any(away.has_ended for away in self._away.values())
+        return any(unfinished.has_ended for unfinished in self._unfinished.values())
 
     def furthest(self) -> Iterable[Lsn]:
         """Return the LSNs to which the work carries the tables."""
-        return [away.end for away in self._away.values()]
+        return [unfinished.end for unfinished in self._unfinished.values()]
 
     def suits(self, work: Work) -> bool:
         """Check whether work may outlive the cycle because of many changes in the window.
@@ -133,22 +135,22 @@ class LongWork:
         return self._pool.submit(run)
 
     def leave(
-        self, begun: Sequence[tuple[Work, Future[Run]]], end: Lsn, *, again: bool, waited: bool
+        self, submitted: Sequence[tuple[Work, Future[Run]]], end: Lsn, *, again: bool, waited: bool
     ) -> None:
         """Leave unfinished long work to later cycles.
 
         Args:
-            begun: the long work of a cycle.
+            submitted: the long work of a cycle.
             end: LSN to which the cycle carries tables.
             again: whether the cycle makes its second attempt.
             waited: whether the cycle already waited for other work; otherwise wait some seconds.
         """
         # Without other work in the cycle, short work may still end within the cycle.
         seconds = 0.0 if waited else GRACE_SECONDS
-        unfinished = wait([future for _, future in begun], seconds).not_done
-        for table in {work.table.table for work, future in begun if future in unfinished}:
-            works = tuple(one for one in begun if one[0].table.table == table)
-            self._away[table] = Away(works, end, again, self._troubles.snapshot(table))
+        unfinished = wait([future for _, future in submitted], seconds).not_done
+        for table in {work.table.table for work, future in submitted if future in unfinished}:
+            works = tuple(one for one in submitted if one[0].table.table == table)
+            self._unfinished[table] = UnfinishedWork(works, end, again, self._troubles.snapshot(table))
 
     def take(self, end: Lsn, *, wait_for_all: bool) -> tuple[list[Run], dict[TableName, Exception]]:
         """Take the results of ended work.
@@ -164,22 +166,22 @@ class LongWork:
             TransientError: a temporary failure; the next call takes the remaining results.
         """
         if wait_for_all:
-            wait(future for away in self._away.values() for _, future in away.works)
+            wait(future for unfinished in self._unfinished.values() for _, future in unfinished.works)
         failed: dict[TableName, Exception] = {}
         transient: list[TransientError] = []
-        for table, away in [one for one in self._away.items() if one[1].has_ended]:
+        for table, unfinished in [one for one in self._unfinished.items() if one[1].has_ended]:
             failed_again: dict[TableName, Exception] = {}
-            for _, future in away.works:
+            for _, future in unfinished.works:
                 error = future.exception()
                 if isinstance(error, TransientError):
                     transient.append(error)
                     continue
                 with self._troubles.isolated(
-                    table, away.end, failed_again if away.again else failed, away.snapshot
+                    table, unfinished.end, failed_again if unfinished.again else failed, unfinished.snapshot
                 ):
                     self._runs.append(future.result())
             self._troubles.pause(failed_again, end)
-            del self._away[table]
+            del self._unfinished[table]
             self._returned.add(table)
         if transient:
             raise transient[0]

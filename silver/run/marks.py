@@ -69,7 +69,7 @@ class Mark:
         return self.position is None or self.lsn > self.position
 
     @property
-    def said(self) -> str:
+    def user_metadata(self) -> str:
         """The ``userMetadata`` of a commit in a catalog."""
         more = {} if self.known_after is None else {KNOWN_AFTER: int(self.known_after)}
         return commit_marks.said({self.app: int(self.lsn)}, **more)
@@ -96,16 +96,16 @@ class MarkWriter:
         return () if self.in_condition is None else (commit_marks.condition(column, int(self.in_condition)),)
 
 
-def telling(session: SparkSession, uri: str, mark: Mark) -> MarkWriter:
+def writer_of(session: SparkSession, uri: str, mark: Mark) -> MarkWriter:
     """Return the place of the mark for a MERGE in this session into the table at `uri`."""
-    wanted = mark_settings(mark.app, mark.lsn, mark.position)
+    session_settings = mark_settings(mark.app, mark.lsn, mark.position)
     if not place_of(uri).needs_session:
-        return MarkWriter({**_known_rows(mark), **wanted})
+        return MarkWriter({**_known_rows(mark), **session_settings})
     # In a catalog a write that corrects rows needs no mark.
     if not mark.is_new:
         return MarkWriter({})
-    wanted[commit_marks.USER_METADATA] = mark.said
-    return MarkWriter(wanted) if may_set(session, wanted) else MarkWriter({}, mark.lsn)
+    session_settings[commit_marks.USER_METADATA] = mark.user_metadata
+    return MarkWriter(session_settings) if may_set(session, session_settings) else MarkWriter({}, mark.lsn)
 
 
 def may_be_known(session: SparkSession, uri: str) -> bool:

@@ -113,11 +113,11 @@ class Position:
         held = max(mark, named.commit_lsn) if named is not None and stated else mark
         self._own[table.name] = -1 if named is None else named.version
         unsigned = named is not None and named.mark is None
-        found = self._foreign(table, stored, unsigned=unsigned)
-        if found is not None:
-            self._require_healed(table, stored, found, snapshot, held=held, relations=relations)
+        commit = self._foreign(table, stored, unsigned=unsigned)
+        if commit is not None:
+            self._require_healed(table, stored, commit, snapshot, held=held, relations=relations)
             self._log.trust(table.name, stored.version)
-        if found is not None or unsigned:
+        if commit is not None or unsigned:
             self._own[table.name] = stored.version
         return Held(held, is_in_cut=stated and named is not None and named.commit_lsn >= mark)
 
@@ -125,7 +125,7 @@ class Position:
         self,
         table: SilverTable,
         stored: Stored,
-        found: ForeignCommit,
+        commit: ForeignCommit,
         snapshot: Lsn | None,
         *,
         held: Lsn,
@@ -138,28 +138,28 @@ class Position:
         """
         if not table.versioned:
             if snapshot is None or snapshot <= held:
-                raise written_by_others(table, found)
+                raise written_by_others(table, commit)
             return
         versions = [one for one in relations if one.relation_id == table.relation.relation_id]
         why = None
         if snapshot is not None:
             why = obstacle(table, stored.fields, versions or [table.relation], snapshot, ended=False)
-        if snapshot is None or why is None or not self._is_older(table, stored, found, snapshot, held):
-            raise written_by_others(table, found, derivable=why is None)
+        if snapshot is None or why is None or not self._is_older(table, stored, commit, snapshot, held):
+            raise written_by_others(table, commit, derivable=why is None)
         if self._corrects:
             _LOGGER.warning(
                 "another program made %s of silver.%s, and the table %s. The snapshot at %s corrects its "
                 "current rows; rows that ended earlier stay as the other program left them",
-                found, table.name, why, snapshot,
+                commit, table.name, why, snapshot,
             )  # fmt: skip
 
     def _is_older(
-        self, table: SilverTable, stored: Stored, found: ForeignCommit, snapshot: Lsn, held: Lsn
+        self, table: SilverTable, stored: Stored, commit: ForeignCommit, snapshot: Lsn, held: Lsn
     ) -> bool:
         """Check whether all foreign commits precede the window of a snapshot: the mark was lower then."""
         if snapshot > held:
             return True
-        last: ForeignCommit | None = found
+        last: ForeignCommit | None = commit
         while last is not None:
             try:
                 then = self._log.read_at(table.name, last.version)
@@ -191,9 +191,9 @@ class Position:
         Raises:
             TableError: ``table-written-by-others``: a foreign commit changed rows.
         """
-        found = self._foreign(table, stored)
-        if found is not None:
-            raise written_by_others(table, found)
+        commit = self._foreign(table, stored)
+        if commit is not None:
+            raise written_by_others(table, commit)
 
     def _foreign(self, table: SilverTable, stored: Stored, *, unsigned: bool = False) -> ForeignCommit | None:
         own = self._own.get(table.name, -1)
@@ -205,7 +205,7 @@ class Position:
         return known or self._control.last_named("silver", name)
 
 
-def written_by_others(table: SilverTable, found: ForeignCommit, *, derivable: bool = True) -> TableError:
+def written_by_others(table: SilverTable, commit: ForeignCommit, *, derivable: bool = True) -> TableError:
     """Return the error for a table whose rows a foreign commit changed.
 
     `derivable` states whether a rebuild keeps everything that only the table holds.
@@ -220,7 +220,7 @@ def written_by_others(table: SilverTable, found: ForeignCommit, *, derivable: bo
         remedy = f"{resnapshot_remedy(table.table)}; or {remedy}"
     return TableError(
         table.table,
-        f"another program made {found} of silver.{table.name} and changed its rows",
+        f"another program made {commit} of silver.{table.name} and changed its rows",
         code=WRITTEN_BY_OTHERS,
         remedy=remedy,
     )

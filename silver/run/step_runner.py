@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 from deltasmelt.bronze.backoff import Pauses
 from deltasmelt.bronze.errors import TransientError
 from deltasmelt.bronze.lake.delta import make_room
-from deltasmelt.silver.fold import merge
+from deltasmelt.silver.fold import write_sql
 from deltasmelt.silver.fold.upsert import as_merge
 from deltasmelt.silver.run import step_source
 from deltasmelt.silver.run.key_ranges import key_ranges
@@ -229,15 +229,15 @@ class StepRunner:
         """Whether some table still lacks its clustering."""
         return bool(self._owed)
 
-    def cluster_owed(self, session: SparkSession, *, away: Collection[TableName] = ()) -> None:
+    def cluster_owed(self, session: SparkSession, *, unfinished: Collection[TableName] = ()) -> None:
         """Cluster tables by their keys where clustering failed when the rows were written.
 
         Args:
             session: the session of the calling thread.
-            away: tables that another thread is writing.
+            unfinished: tables that another thread is writing.
         """
         for name, table in list(self._owed.items()):
-            if table.table not in away and not self._clustering.rests(name):
+            if table.table not in unfinished and not self._clustering.rests(name):
                 target = self._lake.sql("silver", name)
                 self._optional(session, table, clustered_again(target, table, statistics=True))
 
@@ -264,7 +264,7 @@ class StepRunner:
         if self._lake.place.needs_session:
             self._log.expect(step.table.name)
         # A load into an empty table adds rows (`_run`), so the log must confirm that the table is empty.
-        self._log.confirm(step.table.name, look=step.mode == "load")
+        self._log.confirm(step.table.name, reread=step.mode == "load")
         rows, size = self._log.size(step.table.name)
         small = rows_touched([step], changes, rows) <= SMALL
         tune(session, small=small)
@@ -286,8 +286,8 @@ class StepRunner:
         before = f"{target} VERSION AS OF {stored.version}"
         if step.mode == "versions":
 
-            def ranges(found: Fold) -> dict[int, tuple[str, str]]:
-                return self._ranges(session, table, found, stored.files)
+            def ranges(folded: Fold) -> dict[int, tuple[str, str]]:
+                return self._ranges(session, table, folded, stored.files)
 
             versions = step_source.versions(session, step, before, ranges, keep=small)
             self._read_target(session, small=small, rows=rows)
@@ -299,10 +299,10 @@ class StepRunner:
             known = known and (stored.mark is None or stored.mark < window.end)
             known = known and may_be_known(session, self._uri(table))
             self._read_target(session, small=small, rows=rows)
-            merged = merge.merge(table, folded, within, known=known)
+            merged = write_sql.merge(table, folded, within, known=known)
             version = self._merge(session, step, stored, merged, known=known)
             if known and self._lacks_rows(table):
-                whole = as_merge(target, merge.merge(table, folded, within))
+                whole = as_merge(target, write_sql.merge(table, folded, within))
                 self._writer.run(session, table.name, whole)
                 version = self._log.written(table.name).version
             return version
@@ -349,7 +349,7 @@ class StepRunner:
     ) -> int:
         """Add rows, or replace all rows, under the mark of the step's window; return the table's version."""
         table, end = step.table, step.window.end
-        rows = merge.rows(table, folded, alter.kept(table, stored.fields))
+        rows = write_sql.rows(table, folded, alter.former_columns(table, stored.fields))
         self._writer.insert(session, table.name, rows, Mark(SILVER_APP, end, stored.mark), replaces=replaces)
         return self._log.committed(table.name, stored, end, "the window is folded").version
 
@@ -392,7 +392,7 @@ class StepRunner:
         keys = {
             position: name
             for position, name in folded.keys.items()
-            if merge.prunable(table.columns[position].spark_type)
+            if write_sql.prunable(table.columns[position].spark_type)
         }
         return key_ranges(
             session,

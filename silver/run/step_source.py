@@ -44,7 +44,7 @@ def folded(session: SparkSession, step: Step, before: str, *, keep: bool) -> Fol
     if not step.folded:
         return unfolded(step.table, step.window)
     found = fold(step.table, step.window, target=before, origins=_origins(session, step, before))
-    return replace(found, query=kept(session, found.query, _FOLDED)) if keep else found
+    return replace(found, query=cached(session, found.query, _FOLDED)) if keep else found
 
 
 def versions(session: SparkSession, step: Step, before: str, ranges: Ranges, *, keep: bool) -> Upsert:
@@ -60,16 +60,16 @@ def versions(session: SparkSession, step: Step, before: str, ranges: Ranges, *, 
     table, window = step.table, step.window
     live = row_versions.standing(before, table)
     found = commits(table, window, target=live, origins=_origins(session, step, live))
-    found = replace(found, query=kept(session, found.query, _FOLDED))
+    found = replace(found, query=cached(session, found.query, _FOLDED))
     within = {} if window.ends_all else ranges(found)
     source = row_versions.versions(table, window, found, rows=_FOLDED, before=live, ranges=within)
     if keep:
-        source = kept(session, source, _VERSIONS)
+        source = cached(session, source, _VERSIONS)
     merged = row_versions.merge_history if table.history else row_versions.merge_soft
     return merged(table, found, source, within)
 
 
-def kept(session: SparkSession, query: str, view: str) -> str:
+def cached(session: SparkSession, query: str, view: str) -> str:
     """Compute a query now, under the name of a view; return a query of the view."""
     computed(session.sql(query)).createOrReplaceTempView(view)
     return f"SELECT * FROM {view}"
@@ -81,7 +81,7 @@ def _origins(session: SparkSession, step: Step, before: str) -> str | None:
     if found is None:
         return None
     first, round_ = found
-    kept(session, first, _ORIGINS)
+    cached(session, first, _ORIGINS)
     while session.sql(f"SELECT 1 FROM {_ORIGINS} WHERE parent IS NOT NULL LIMIT 1").collect():
-        kept(session, round_(_ORIGINS), _ORIGINS)
+        cached(session, round_(_ORIGINS), _ORIGINS)
     return _ORIGINS

@@ -69,7 +69,7 @@ class SilverLog:
         self._listed: dict[str, float] = {}
         self._newest: dict[str, tuple[int, ...] | None] = {}
         self._checked: dict[str, int] = {}
-        self._seen: dict[str, float] | None = None
+        self._read_at: dict[str, float] | None = None
 
     def begin(self, *, alone: bool) -> None:
         """Begin a cycle, under the lease of silver's tables if the lake has leases.
@@ -79,15 +79,15 @@ class SilverLog:
         Args:
             alone: no other process held the lease since this object's last cycle.
         """
-        if self._seen is None or not alone:
-            self._seen = {}
+        if self._read_at is None or not alone:
+            self._read_at = {}
 
     def expect(self, name: str) -> None:
         """Read the table again at the next call, because a statement that may commit begins."""
-        if self._seen is not None:
-            self._seen.pop(name, None)
+        if self._read_at is not None:
+            self._read_at.pop(name, None)
 
-    def confirm(self, name: str, *, look: bool = False) -> None:
+    def confirm(self, name: str, *, reread: bool = False) -> None:
         """Check that the known version of a table still exists, before a statement builds on the version.
 
         A read of a local log already checks the version. In a store, a read requests the entries after the
@@ -97,7 +97,7 @@ class SilverLog:
 
         Args:
             name: name of the table; a table that no caller has read needs no check.
-            look: read later commits in any case, however recent the last read.
+            reread: read later commits in any case, however recent the last read.
 
         Raises:
             SmeltError: ``table-put-back``: the table is lost or has an older version.
@@ -106,7 +106,7 @@ class SilverLog:
         if known is None or table is None or (tail is None and not self._lake.place.needs_session):
             return
         # In a store or a catalog, a read counts for half a minute before the next read is due.
-        if self._seen is not None and (look or _is_past(self._seen.get(name, 0.0), LISTED_AFTER)):
+        if self._read_at is not None and (reread or _is_past(self._read_at.get(name, 0.0), LISTED_AFTER)):
             self.expect(name)
         if tail is not None and not has_entry(table.table_uri, tail.version):
             self.forget((name,))  # a handle reports no error for a removed table
@@ -307,7 +307,7 @@ class SilverLog:
         Empty unless the version was followed since the last refresh or is among the two newest commits.
         """
         table = self._open(name)
-        entry = None if table is None else self._said(name, version)
+        entry = None if table is None else self._followed_entry(name, version)
         if entry is None and table is not None:
             newest = table.history(2)
             entry = next((one for one in newest if one.get("version") == version), None)
@@ -339,7 +339,7 @@ class SilverLog:
                     return lacking(entry)
         return None
 
-    def _said(self, name: str, version: int) -> dict[str, Any] | None:
+    def _followed_entry(self, name: str, version: int) -> dict[str, Any] | None:
         """Return a version's log entry, if the version was followed since the handle's last refresh."""
         tail = self._tails.get(name)
         return None if tail is None else tail.said.get(version)
@@ -360,7 +360,7 @@ class SilverLog:
             table = None
         if table is not None:
             try:
-                self._look(name, table, until)
+                self._advance(name, table, until)
             except DeltaError:  # the log ends before the known version: rolled back or recreated
                 self.forget((name,))
             else:
@@ -374,14 +374,14 @@ class SilverLog:
         self._followed(name, table)
         return table
 
-    def _look(self, name: str, table: Table, until: Lsn | None) -> None:
+    def _advance(self, name: str, table: Table, until: Lsn | None) -> None:
         """Read new commits; in a store only when a read is due, with one request for each commit."""
         now, tail = time.time(), self._tails.get(name)
         if tail is None:
-            if not (self._lake.place.needs_session and self._seen is not None and name in self._seen):
+            if not (self._lake.place.needs_session and self._read_at is not None and name in self._read_at):
                 self._bring_up(name, table)
             return
-        if self._seen is not None and not _is_past(self._seen.get(name, 0.0), SELDOM):
+        if self._read_at is not None and not _is_past(self._read_at.get(name, 0.0), SELDOM):
             return
 
         def enough(tail: Tail) -> bool:
@@ -390,8 +390,8 @@ class SilverLog:
         lists = _is_past(self._listed[name], SELDOM)
         if lists or not advance(tail, table.table_uri, enough):
             self._bring_up(name, table)
-        if self._seen is not None:
-            self._seen[name] = now
+        if self._read_at is not None:
+            self._read_at[name] = now
 
     def _bring_up(self, name: str, table: Table) -> None:
         table.refresh()
@@ -405,8 +405,8 @@ class SilverLog:
         now = time.time()
         if self._lake.in_store:
             self._tails[name], self._listed[name] = _tail_of(table), now
-        if self._seen is not None:
-            self._seen[name] = now
+        if self._read_at is not None:
+            self._read_at[name] = now
 
 
 def _tail_of(table: Table) -> Tail:

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from deltasmelt.silver.spark.access import Sessions
 
 
-def there(tables: Collection[SilverTable], bronze: Table, settings: SilverSettings) -> list[SilverTable]:
+def claimants(tables: Collection[SilverTable], bronze: Table, settings: SilverSettings) -> list[SilverTable]:
     """Return the tables that silver has or will have, for checks of tables that claim one name."""
     if not settings.history:
         return []
@@ -79,10 +79,10 @@ def same_names(
     if not lake.place.folds_case:
         return {}
     of_source = [table for table in tables if not is_left_out(bronze, table.table)]
-    return alike([*of_source, *histories(of_source, settings)])
+    return case_collisions([*of_source, *histories(of_source, settings)])
 
 
-def alike(tables: Iterable[SilverTable]) -> dict[TableName, TableError]:
+def case_collisions(tables: Iterable[SilverTable]) -> dict[TableName, TableError]:
     """Return errors of tables whose names differ only in case, because a catalog ignores case.
 
     Args:
@@ -102,11 +102,11 @@ def alike(tables: Iterable[SilverTable]) -> dict[TableName, TableError]:
     return errors
 
 
-def refused(
+def rejection_of(
     table: SilverTable,
     start: Lsn | None,
     *,
-    there: Sequence[SilverTable],
+    existing: Sequence[SilverTable],
     relations: Sequence[Relation],
     last: Cut | None,
     settings: SilverSettings,
@@ -116,7 +116,7 @@ def refused(
     Args:
         table: the table to check.
         start: LSN up to which the table is done; None while no snapshot lets the table begin.
-        there: the result of the function `there`.
+        existing: the result of the function `claimants`.
         relations: all known table shapes of the source.
         last: the newest cut of silver.
         settings: silver's settings for this pipeline.
@@ -126,7 +126,7 @@ def refused(
     if table.problem is not None:
         return table.problem
     try:
-        check_table(table, there, settings)
+        check_table(table, existing, settings)
     except TableError as error:
         return error
     return None
@@ -187,7 +187,7 @@ class Attempt:
         last: the newest cut of silver; None before the first cut.
         end: LSN to which the attempt carries the tables.
         only: tables of a second attempt, which the first attempt could not carry; None: all tables.
-        away: tables with long work of an earlier cycle (`silver.run.long_work`).
+        unfinished: tables with long work of an earlier cycle (`silver.run.long_work`).
         targets: names of silver's tables that long work writes.
         troubled: undecided errors by table; the attempt fills the mapping.
     """
@@ -197,7 +197,7 @@ class Attempt:
     last: Cut | None
     end: Lsn
     only: Collection[TableName] | None = None
-    away: Collection[TableName] = ()
+    unfinished: Collection[TableName] = ()
     targets: Collection[str] = ()
     troubled: dict[TableName, Exception] = field(default_factory=dict)
 
@@ -254,7 +254,7 @@ class Worklist:
         Raises:
             TransientError: a temporary failure.
         """
-        begun = self._begun(attempt)
+        begun = self._started(attempt)
         if not begun:
             return []
         windows = self._windows(attempt, {table.relation.relation_id: start for table, start in begun})
@@ -271,15 +271,15 @@ class Worklist:
                 found += [self._entry(attempt, table, reading), *self._histories(attempt, table, reading)]
         return found
 
-    def _begun(self, attempt: Attempt) -> list[tuple[SilverTable, Lsn]]:
+    def _started(self, attempt: Attempt) -> list[tuple[SilverTable, Lsn]]:
         """Return the tables to carry, each with the LSN up to which the table is done."""
         bronze, last, end = attempt.bronze, attempt.last, attempt.end
         tables: list[tuple[SilverTable, Lsn]] = []
         catalog = silver_catalog(attempt.relations, self._settings)
-        known = there(catalog.values(), bronze, self._settings)
+        known = claimants(catalog.values(), bronze, self._settings)
         same_name = same_names(self._lake, catalog.values(), bronze, self._settings)
         for table in catalog.values():
-            if table.table in attempt.away or table.name in attempt.targets:
+            if table.table in attempt.unfinished or table.name in attempt.targets:
                 continue
             if attempt.only is not None and table.table not in attempt.only:
                 continue
@@ -293,10 +293,10 @@ class Worklist:
                 start = self._start(attempt, table)
                 if start is not None and not is_whole(bronze, table.table, end):
                     continue  # bronze lacks changes; the snapshot after the gap will follow
-                if why := same_name.get(table.table) or refused(
+                if why := same_name.get(table.table) or rejection_of(
                     table,
                     start,
-                    there=known,
+                    existing=known,
                     relations=attempt.relations,
                     last=last,
                     settings=self._settings,

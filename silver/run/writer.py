@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from deltasmelt.bronze.lake.leases import still_writing
 from deltasmelt.bronze.lake.location import address_of
 from deltasmelt.silver.fold.upsert import as_merge
-from deltasmelt.silver.run.marks import telling
+from deltasmelt.silver.run.marks import writer_of
 from deltasmelt.silver.spark.tuning import mark_settings, settings
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Writer:
 
     def merge(self, session: SparkSession, name: str, upsert: Upsert, mark: Mark, *, column: str) -> None:
         """Run a MERGE under its mark; `column` is an LSN column of the table."""
-        how = telling(session, self.lake.uri(self.layer, name), mark)
+        how = writer_of(session, self.lake.uri(self.layer, name), mark)
         upsert = replace(upsert, on=(*how.conditions(f"t.{column}"), *upsert.on))
         self.run(session, name, as_merge(self.lake.sql(self.layer, name), upsert), needed=how.settings)
 
@@ -115,7 +115,7 @@ class Writer:
         self.check(name)
         writer = session.sql(query).writeTo(address_of(self.lake.uri(self.layer, name)))
         if mark.is_new:
-            writer = writer.option("userMetadata", mark.said)
+            writer = writer.option("userMetadata", mark.user_metadata)
             writer = writer.option("txnAppId", mark.app).option("txnVersion", str(int(mark.lsn)))
         if reshapes:
             writer = writer.option("overwriteSchema", "true")

@@ -108,7 +108,9 @@ def steps(
     types = {attnum: field.ddl for attnum, field in fields.items()}
     sql += [
         f"{alter} {action}"
-        for action in _dropped(table, names, target_columns, types=types, others=own_names, settings=settings)
+        for action in _dropped(
+            table, names, target_columns, types=types, other_names=own_names, settings=settings
+        )
     ]
     sql += [f"{alter} {action}" for action in _renamed(names, target_columns, own_names)]
     for attnum, column in target_columns.items():
@@ -304,23 +306,23 @@ def _fill(target: str, table: SilverTable, column: SilverColumn, text: str) -> s
 def _dropped(
     table: SilverTable,
     names: dict[int, str],
-    wanted: Mapping[int, SilverColumn],
+    columns: Mapping[int, SilverColumn],
     *,
     types: Mapping[int, str],
-    others: Sequence[str],
+    other_names: Sequence[str],
     settings: SilverSettings,
 ) -> list[str]:
     """Return the actions for columns that the source no longer has; update `names`."""
     actions: list[str] = []
-    dropped = [attnum for attnum in names if attnum not in wanted]
+    dropped = [attnum for attnum in names if attnum not in columns]
     if settings.on_drop_column == "drop":
         drops = [f"DROP COLUMN {quote(names.pop(attnum))}" for attnum in dropped]
         return [*recluster_for_drop(table, names, types), *drops] if drops else []
     for attnum in dropped:
         name = names[attnum]
-        if any(folded(column.name) == folded(name) for column in wanted.values()):
+        if any(folded(column.name) == folded(name) for column in columns.values()):
             # another column needs the name
-            used = [*names.values(), *others, *(column.name for column in wanted.values())]
+            used = [*names.values(), *other_names, *(column.name for column in columns.values())]
             names[attnum] = free_name(f"{name}__{attnum}", used)
             actions.append(f"RENAME COLUMN {quote(name)} TO {quote(names[attnum])}")
     return actions
@@ -344,35 +346,37 @@ def _added(names: Mapping[int, str], table: SilverTable, *, filled: bool) -> lis
     return actions
 
 
-def _renamed(names: dict[int, str], wanted: Mapping[int, SilverColumn], others: Sequence[str]) -> list[str]:
+def _renamed(
+    names: dict[int, str], columns: Mapping[int, SilverColumn], other_names: Sequence[str]
+) -> list[str]:
     """Return renames in an order that takes no name twice; a cycle of names uses a free name in between.
 
     A change of case alone also uses a free name: for Delta the column itself takes the new name.
     """
     actions: list[str] = []
-    open_ = {attnum for attnum, name in names.items() if attnum in wanted and wanted[attnum].name != name}
+    open_ = {attnum for attnum, name in names.items() if attnum in columns and columns[attnum].name != name}
 
     def rename(attnum: int, to: str) -> None:
         actions.append(f"RENAME COLUMN {quote(names[attnum])} TO {quote(to)}")
         names[attnum] = to
 
     def free(attnum: int) -> bool:
-        name = folded(wanted[attnum].name)
+        name = folded(columns[attnum].name)
         return not any(folded(name_in_use) == name for name_in_use in names.values())
 
     while open_:
         ready = next((attnum for attnum in sorted(open_) if free(attnum)), None)
         if ready is None:
             stuck = min(open_)
-            used = [*names.values(), *others, *(column.name for column in wanted.values())]
+            used = [*names.values(), *other_names, *(column.name for column in columns.values())]
             rename(stuck, free_name(f"{names[stuck]}__{stuck}", used))
         else:
-            rename(ready, wanted[ready].name)
+            rename(ready, columns[ready].name)
             open_.discard(ready)
     return actions
 
 
-def kept(table: SilverTable, actual: Sequence[DeltaColumn]) -> list[tuple[str, str]]:
+def former_columns(table: SilverTable, actual: Sequence[DeltaColumn]) -> list[tuple[str, str]]:
     """Return (name, type) of columns that the source no longer has, after `steps` ran."""
     attnums = {column.attnum for column in table.columns}
     actual = believed(actual, table.columns)

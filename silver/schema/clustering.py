@@ -84,10 +84,10 @@ def recluster_for_drop(table: SilverTable, names: Mapping[int, str], types: Mapp
         types: current types of all columns of the table, by attnum.
     """
 
-    def stays(wanted: Sequence[str]) -> list[str]:
+    def stays(columns: Sequence[str]) -> list[str]:
         return [
             names[column.attnum]
-            for column in map(table.column, wanted)
+            for column in map(table.column, columns)
             if column.attnum is not None and column.attnum in names and may_cluster(types[column.attnum])
         ]
 

@@ -49,12 +49,12 @@ def wants_mapping(columns: Iterable[SilverColumn]) -> bool:
     )
 
 
-def wants_local_times(wanted: Iterable[str], actual: Iterable[str]) -> bool:
+def wants_local_times(shape_types: Iterable[str], stored_types: Iterable[str]) -> bool:
     """Check whether a table gets its first timestamp without a zone, anywhere inside a column.
 
-    `wanted` has the types that the columns are to have, `actual` the types that the columns have.
+    `shape_types` has the types that the columns are to have, `stored_types` the types that the columns have.
     """
-    return any(NTZ in ddl for ddl in wanted) and not any(NTZ in ddl for ddl in actual)
+    return any(NTZ in ddl for ddl in shape_types) and not any(NTZ in ddl for ddl in stored_types)
 
 
 def enabled(target: str, name: str, value: str) -> str:

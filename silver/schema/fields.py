@@ -62,7 +62,7 @@ def fields_of(schema: dict[str, Any]) -> list[DeltaColumn]:
     fields = []
     for entry in schema["fields"]:
         comment = entry.get("metadata", {}).get("comment", "")
-        attnum, missing = _said(comment)
+        attnum, missing = _parsed(comment)
         fields.append(DeltaColumn(entry["name"], attnum, ddl_of(entry["type"]), missing, comment))
     return fields
 
@@ -87,10 +87,10 @@ def believed(actual: Sequence[DeltaColumn], columns: Iterable[SilverColumn]) -> 
 
 def is_of_source(comment: str) -> bool:
     """Check whether a column's comment links the column to the source."""
-    return _said(comment)[0] is not None
+    return _parsed(comment)[0] is not None
 
 
-def _said(comment: str) -> tuple[int | None, str | None]:
+def _parsed(comment: str) -> tuple[int | None, str | None]:
     """Return the attnum in a comment, and the value that rows still need."""
     if match := _ATTRIBUTE.fullmatch(comment):
         return (int(match[1]) if match[1] else None), match[2]
@@ -133,8 +133,8 @@ def former_name(name: str, attnum: int | None, ddl: str) -> str:
     return f"{name}__{attnum}_{kind}"
 
 
-def free_name(name: str, taken: Iterable[str]) -> str:
+def free_name(name: str, names: Iterable[str]) -> str:
     """Return a name that no column has: this name, or this name with a number."""
-    used = {folded(used_name) for used_name in taken}
+    used = {folded(used_name) for used_name in names}
     numbered = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
     return next(number_name for number_name in numbered if folded(number_name) not in used)

@@ -185,16 +185,16 @@ def _overridden(pg_type: PgType, override: str) -> Reading:
     return _unpadded(chosen) if base.name == "bpchar" else chosen
 
 
-def _chosen(base: PgType, wanted: str) -> Reading | None:
+def _chosen(base: PgType, spark_type: str) -> Reading | None:
     """Return the reading as the wanted Spark type, in capitals; None for an unknown type."""
-    decimal = _DECIMAL.fullmatch(wanted)
+    decimal = _DECIMAL.fullmatch(spark_type)
     if decimal is not None and int(decimal[2] or 0) <= int(decimal[1]) <= MOST_DIGITS:
         return _exact_decimal(int(decimal[1]), int(decimal[2] or 0))
-    if wanted in _SIGNIFICANT_DIGITS:
-        return _floating(base.name, wanted)
-    if wanted == "VARIANT":
+    if spark_type in _SIGNIFICANT_DIGITS:
+        return _floating(base.name, spark_type)
+    if spark_type == "VARIANT":
         return _VARIANT
-    return _PLAIN_OVERRIDES.get(wanted)
+    return _PLAIN_OVERRIDES.get(spark_type)
 
 
 def _precise(ddl: str) -> Reading:

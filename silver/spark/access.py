@@ -10,7 +10,7 @@ values (`silver.spark.semantics`) and the mark of the owner's commits. With the 
 mark to commits of this project, and skip all commits after the first. A child ends with the application.
 
 A statement's mark is a setting of the session, so parallel MERGEs need separate sessions: `Sessions` has a
-session for each thread, and `beside` creates a session for a block.
+session for each thread, and `child_session` creates a session for a block.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from deltasmelt.silver.spark.tuning import (
     MARK_SETTINGS,
     all_settings,
     on_databricks,
-    put_back,
+    restore_settings,
     setting,
     tune,
 )
@@ -117,29 +117,31 @@ class Jvm:
         return nullcontext(self.spark)
 
     @contextmanager
-    def lent(
-        self, given: Mapping[str, str], interrupts: tuple[type[BaseException], ...]
+    def borrow(
+        self, needed: Mapping[str, str], interrupts: tuple[type[BaseException], ...]
     ) -> Iterator[tuple[SparkSession, Mapping[str, str]]]:
         """Yield the owner's session, pinned for a block, and the settings that the session accepts.
 
         The end of the block restores all these settings.
 
         Args:
-            given: settings that the block needs.
+            needed: settings that the block needs.
             interrupts: errors that interrupt a call to the JVM. Afterwards the connection confuses the
                 answers of two calls, so no setting is restored.
         """
         conf = self.spark.conf
-        names = {**PINNED, **legacy(self.spark), **given}
+        names = {**PINNED, **legacy(self.spark), **needed}
         before = {name: conf.get(name, None) for name in names}
 
         def restore() -> None:
             # A setting that Delta registers only when its classes load counts as unmodifiable until then.
-            put_back(self.spark, {name: old for name, old in before.items() if conf.get(name, None) != old})
+            restore_settings(
+                self.spark, {name: old for name, old in before.items() if conf.get(name, None) != old}
+            )
 
         try:
             pin(self.spark)
-            yield self.spark, {name: value for name, value in given.items() if conf.isModifiable(name)}
+            yield self.spark, {name: value for name, value in needed.items() if conf.isModifiable(name)}
         except interrupts:
             raise
         except BaseException:
@@ -244,10 +246,10 @@ class Sessions:
         session: SparkSession | None = getattr(self._local, "session", None)
         if self._first is not None:
             first, version = self._first
-            if session is not first.spark and getattr(self._local, "seen", None) is not version:
+            if session is not first.spark and getattr(self._local, "version", None) is not version:
                 if session is not None:
                     access_of(session).release()
-                session, self._local.seen = first.clone(), version
+                session, self._local.version = first.clone(), version
         if session is None:
             session = access_of(self._spark.get()).child()
         self._local.session = session
@@ -261,7 +263,7 @@ class Sessions:
 
 
 @contextmanager
-def beside(spark: SparkSession) -> Iterator[SparkSession]:
+def child_session(spark: SparkSession) -> Iterator[SparkSession]:
     """Yield a child of a session for a block."""
     session = access_of(spark).child()
     try:
@@ -288,11 +290,11 @@ def computed(frame: DataFrame, *, now: bool = True) -> DataFrame:
 
         keep = partial(frame.localCheckpoint, storageLevel=StorageLevel.MEMORY_AND_DISK_2)
     with access_of(frame.sparkSession).active():
-        kept = kept_or_not(lambda: keep(now))
+        kept = cached_or_none(lambda: keep(now))
     return frame if kept is None else kept
 
 
-def kept_or_not(keep: Callable[[], DataFrame]) -> DataFrame | None:
+def cached_or_none(keep: Callable[[], DataFrame]) -> DataFrame | None:
     """Call `keep`, and return a frame with cached rows; None where the server caches no rows.
 
     Raises:

@@ -146,17 +146,17 @@ class Connect:
             for clone in [clone for clone, its in list(_clones.items()) if its is work]:
                 Connect(clone).release()
             if begun:
-                _let_end(self.spark)
+                _stop_keeping(self.spark)
 
     @contextmanager
-    def lent(
+    def borrow(
         self,
-        given: Mapping[str, str],
+        needed: Mapping[str, str],
         interrupts: tuple[type[BaseException], ...],  # noqa: ARG002 - a JVM's
     ) -> Iterator[tuple[SparkSession, Mapping[str, str]]]:
         """Yield a child (`work`) and the child's settings; the owner's session does not change."""
         with self.work() as session:
-            yield session, given
+            yield session, needed
 
     # -- views
 
@@ -242,14 +242,14 @@ class Connect:
         the start of a thread of the pool; the wait then never ends. The pool would also wait for requests to
         a lost server.
         """
-        _let_end(self.spark)
+        _stop_keeping(self.spark)
         client = self._client.client
         try:
             client.set_retry_policies([])
             client.release_session()
         except Exception as error:  # noqa: BLE001 - the server later ends the session
             _LOGGER.debug("a session could not be released: %s", error)
-        client.close = _nothing  # Python's collection would close the client again
+        client.close = _do_nothing  # Python's collection would close the client again
         try:
             client._channel.close()  # noqa: SLF001 - `close` without the thread pool
             client._closed = True  # noqa: SLF001
@@ -293,11 +293,11 @@ def _interrupt(sessions: Iterable[SparkSession]) -> None:
         session.interruptAll()
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     pass
 
 
-def _let_end(session: SparkSession) -> None:
+def _stop_keeping(session: SparkSession) -> None:
     with _changed:
         _resting.discard(session)
         _changed.notify_all()
@@ -339,7 +339,7 @@ def _round(sessions: Iterable[SparkSession], before: float) -> float:
         except Exception as error:  # noqa: BLE001 - the next statement of the session raises the error
             if is_lost(error):
                 _LOGGER.info("a session has ended: %s", error)
-                _let_end(session)
+                _stop_keeping(session)
                 continue
             _LOGGER.debug("a session was not asked, or not told: %s", error)
             if of_grpc(error) is not None:  # not sent; a server that refuses the setting got a request

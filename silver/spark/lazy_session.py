@@ -28,21 +28,21 @@ class LazySession:
 
     Args:
         start: starts the session, and returns it.
-        meaning: text of all settings that decide how the session reads statements; None where only the
+        fingerprint: text of all settings that decide how the session reads statements; None where only the
             started session knows the settings.
 
     Attributes:
-        meaning: the text given by the caller.
+        fingerprint: the text given by the caller.
         failure: the error of a failed start.
         ended: set after the start, whether the start succeeded or failed.
     """
 
-    def __init__(self, start: Callable[[], SparkSession], *, meaning: str | None = None) -> None:
+    def __init__(self, start: Callable[[], SparkSession], *, fingerprint: str | None = None) -> None:
         self._start = start
         self._lock = threading.Lock()
         self._session: SparkSession | None = None
         self._prepared = False
-        self.meaning = meaning
+        self.fingerprint = fingerprint
         self.failure: Exception | None = None
         self.started = False
         self.ended = threading.Event()

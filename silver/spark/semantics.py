@@ -84,26 +84,26 @@ PINNED: Final = {
 _LEGACY: Final = "spark.sql.legacy."
 
 
-def pin(session: SparkSession, known: Mapping[str, str] | None = None) -> None:
+def pin(session: SparkSession, present: Mapping[str, str] | None = None) -> None:
     """Give a session the settings that decide the meaning of statements.
 
     Args:
         session: a session of this project, or a borrowed session, whose settings the caller restores.
-        known: the session's present settings; a setting with the right value is not set again.
+        present: the session's present settings; a setting with the right value is not set again.
     """
-    for name in legacy(session, known):
+    for name in legacy(session, present):
         _try(session.conf.unset, name)
-    _set(session, PINNED, known)
+    _set(session, PINNED, present)
 
 
-def lean(session: SparkSession, known: Mapping[str, str] | None = None) -> None:
+def lean(session: SparkSession, present: Mapping[str, str] | None = None) -> None:
     """Make a session of this project sign its commits, and write only the needed parts of each commit.
 
     Args:
         session: the session; a guarded setting does not change.
-        known: the session's present settings, as for `pin`.
+        present: the session's present settings, as for `pin`.
     """
-    _set(session, {**LEAN_COMMITS, **SIGNED}, known)
+    _set(session, {**LEAN_COMMITS, **SIGNED}, present)
 
 
 def unpinned(session: SparkSession) -> dict[str, str]:
@@ -126,12 +126,12 @@ def writes_microseconds(session: SparkSession) -> bool:
     return _effective(session, _TIMESTAMPS) == _MICROSECONDS
 
 
-def legacy(session: SparkSession, known: Mapping[str, str] | None = None) -> dict[str, str]:
+def legacy(session: SparkSession, present: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return settings of a session that switch on legacy behaviour; settings in `PINNED` are left out.
 
-    `known` are the session's settings, where the caller has read them already.
+    `present` are the session's settings, where the caller has read them already.
     """
-    found = all_settings(session) if known is None else known
+    found = all_settings(session) if present is None else present
     return {name: value for name, value in found.items() if name.startswith(_LEGACY) and name not in PINNED}
 
 
@@ -145,9 +145,9 @@ def _effective(session: SparkSession, name: str) -> str | None:
         return None
 
 
-def _set(session: SparkSession, wanted: Mapping[str, str], known: Mapping[str, str] | None) -> None:
-    for name, value in wanted.items():
-        if known is None or known.get(name) != value:
+def _set(session: SparkSession, settings: Mapping[str, str], present: Mapping[str, str] | None) -> None:
+    for name, value in settings.items():
+        if present is None or present.get(name) != value:
             _try(session.conf.set, name, value)
 
 

@@ -221,17 +221,17 @@ def _stored(field: dict[str, Any]) -> dict[str, Any]:
         "name": name,
         "type": _type(field["type"], stored=True),
         "nullable": True,
-        "metadata": _said(field),
+        "metadata": _own_metadata(field),
     }
 
 
 def _nullable(field: dict[str, Any]) -> dict[str, Any]:
     """Return a column as in the table, without Delta's metadata; as in files, each value may be NULL."""
     type_ = _type(field["type"], stored=False)
-    return {"name": field["name"], "type": type_, "nullable": True, "metadata": _said(field)}
+    return {"name": field["name"], "type": type_, "nullable": True, "metadata": _own_metadata(field)}
 
 
-def _said(field: dict[str, Any]) -> dict[str, Any]:
+def _own_metadata(field: dict[str, Any]) -> dict[str, Any]:
     """Return a column's metadata without Delta's own entries."""
     return {name: value for name, value in field["metadata"].items() if not name.startswith("delta.")}
 

@@ -60,7 +60,7 @@ NOT_ADAPTIVE: Final = {"spark.sql.adaptive.enabled": "false"}
 FEW_TASKS: Final = {"spark.sql.shuffle.partitions": "2", **NOT_ADAPTIVE}
 """Settings for a small window; a large window has the tasks of the session's owner, or of the cluster."""
 
-_given: WeakKeyDictionary[SparkSession, dict[str, str | None]] = WeakKeyDictionary()
+_original: WeakKeyDictionary[SparkSession, dict[str, str | None]] = WeakKeyDictionary()
 """Values of `FEW_TASKS` before the first window, by session of this project. One thread owns a session."""
 
 ONE_TASK: Final = {"spark.sql.shuffle.partitions": "1", "spark.sql.files.minPartitionNum": "1"}
@@ -148,29 +148,29 @@ def cores_of(master: str, *, machine: int) -> int:
 
 @contextmanager
 def settings(
-    spark: SparkSession, wanted: Mapping[str, str], *, needed: Mapping[str, str] | None = None
+    spark: SparkSession, optional: Mapping[str, str], *, needed: Mapping[str, str] | None = None
 ) -> Iterator[None]:
     """Set settings of a session for a block; the end of the block restores the former values.
 
     Args:
         spark: the session that runs the block.
-        wanted: settings that only make statements fast; a guarded setting is left out.
+        optional: settings that only make statements fast; a guarded setting is left out.
         needed: settings that the block's statements must not run without.
 
     Raises:
         DefiniteError: the server guards a needed setting.
     """
     must = needed or {}
-    before = {name: spark.conf.get(name, None) for name in [*wanted, *must]}
+    before = {name: spark.conf.get(name, None) for name in [*optional, *must]}
     try:
-        for name, value in wanted.items():
+        for name, value in optional.items():
             change(spark, name, value)
         for name, value in must.items():
             if not change(spark, name, value):
                 raise _guarded(name)
         yield
     finally:
-        put_back(spark, before)
+        restore_settings(spark, before)
 
 
 def _guarded(name: str) -> DefiniteError:
@@ -203,16 +203,16 @@ def change(spark: SparkSession, name: str, value: str | None) -> bool:
     return True
 
 
-def put_back(spark: SparkSession, before: Mapping[str, str | None]) -> None:
+def restore_settings(spark: SparkSession, before: Mapping[str, str | None]) -> None:
     """Restore settings of a session; None unsets a setting."""
     for name, former in before.items():
         change(spark, name, former)
 
 
-def may_set(spark: SparkSession, wanted: Mapping[str, str]) -> bool:
+def may_set(spark: SparkSession, needed: Mapping[str, str]) -> bool:
     """Check whether the server allows a session all these settings; the settings do not change."""
     try:
-        with settings(spark, {}, needed=wanted):
+        with settings(spark, {}, needed=needed):
             return True
     except DefiniteError:
         return False
@@ -220,8 +220,8 @@ def may_set(spark: SparkSession, wanted: Mapping[str, str]) -> bool:
 
 def inherit(session: SparkSession, source: SparkSession) -> None:
     """Copy a source's original values to its clone, whatever the source is tuned to now."""
-    if source in _given:
-        _given[session] = _given[source]
+    if source in _original:
+        _original[session] = _original[source]
 
 
 def tune(session: SparkSession, *, small: bool) -> None:
@@ -236,9 +236,9 @@ def tune(session: SparkSession, *, small: bool) -> None:
     """
     for name, (for_small, for_large) in _TUNED.items():
         change(session, name, for_small if small else for_large)
-    if session not in _given:
-        _given[session] = {name: session.conf.get(name, None) for name in FEW_TASKS}
-    put_back(session, FEW_TASKS if small else _given[session])
+    if session not in _original:
+        _original[session] = {name: session.conf.get(name, None) for name in FEW_TASKS}
+    restore_settings(session, FEW_TASKS if small else _original[session])
 
 
 def generate_code(session: SparkSession) -> None:

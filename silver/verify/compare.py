@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.silver.schema.live_rows import is_live
-from deltasmelt.silver.spark.access import beside, computed
+from deltasmelt.silver.spark.access import child_session, computed
 from deltasmelt.silver.spark.tuning import settings
 from deltasmelt.silver.verify.rows import (
     KINDS,
@@ -111,7 +111,7 @@ def compare(
     Raises:
         PySparkException: Spark cannot read one of the sides.
     """
-    with beside(spark) as session, settings(session, _ADAPTIVE):
+    with child_session(spark) as session, settings(session, _ADAPTIVE):
         parts = session.sql(digests_query(table, source, silver, lsn)).collect()
         differing = [row["part"] for row in parts if row["differs"]]
         queries = [wrong_query(table, source, silver, lsn, differing)] if differing else []

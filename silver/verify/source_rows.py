@@ -15,9 +15,9 @@ from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.silver.fold.fold import unfolded
-from deltasmelt.silver.fold.merge import inserted
 from deltasmelt.silver.fold.upsert import cells
 from deltasmelt.silver.fold.window import Facts, Window
+from deltasmelt.silver.fold.write_sql import inserted
 from deltasmelt.silver.plan.steps import shapes_of
 from deltasmelt.silver.run.bronze_window import whole
 from deltasmelt.silver.spark.access import access_of

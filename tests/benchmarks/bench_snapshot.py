@@ -186,7 +186,7 @@ def take(dsn: str, workers: int, executors: ExecutorsAtHand | None = None) -> Ru
         start, cpu = time.monotonic(), time.process_time()
         outcome = Snapshot(source, settings, landing, executors=executors).take(tables, threading.Event())
         wall, cpu = time.monotonic() - start, time.process_time() - cpu
-        assert len(outcome.taken) == 1
+        assert len(outcome.copied) == 1
     return Run(wall, cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 
 

@@ -52,14 +52,14 @@ IMPATIENT: Final = Timing(
     session_settings=PATIENCE_SECONDS,
     line_silence=PATIENCE_SECONDS,
     watch_answer=PATIENCE_SECONDS,
-    look_answer=PATIENCE_SECONDS,
+    poll_answer=PATIENCE_SECONDS,
     copy_silence=PATIENCE_SECONDS,
     copy_lookout=PATIENCE_SECONDS,
     copy_plan=PATIENCE_SECONDS,
     copy_command=PATIENCE_SECONDS,
     retry_first=0.05,
     retry_longest=0.2,
-    look=0.5,
+    catalog_poll=0.5,
     last_words=1.0,
 )
 """Timeouts that every answer of a *late* fault exceeds."""

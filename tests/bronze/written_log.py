@@ -34,7 +34,7 @@ from deltasmelt.bronze.store.relations import ShapeLog
 from deltasmelt.bronze.store.sink import DeltaSink
 from deltasmelt.bronze.stream.receiver import Batch
 from deltasmelt.bronze.stream.replication import Keepalive
-from deltasmelt.bronze.stream.session import Stream
+from deltasmelt.bronze.stream.session import StreamSession
 from tests.bronze import wire
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class Process:
         receiver.confirm(position.confirm)
         decoder = StreamDecoder(no_catalog, selected, landing.shapes.until(position.frontier))
         settings = BronzeSettings(flush_interval=1e-6, heartbeat=1e-6)
-        stream = Stream(cast("Receiver", receiver), decoder, position, landing, settings)
+        stream = StreamSession(cast("Receiver", receiver), decoder, position, landing, settings)
         control = ControlTables(self._lake)
         try:
             control.open_error(OpenError("pipeline", "shop", "waits", "for nothing"))
@@ -193,7 +193,7 @@ def copy(landing: Landing) -> None:
     second.write(rows.end(2 << 32))
     parts = [*first.finish(), *second.finish()]
     landing.shapes.record([COPIED_SHAPE])
-    sink.tables.record_looks({COPIED: ObservedStorage(Storage(9, {}, {}))})
+    sink.tables.record_storages({COPIED: ObservedStorage(Storage(9, {}, {}))})
     sink.tables.note_membership({COPIED: 1}, [], SNAPSHOT)
     sink.tables.commit_snapshot(COPIED, SNAPSHOT, parts)
 

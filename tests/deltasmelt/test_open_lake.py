@@ -16,7 +16,7 @@ from deltasmelt.bronze.lake.control import Cut
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.pipelines.proof.load import Load
-from deltasmelt.pipelines.spark.guest_sql import OLD_VERSIONS
+from deltasmelt.pipelines.spark.borrowed_sql import OLD_VERSIONS
 from deltasmelt.pipelines.spark.sql_names import aliased
 from tests.fix_spark import reading
 from tests.pipelines.sql_shell.small_lake import FIRST, ROWS, SECOND, make_small_lake

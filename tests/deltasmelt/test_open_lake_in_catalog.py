@@ -15,7 +15,7 @@ import deltasmelt
 from deltasmelt.bronze.lake.control import Cut
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lsn import Lsn
-from deltasmelt.pipelines.spark.guest_sql import OLD_VERSIONS
+from deltasmelt.pipelines.spark.borrowed_sql import OLD_VERSIONS
 from tests.fix_spark import reading
 from tests.gold.catalog_world import CATALOG, lake_in_catalog
 
@@ -85,7 +85,7 @@ def test_tables_and_status_are_read_in_the_session_that_is_there_and_it_stays_as
                 status = opened.status()
                 assert (status.lake, status.source_error is None) == (f"catalog {CATALOG}", False)
                 assert "catalog-session" not in {finding.code for finding in opened.check(offline=True)}
-                with opened._held.told():
+                with opened._held.death_reported():
                     control = ControlTables(opened.pipeline.lake_address())
                     control.record_cut(Cut("silver", SECOND, None, {"orders": 1}))
                 assert SparkSession.getActiveSession() is spark, "not the one beside it, which wrote"

@@ -233,7 +233,7 @@ def test_what_bronze_holds_is_seen_ahead_of_the_next_cycle(world: World) -> None
     world.shop.write()
     tables = FreshTables(world.spark, world.lake, world.shop.settings, world.control)
     try:
-        head = tables.look(["orders", "customers"])
+        head = tables.read(["orders", "customers"])
         assert head.out == {}
         ahead = {row["id"] for row in rows_of(world.spark, f"SELECT id FROM {head.view('orders')}")}
     finally:

@@ -38,7 +38,7 @@ def seen_ahead(fresh: FreshTables, control: ControlTables, tables: set[str]) -> 
     """Return the tables at the log's head, before the cycle; None before the first cycle."""
     if control.latest_cut("silver") is None:
         return None
-    head = fresh.look(tables)
+    head = fresh.read(tables)
     assert head.out == {}
     assert set(head.views) == tables
     return head

@@ -130,7 +130,7 @@ def test_a_reader_goes_on_at_the_promoted_standby_with_nothing_lost_or_doubled(
 def test_a_standby_that_answers_at_the_primarys_address_is_waited_for_until_it_is_promoted(
     own_server: EmbeddedServer, lake_path: str
 ) -> None:
-    source = source_of(own_server.dsn(), timing=Timing(look=0.1), slot="moved")
+    source = source_of(own_server.dsn(), timing=Timing(catalog_poll=0.1), slot="moved")
     execute(source, *SCHEMA)
     with Running(source, lake_path) as running:
         wait_for(lambda: sum(row["op"] == "snapshot_end" for row in bronze_rows(lake_path)) == 2)

@@ -60,7 +60,7 @@ QUICK = ("removed and added again",)
 
 @pytest.fixture
 def source(database: str) -> SourceSettings:
-    return source_of(database, timing=Timing(look=0.2))
+    return source_of(database, timing=Timing(catalog_poll=0.2))
 
 
 def snapshots(lake_path: str, table: str) -> int:

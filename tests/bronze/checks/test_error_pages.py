@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 from deltasmelt.bronze.postgres import error_rules
-from deltasmelt.pipelines.terminal.error_pages import codes, meaning, page
+from deltasmelt.pipelines.terminal.error_pages import codes, meaning_of, page
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted(path for path in (ROOT / "docs" / "errors").glob("*.md") if path.name != "README.md")
@@ -70,8 +70,8 @@ def test_a_page_named_in_a_remedy_is_there() -> None:
 
 def test_a_page_is_printed_without_links_and_its_meaning_as_one_sentence() -> None:
     assert "](" not in "".join(page(code) for code in codes())
-    assert meaning("slot-in-use").endswith(".")
-    assert [code for code in codes() if not meaning(code)] == []
+    assert meaning_of("slot-in-use").endswith(".")
+    assert [code for code in codes() if not meaning_of(code)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -44,27 +44,27 @@ def test_the_minor_version_says_whether_a_server_forgets(version: int, forgets: 
 def test_a_table_waits_for_the_transactions_of_its_time_and_then_for_a_session_after_them() -> None:
     joining = Joining()
     joining.session(Lsn(100))
-    joining.seen({A: 7}, oldest_xid=50, next_xid=60, end=Lsn(200))
-    assert (joining.may_copy(A), joining.wanted([A])) == (False, None), "transaction 50 still runs"
-    joining.seen({A: 7}, oldest_xid=59, next_xid=80, end=Lsn(300))
-    assert joining.wanted([A]) is None, "59 may have written it before it was published"
-    joining.seen({A: 7}, oldest_xid=60, next_xid=90, end=Lsn(400))
-    assert (joining.may_copy(A), joining.wanted([A])) == (False, 400)
+    joining.record_poll({A: 7}, oldest_xid=50, next_xid=60, end=Lsn(200))
+    assert (joining.may_copy(A), joining.start_position([A])) == (False, None), "transaction 50 still runs"
+    joining.record_poll({A: 7}, oldest_xid=59, next_xid=80, end=Lsn(300))
+    assert joining.start_position([A]) is None, "59 may have written it before it was published"
+    joining.record_poll({A: 7}, oldest_xid=60, next_xid=90, end=Lsn(400))
+    assert (joining.may_copy(A), joining.start_position([A])) == (False, 400)
     joining.session(Lsn(399))
     assert not joining.may_copy(A), "it may meet a transaction of that time once more"
     joining.session(Lsn(400))
-    assert (joining.may_copy(A), joining.wanted([A])) == (True, None)
-    joining.seen({A: 7}, oldest_xid=95, next_xid=99, end=Lsn(500))
+    assert (joining.may_copy(A), joining.start_position([A])) == (True, None)
+    joining.record_poll({A: 7}, oldest_xid=95, next_xid=99, end=Lsn(500))
     assert joining.may_copy(A), "the end of its time does not move on"
 
 
 def test_one_that_joins_anew_waits_anew_and_the_others_do_not() -> None:
     joining = Joining()
-    joining.seen({A: 7, B: 8}, oldest_xid=60, next_xid=60, end=Lsn(100))
+    joining.record_poll({A: 7, B: 8}, oldest_xid=60, next_xid=60, end=Lsn(100))
     joining.session(Lsn(150))
     assert (joining.may_copy(A), joining.may_copy(B)) == (True, True)
-    joining.seen({A: 9, B: 8}, oldest_xid=70, next_xid=70, end=Lsn(200))
-    assert (joining.may_copy(A), joining.may_copy(B), joining.wanted([A, B])) == (False, True, 200)
+    joining.record_poll({A: 9, B: 8}, oldest_xid=70, next_xid=70, end=Lsn(200))
+    assert (joining.may_copy(A), joining.may_copy(B), joining.start_position([A, B])) == (False, True, 200)
     joining.forget()
     assert joining.may_copy(A), "another server, which does not forget"
 
@@ -80,7 +80,7 @@ def test_the_stream_begins_anew_before_a_table_that_joined_is_copied(
 ) -> None:
     """The test's server does not forget, so the test checks the order of session and copy."""
     monkeypatch.setattr("deltasmelt.bronze.reader.carried_tables.may_forget", lambda _: True)
-    source = source.with_timing(Timing(look=0.3))
+    source = source.with_timing(Timing(catalog_poll=0.3))
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "INSERT INTO a VALUES (1)")
     points: list[str] = []
     with Running(source, lake_path, reached=points.append) as running:

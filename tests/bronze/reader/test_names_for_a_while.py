@@ -53,7 +53,7 @@ def test_what_is_changed_in_a_table_under_another_name_is_made_good_when_it_is_b
     source: SourceSettings, lake_path: str
 ) -> None:
     # Nobody looks at the catalog between two steps, unless the stream asks for it.
-    source = source.with_timing(Timing(watch=3600.0, look=3600.0))
+    source = source.with_timing(Timing(watch=3600.0, catalog_poll=3600.0))
     read_all(source, lake_path)
     assert gaps(lake_path) == {}
     execute(

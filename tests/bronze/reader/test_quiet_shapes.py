@@ -89,7 +89,7 @@ def test_what_the_time_is_too_short_for_is_left_and_said(
 ) -> None:
     monkeypatch.setattr("deltasmelt.bronze.reader.quiet_shapes._GROUP", 1)
     appended: list[Relation] = []
-    hasty = source.with_timing(Timing(look_shapes=0.5))
+    hasty = source.with_timing(Timing(poll_shapes=0.5))
 
     def slow(new: Sequence[Relation]) -> None:
         appended.extend(new)
@@ -108,7 +108,7 @@ def test_a_job_comes_to_its_end_with_the_shapes_of_all_tables(
     read_all(source, lake_path)
     versions = len(read_relations(Lake(lake_path)))
     execute(source, *(f"ALTER TABLE {name} RENAME m TO n" for name in NAMES))
-    read_all(source.with_timing(Timing(look_shapes=1e-3)), lake_path)
+    read_all(source.with_timing(Timing(poll_shapes=1e-3)), lake_path)
     recorded = read_relations(Lake(lake_path))
     assert len(recorded) == versions + len(NAMES)
     newest = {relation.relation_id: relation for relation in recorded}

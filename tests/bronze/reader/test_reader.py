@@ -222,14 +222,14 @@ def test_a_new_table_is_copied_beside_the_stream(
 ) -> None:
     """A later table of the name is copied, too, after a drop of the first and of its recorded state."""
     monkeypatch.setattr("deltasmelt.bronze.store.catalog_log.COMPACT_ABOVE", 1)
-    source = source.with_timing(Timing(look=0.1))
+    source = source.with_timing(Timing(catalog_poll=0.1))
 
     def looked_at() -> set[str]:
         return set(DeltaTable(f"{lake_path}/control/storage").to_pyarrow_table()["table_name"].to_pylist())
 
     def is_forgotten() -> bool:
         landing = running.reader._landing
-        return landing is not None and landing.sink.tables.looked(LATE) is None
+        return landing is not None and landing.sink.tables.observed_storage(LATE) is None
 
     execute(source, ITEMS)
     with Running(source, lake_path) as running:

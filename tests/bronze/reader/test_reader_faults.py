@@ -79,7 +79,7 @@ def test_a_lake_that_fails_now_and_then_costs_no_change(
     monkeypatch.setattr("deltasmelt.bronze.lake.place.Folder.checkpoint_interval", 10)
     monkeypatch.setattr("deltasmelt.bronze.store.sink._COMPACT_AFTER_COMMITS", 5)
     monkeypatch.setattr("deltasmelt.bronze.store.sink._MANY_FILES", 5)
-    source = source_of(database, timing=Timing(retry_longest=0.2, look=0.5))
+    source = source_of(database, timing=Timing(retry_longest=0.2, catalog_poll=0.5))
     execute(
         source,
         "CREATE TABLE items (id int PRIMARY KEY, note text)",

@@ -117,7 +117,7 @@ def test_a_forgetful_server_loses_no_joined_change(
     if not guarded:  # so that it is seen that this server does it
         monkeypatch.setattr("deltasmelt.bronze.reader.carried_tables.may_forget", lambda _: False)
     dsn = make_database(forgetful_server)
-    source = source_of(dsn, timing=Timing(look=0.3))
+    source = source_of(dsn, timing=Timing(catalog_poll=0.3))
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)")
     read_all(source, lake_path)
     execute(source, "CREATE TABLE b (id int PRIMARY KEY)")

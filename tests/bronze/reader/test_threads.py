@@ -83,7 +83,7 @@ def test_a_look_does_not_close_the_error_of_a_copy_that_fails_while_it_records()
         copies.join(0.3)
 
     control.meanwhile = fail
-    errors.looked({A: (), B: ()}, {B})
+    errors.record_poll({A: (), B: ()}, {B})
     copies.join()
     assert [(error.name, error.code) for error in control.errors] == [(str(B), "copy-failed")]
 
@@ -104,18 +104,18 @@ def test_a_table_that_the_stream_asked_for_once_can_still_be_asked_for_by_a_pers
     tables = CarriedTables(source_of(database), nothing, errors, nothing)
 
     def due(mark: int) -> bool:
-        return tables._may_be_tried(A, {A: Lsn(mark)}, tables._asked, tables.newest)
+        return tables._may_be_tried(A, {A: Lsn(mark)}, tables._requests, tables.newest)
 
     errors.copy_failed(failed(A), Lsn(10))
-    tables.ask([A])  # with a mark at 20
+    tables.request([A])  # with a mark at 20
     assert not due(20)
-    tables._newest = CatalogPoll(asked=tables.asked)
+    tables._newest = CatalogPoll(request_count=tables.request_count)
     assert not due(20), "the stream's mark is not taken for a person's by the look after"
-    tables.ask([B])
+    tables.request([B])
     assert due(30)
-    tables.ask([A])
+    tables.request([A])
     assert not due(30)
-    tables._newest = CatalogPoll(asked=tables.asked)
+    tables._newest = CatalogPoll(request_count=tables.request_count)
     errors.copy_failed(failed(A), Lsn(20))  # begun before that mark was set
     assert not due(30)
 
@@ -159,9 +159,9 @@ def test_a_round_without_anything_left_is_complete_until_the_stream_asks(copies:
     assert not copies.complete
     copies._end_round(look(copies))
     assert copies.complete
-    copies.tables.ask([A])
+    copies.tables.request([A])
     assert not copies.complete
-    copies._end_round(look(copies, asked=1))
+    copies._end_round(look(copies, request_count=1))
     assert copies.complete
 
 

@@ -130,7 +130,7 @@ def test_an_idle_stream_that_starts_again_shows_that_it_works(database: str, lak
         # Of a process that was started by mistake; a look closes it.
         ControlTables(Lake(lake_path)).open_error(OpenError("pipeline", "shop", "password-rejected", "wrong"))
         execute(source, "CREATE TABLE b (id int PRIMARY KEY)")
-        running.reader._copies.tables.ask([A])  # type: ignore[union-attr]
+        running.reader._copies.tables.request([A])  # type: ignore[union-attr]
         wait_for(lambda: codes(lake_path) == [])
 
 
@@ -150,7 +150,7 @@ def copies_of(
         copies.tables._newest = rounds()
         return copies.tables.newest
 
-    monkeypatch.setattr(copies.tables, "look", look)
+    monkeypatch.setattr(copies.tables, "poll", look)
     monkeypatch.setattr(copies._watch, "start", lambda: None)
     return copies
 
@@ -213,11 +213,11 @@ def test_two_hours_of_a_table_that_cannot_be_copied_are_few_attempts_and_one_row
         if errors.may_be_tried(A, Lsn(5), by_stream=False):
             attempts += 1
             errors.copy_failed(TableError(A, "a bad block", code="copy-failed"), Lsn(5))
-        errors.looked({A: ()}, {A})
+        errors.record_poll({A: ()}, {A})
         now += 30.0
     assert attempts <= 6 + TWO_HOURS / (0.9 * 600)
     assert len(rows_of(lake_path)) == 1
-    TableErrors(ControlTables(Lake(lake_path)), Timing()).looked({A: ()}, {A})
+    TableErrors(ControlTables(Lake(lake_path)), Timing()).record_poll({A: ()}, {A})
     assert codes(lake_path) == ["copy-failed"], "a restart shows nothing"
     errors.copy_failed(TableError(A, "a bad block", code="copy-failed"), Lsn(9))
     assert {row["commit_lsn"] for row in rows_of(lake_path)} == {5, 9}, "whoever asked anew sees it"
@@ -229,14 +229,16 @@ def test_what_a_look_opens_is_one_commit_and_so_is_what_it_closes(lake_path: str
     errors = TableErrors(ControlTables(Lake(lake_path)), Timing())
     tables = [TableName("public", f"t{number}") for number in range(150)]
     table_errors = {table: [TableError(table, "it has no key", code="table-without-key")] for table in tables}
-    errors.looked(table_errors)
+    errors.record_poll(table_errors)
     uri = f"{lake_path}/control/errors"
     version = open_existing(uri).version()
     assert version <= 1
     assert len(codes(lake_path)) == 150
-    errors.looked(table_errors)
+    errors.record_poll(table_errors)
     assert open_existing(uri).version() == version
-    errors.looked(dict.fromkeys(tables[:100], ()) | {table: table_errors[table] for table in tables[100:120]})
+    errors.record_poll(
+        dict.fromkeys(tables[:100], ()) | {table: table_errors[table] for table in tables[100:120]}
+    )
     assert open_existing(uri).version() == version + 1
     assert len(codes(lake_path)) == 20
 

@@ -62,7 +62,7 @@ def make_tables(source: SourceSettings) -> None:
 def test_the_others_go_on_and_the_table_is_copied_when_it_can_be_read(
     source: SourceSettings, lake_path: str, unforeseen: Unforeseen
 ) -> None:
-    source = source.with_timing(Timing(look=3.0))
+    source = source.with_timing(Timing(catalog_poll=3.0))
     make_tables(source)
     control = ControlTables(Lake(lake_path))
     with Running(source, lake_path) as running:
@@ -151,7 +151,7 @@ def test_a_busy_table_comes_back(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The old session still leaves out the table's changes while the new session starts."""
-    source = source.with_timing(Timing(look=1.5))
+    source = source.with_timing(Timing(catalog_poll=1.5))
     make_tables(source)
     control = ControlTables(Lake(lake_path))
     ended = threading.Event()

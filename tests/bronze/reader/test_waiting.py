@@ -326,7 +326,7 @@ def test_a_reader_that_is_stopped_at_its_first_start_ends_at_once_and_leaves_not
 
 def test_a_stream_that_stays_silent_for_hours_is_pushed_for_hours(database: str) -> None:
     pushes: list[None] = []
-    receiver: Any = SimpleNamespace(ask=lambda: pushes.append(None))
+    receiver: Any = SimpleNamespace(request_reply=lambda: pushes.append(None))
     nudge = Nudge(source_of(database), receiver)
     for _ in range(2_000):
         assert 0.0 < nudge.patience <= Timing().target_poll

@@ -381,7 +381,7 @@ def test_each_level_of_danger_is_reported_once() -> None:
     def look(
         now: float, safe: int | None, status: str = "reserved", copies: float | None = None
     ) -> RiskLevel | None:
-        warnings_now = watch.look(replace(SLOT, safe_wal_size=safe, wal_status=status), now, copies)
+        warnings_now = watch.check(replace(SLOT, safe_wal_size=safe, wal_status=status), now, copies)
         return None if warnings_now is None else warnings_now.level
 
     assert look(0, None) is None, "there is no limit"
@@ -410,8 +410,8 @@ def test_half_of_the_budget_is_reported_once() -> None:
         slot = replace(SLOT, safe_wal_size=left << 20, restart=Lsn(1))
         used = (1000 - left) << 20
         budget = WalBudget(1000 << 20, used, used, left << 20, None, reads=True)
-        warnings_now = watch.look(slot, now, None, budget)
-        return None if warnings_now is None else warnings_now.said
+        warnings_now = watch.check(slot, now, None, budget)
+        return None if warnings_now is None else warnings_now.message
 
     assert look(0, 600) is None
     warnings_first = look(1000, 480)
@@ -439,7 +439,7 @@ def test_a_limit_below_a_segment_is_reported_hourly() -> None:
     def look(now: float, left: int, status: str) -> bool:
         budget = WalBudget(1 << 20, 1 << 20, 0, max(left, 0) << 20, None, reads=True)
         slot = replace(SLOT, safe_wal_size=left << 20, wal_status=status)
-        return watch.look(slot, now, None, budget) is not None
+        return watch.check(slot, now, None, budget) is not None
 
     passes = [
         (now, look(now, -1, "unreserved") or look(now + 60, 15, "reserved")) for now in range(5, 8000, 600)

@@ -15,7 +15,7 @@ from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.postgres.connection import connect
-from deltasmelt.bronze.postgres.lock_holders import said_of_holder
+from deltasmelt.bronze.postgres.lock_holders import describe_holder
 from deltasmelt.bronze.setup.publication import ensure_publication
 from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 from deltasmelt.pipelines.runtime.progress_text import reader_text
@@ -83,7 +83,7 @@ def test_a_prepared_transaction_that_holds_a_lock_is_named(source: SourceSetting
     execute(source, prepared("LOCK TABLE b IN ACCESS EXCLUSIVE MODE"))
     try:
         with connect(source) as connection:
-            message = said_of_holder(connection, b, ["AccessExclusiveLock"])
+            message = describe_holder(connection, b, ["AccessExclusiveLock"])
             assert message == "prepared transaction left over of postgres, AccessExclusiveLock"
             ensure_publication(connection, hasty, [a, b], locked)
     finally:

@@ -206,7 +206,7 @@ def test_a_locked_table_among_many_costs_few_statements(
     """Also if the lock is taken after the reader has read the locks."""
     settings = source(dsn).with_timing(Timing(members_lock=0.3, member_lock=0.2))
     if not seen:
-        monkeypatch.setattr(publication, "said_of_holders", lambda *_: {})
+        monkeypatch.setattr(publication, "describe_holders", lambda *_: {})
     many = [f"many_{number:02}" for number in range(60)]
     run(dsn, "".join(f"CREATE TABLE {name} (id int PRIMARY KEY);" for name in many))
     calls: list[int] = []

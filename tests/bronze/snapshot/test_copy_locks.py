@@ -179,10 +179,10 @@ def test_a_table_that_is_locked_fails_alone_and_says_by_whom(source: SourceSetti
             table_errors.append(error)
             second.execute("ROLLBACK")
 
-        outcome = Outcome(tell=hear)
+        outcome = Outcome(report=hear)
         take(source, lake_path, select=lock, outcome=outcome)
         pid = second.info.backend_pid
-    assert outcome.taken == [B]
+    assert outcome.copied == [B]
     [error] = outcome.failed
     assert table_errors == [error]
     assert (error.table, error.code) == (A, "table-locked")
@@ -193,7 +193,7 @@ def test_a_table_that_is_locked_fails_alone_and_says_by_whom(source: SourceSetti
 def test_a_table_that_cannot_join_the_publication_yet_is_recorded_and_the_others_go_on(
     source: SourceSettings, lake_path: str
 ) -> None:
-    source = source.with_timing(Timing(look=0.3, members_lock=0.3, member_lock=0.3))
+    source = source.with_timing(Timing(catalog_poll=0.3, members_lock=0.3, member_lock=0.3))
     tables = ("a", "b", "c")
     execute(
         source,
@@ -304,7 +304,7 @@ def test_who_waits_for_a_worker_is_not_waited_for_by_another(source: SourceSetti
     )
     for truncation in truncating:
         truncation.join(20)
-    assert (outcome.taken, outcome.failed) == ([TableName("public", "m")], [])
+    assert (outcome.copied, outcome.failed) == ([TableName("public", "m")], [])
 
 
 @pytest.mark.postgres
@@ -328,7 +328,7 @@ def test_what_was_taken_before_a_failure_is_told(source: SourceSettings, lake_pa
             reached=at("snapshot-committed", cut),
             outcome=outcome,
         )
-    assert outcome.taken == [A]
+    assert outcome.copied == [A]
     assert outcome.lsn == read_snapshot(Lake(lake_path), A)
 
 
@@ -371,7 +371,7 @@ def test_an_index_that_is_locked_while_its_table_is_copied_keeps_that_table_alon
         )
         reindexing.rollback()
     assert [(error.table, error.code) for error in outcome.failed] == [(A, "table-locked")]
-    assert outcome.taken == [B]
+    assert outcome.copied == [B]
 
 
 def test_a_row_that_nobody_foresaw_stops_its_own_table_until_it_can_be_read(
@@ -410,7 +410,7 @@ def test_a_copy_that_the_server_fails_twice_in_a_row_fails_its_table_alone(
     own_server: EmbeddedServer, lake_path: str
 ) -> None:
     """The server has too little memory for one row; a single worker copies all tables."""
-    source = source_of(own_server.dsn(), slot="smelt_memory", timing=Timing(look=1.0))
+    source = source_of(own_server.dsn(), slot="smelt_memory", timing=Timing(catalog_poll=1.0))
     execute(
         source,
         *(f"CREATE TABLE {name} (id int PRIMARY KEY, v text)" for name in ("a", "b", "c")),
@@ -434,7 +434,7 @@ def test_a_copy_that_the_server_fails_twice_in_a_row_fails_its_table_alone(
     with pytest.raises(TransientError, match="out of memory") as caught:
         take(source, lake_path, settings=settings, outcome=outcome)
     assert caught.value.code == "server-resources"
-    assert (outcome.failed, sorted(outcome.taken)) == ([], [A, TableName("public", "c")])
+    assert (outcome.failed, sorted(outcome.copied)) == ([], [A, TableName("public", "c")])
     read_all(source, lake, snapshot=settings)
     (error,) = control.open_errors()
     assert (error.scope, error.name, error.code) == ("table", "public.b", "copy-failed")

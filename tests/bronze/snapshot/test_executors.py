@@ -31,16 +31,16 @@ from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lake.place import Location
 from deltasmelt.bronze.postgres.connection import connect
 from deltasmelt.bronze.postgres.conninfo import conninfo, pinned
-from deltasmelt.bronze.snapshot.elsewhere import _batches
-from deltasmelt.bronze.snapshot.executors import _look, _require_packages, examine
+from deltasmelt.bronze.snapshot.executors import _packages_report, _require_packages, examine
 from deltasmelt.bronze.snapshot.range_task import (
     RangeTask,
     copy_ranges,
     require_files,
     results_of,
 )
+from deltasmelt.bronze.snapshot.remote_copy import _batches
 from deltasmelt.bronze.snapshot.table_copy import Outcome
-from deltasmelt.pipelines.spark.executors import said_of
+from deltasmelt.pipelines.spark.executors import python_error
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     bronze_rows,
@@ -201,7 +201,7 @@ def test_what_the_server_refuses_of_one_table_fails_that_alone_and_its_files_are
 
     outcome = Outcome()
     take(source, lake_path, settings=SMALL, executors=Here(after=breaks).ready, outcome=outcome)
-    assert [table.name for table in outcome.taken] == ["a"]
+    assert [table.name for table in outcome.copied] == ["a"]
     assert [(error.table.name, error.code) for error in outcome.failed] == [("b", "server-error")]
     assert_no_stray(lake_path)
 
@@ -252,7 +252,7 @@ def test_an_executor_that_was_not_examined_fails_the_table_it_was_given_and_no_o
                 return super().run(work)
             match task.relation.table.name:
                 case "a":
-                    raise TransientError(said_of(LACKS_OURS), code="x")
+                    raise TransientError(python_error(LACKS_OURS), code="x")
                 case "b":
                     return super().run(partial(copy_ranges, replace(task, versions={"pyarrow": "1.0"})))
                 case "c":
@@ -268,7 +268,7 @@ def test_an_executor_that_was_not_examined_fails_the_table_it_was_given_and_no_o
                     return super().run(work)
 
     outcome = take(source, lake_path, settings=SMALL, executors=OneOfThem().ready)
-    assert [table.name for table in outcome.taken] == ["e"]
+    assert [table.name for table in outcome.copied] == ["e"]
     messages = {error.table.name: error.message for error in outcome.failed}
     assert {error.code for error in outcome.failed} == {"executors-unfit"}
     assert "No module named 'bronze'" in messages["a"]
@@ -282,7 +282,7 @@ def test_an_executor_that_was_not_examined_fails_the_table_it_was_given_and_no_o
 def test_without_executors_only_large_tables_wait_and_the_stream_goes_on(
     source: SourceSettings, lake_path: str
 ) -> None:
-    source = source.with_timing(Timing(look=0.3))
+    source = source.with_timing(Timing(catalog_poll=0.3))
     execute(
         source,
         "CREATE TABLE large (id int PRIMARY KEY)",
@@ -357,7 +357,7 @@ def test_small_tables_are_copied_whatever_becomes_of_executors(
     outcome = Outcome()
     with pytest.raises(TransientError, match="killed for its memory"):
         take(source, lake_path, settings=SMALL, executors=Failing().ready, outcome=outcome)
-    assert [table.name for table in outcome.taken] == ["small"]
+    assert [table.name for table in outcome.copied] == ["small"]
     assert_bronze_equals_source(source, lake_path, "public.small")
 
 
@@ -367,7 +367,7 @@ def test_executors_that_are_never_given_are_an_error_of_the_large_tables(
     execute(source, *TWO_TABLES)
     source = source.with_timing(Timing(executors_silence=0.5))
     outcome = take(source, lake_path, settings=SMALL, executors=Silent(lambda _: True).ready)
-    assert [table.name for table in outcome.taken] == ["small"]
+    assert [table.name for table in outcome.copied] == ["small"]
     (error,) = outcome.failed
     assert (error.table.name, error.code) == ("large", "executors-unfit")
     assert "within 0.5 s" in error.message
@@ -377,7 +377,7 @@ def test_executors_that_are_never_given_are_an_error_of_the_large_tables(
 def test_a_round_in_which_nothing_is_copied_any_more_lets_the_snapshot_go(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deltasmelt.bronze.snapshot.elsewhere._TICK", 0.1)
+    monkeypatch.setattr("deltasmelt.bronze.snapshot.remote_copy._TICK", 0.1)
     execute(source, *TWO_TABLES)
     source = source.with_timing(Timing(executors_silence=0.6))
 
@@ -388,14 +388,14 @@ def test_a_round_in_which_nothing_is_copied_any_more_lets_the_snapshot_go(
     with pytest.raises(TransientError, match="no executor has copied any row") as caught:
         take(source, lake_path, settings=SMALL, executors=Silent(ranges).ready, outcome=outcome)
     assert caught.value.code == "snapshot-task-failed"
-    assert [table.name for table in outcome.taken] == ["small"]
+    assert [table.name for table in outcome.copied] == ["small"]
 
     def rests(task: RangeTask) -> None:  # longer than that, at the server
         with connect(source, application_name=f"deltasmelt snapshot task {task.round}"):
             time.sleep(2)
 
     outcome = take(source, lake_path, settings=SMALL, executors=Here(before=rests).ready)
-    assert {table.name for table in outcome.taken} == {"small", "large"}
+    assert {table.name for table in outcome.copied} == {"small", "large"}
     assert_bronze_equals_source(source, lake_path, "public.large", "public.small")
     assert_no_stray(lake_path)
 
@@ -473,7 +473,9 @@ def test_the_very_server_is_named_without_what_the_environment_said(
 
 
 def test_packages_that_executors_lack_or_have_in_another_version_are_named() -> None:
-    parsed = json.loads(_look(("deltasmelt", "psycopg", "pyarrow", "deltalake", "no_such_package"))())
+    parsed = json.loads(
+        _packages_report(("deltasmelt", "psycopg", "pyarrow", "deltalake", "no_such_package"))()
+    )
     with pytest.raises(DefiniteError, match="no_such_package: ModuleNotFoundError") as caught:
         _require_packages(parsed)
     assert caught.value.code == "executors-unfit"

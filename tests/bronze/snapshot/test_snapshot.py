@@ -88,7 +88,7 @@ def test_many_chunks_by_many_workers_are_every_row_once(source: SourceSettings, 
         "ANALYZE t",
     )
     outcome = take(source, lake_path, settings=SnapshotSettings(workers=3, chunk_rows=1000))
-    assert (outcome.taken, outcome.failed) == ([TableName("public", "t")], [])
+    assert (outcome.copied, outcome.failed) == ([TableName("public", "t")], [])
     rows = bronze_rows(lake_path)
     assert [row["op"] for row in rows].count("snapshot") == 20000
     assert len({row["seq"] for row in rows}) == 20001
@@ -305,7 +305,7 @@ def test_a_table_dropped_before_its_copy_fails_alone(source: SourceSettings, lak
         return tables
 
     outcome = take(source, lake_path, select=drop_one)
-    assert outcome.taken == [TableName("public", "b")]
+    assert outcome.copied == [TableName("public", "b")]
     assert [error.table.name for error in outcome.failed] == ["a"]
 
 
@@ -321,9 +321,9 @@ def test_a_stopped_snapshot_leaves_nothing_visible_and_is_taken_again(
     stop = threading.Event()
     settings = SnapshotSettings(workers=1, chunk_rows=1000)
     outcome = take(source, lake_path, settings=settings, stop=stop, reached=lambda _: stop.set())
-    assert (outcome.taken, outcome.failed) == ([], [])
+    assert (outcome.copied, outcome.failed) == ([], [])
     assert bronze_rows(lake_path) == []
-    assert take(source, lake_path, settings=settings).taken == [TableName("public", "t")]
+    assert take(source, lake_path, settings=settings).copied == [TableName("public", "t")]
     assert_bronze_equals_source(source, lake_path, "public.t")
 
 
@@ -447,7 +447,7 @@ def wait_for_copy(lake_path: str, *, after: Lsn) -> Lsn:
 def test_a_copy_that_failed_is_tried_again_without_a_restart_once_the_source_allows_it(
     source: SourceSettings, lake_path: str
 ) -> None:
-    source = source.with_timing(Timing(look=0.3))
+    source = source.with_timing(Timing(catalog_poll=0.3))
     role = f"r_{source.slot}"
     execute(
         source,

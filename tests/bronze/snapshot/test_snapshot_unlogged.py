@@ -302,7 +302,7 @@ def test_each_change_of_the_shared_log_is_there_once(shared: Shared) -> None:
 
 
 def test_a_quiet_table_is_taken_again_while_the_reader_runs(source: SourceSettings, lake_path: str) -> None:
-    source = source.with_timing(Timing(look=0.2))
+    source = source.with_timing(Timing(catalog_poll=0.2))
     execute(source, *PLAIN)
     with Running(source, lake_path):
         wait_for(lambda: copies(lake_path) == 1)

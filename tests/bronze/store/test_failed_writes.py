@@ -27,7 +27,7 @@ from deltasmelt.bronze.store.landing import Landing
 from deltasmelt.bronze.store.position import read_position
 from deltasmelt.bronze.store.relations import ShapeLog
 from deltasmelt.bronze.store.sink import DeltaSink
-from deltasmelt.bronze.stream.session import InOrder, RefusedError, Stream
+from deltasmelt.bronze.stream.session import InOrder, RefusedError, StreamSession
 from tests.bronze.faults import Fault, Faults
 from tests.bronze.store.test_sink import at, contents, open_sink, rows
 from tests.bronze.written_log import (
@@ -52,11 +52,11 @@ EVERY_ROW = [(lsn, seq) for lsn in (100, 200, 300) for seq in range(3)]
 
 def stream_of(
     server: Server, sink: DeltaSink, of: type[ScriptedReceiver] = ScriptedReceiver, **pace: float
-) -> Stream:
+) -> StreamSession:
     position = sink.position
     assert position is not None
     shapes = ShapeLog(sink.relations(), sink.add_relations)
-    return Stream(
+    return StreamSession(
         cast("Receiver", of(server, position.confirm)),
         StreamDecoder(no_catalog, selected, shapes.until(position.frontier)),
         position,
@@ -65,7 +65,7 @@ def stream_of(
     )
 
 
-def run_until_it_fails(stream: Stream, *, steps: int = 20) -> TransientError:
+def run_until_it_fails(stream: StreamSession, *, steps: int = 20) -> TransientError:
     """Step like the reader, and close after a failed step."""
     try:
         with pytest.raises(TransientError) as caught:
@@ -75,7 +75,7 @@ def run_until_it_fails(stream: Stream, *, steps: int = 20) -> TransientError:
     return caught.value
 
 
-def step_to_the_end(stream: Stream, steps: int, pause: float = 0.0) -> None:
+def step_to_the_end(stream: StreamSession, steps: int, pause: float = 0.0) -> None:
     for _ in range(steps):
         stream.step(patience=0)
         time.sleep(pause)

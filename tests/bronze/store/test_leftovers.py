@@ -146,7 +146,7 @@ def test_the_small_tables_of_bronze_are_joined_and_lose_nothing(
     shapes = ShapeLog([], sink.add_relations)
     for number in range(1, 40):
         shapes.record([shape(number, *(f"c{at}" for at in range(number % 3 + 1)))])
-        sink.tables.record_looks(
+        sink.tables.record_storages(
             {TableName("public", f"t{number % 7}"): ObservedStorage(Storage(number, {}, {}))}
         )
         control.open_error(OpenError("table", f"t{number}", "some-code", "broken"))
@@ -173,7 +173,7 @@ def test_a_dropped_table_is_forgotten_behind_the_stream(
     sink.commit(at(10))
     landing = Landing(sink, ShapeLog([], sink.add_relations))
     stays = TableName("public", "stays")
-    sink.tables.record_looks({stays: ObservedStorage(Storage(1, {}, {}))})
+    sink.tables.record_storages({stays: ObservedStorage(Storage(1, {}, {}))})
     sizes = []
     for day in range(2, 20):
         table, lsn = TableName("public", f"day{day}"), Lsn(day * 100)
@@ -184,25 +184,27 @@ def test_a_dropped_table_is_forgotten_behind_the_stream(
 
         look({stays: 5, table: 7})
         landing.shapes.record([replace(shape(lsn - 60, "id"), relation_id=day, table=table)])
-        sink.tables.record_looks({table: ObservedStorage(Storage(day, {}, {day: Part(table.name, day)}))})
+        sink.tables.record_storages({table: ObservedStorage(Storage(day, {}, {day: Part(table.name, day)}))})
         sink.tables.note_streamed([StreamedPart(table, day + 10_000, lsn, 7)])
         sink.tables.commit_snapshot(table, Lsn(lsn - 55), [])
         look({stays: 5})
-        assert sink.tables.looked(table) is not None, "the stream may still read changes from before"
+        assert sink.tables.observed_storage(table) is not None, (
+            "the stream may still read changes from before"
+        )
         look({stays: 5}, frontier=lsn)
-        assert sink.tables.looked(table) is None
+        assert sink.tables.observed_storage(table) is None
         assert table not in sink.tables.streamed()
         sizes.append(rows_of(lake_path, "control/storage") + rows_of(lake_path, "control/partitions"))
     assert max(sizes[9:]) <= max(sizes[:9])
-    assert sink.tables.looked(stays) == ObservedStorage(Storage(1, {}, {}))
+    assert sink.tables.observed_storage(stays) == ObservedStorage(Storage(1, {}, {}))
     recreated = TableName("public", "day15")
     resnapshot_unpublished(landing, "smelt", [recreated], {recreated: 7}, Lsn(7000), frontier=Lsn(6000))
     assert sink.tables.needing_copy([recreated]) == {recreated}
     assert is_open(open_existing(sink.uri), recreated), "what was changed meanwhile is missing"
-    sink.tables.record_looks({recreated: ObservedStorage(Storage(15, {}, {15: Part("day15", 15)}))})
+    sink.tables.record_storages({recreated: ObservedStorage(Storage(15, {}, {15: Part("day15", 15)}))})
     after_a_start = open_sink(lake_path)
     for table, count in ((stays, 1), (recreated, 15)):
-        observed = after_a_start.tables.looked(table)
+        observed = after_a_start.tables.observed_storage(table)
         assert observed is not None
         assert observed.storage.relation_id == count
 

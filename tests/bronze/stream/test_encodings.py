@@ -113,11 +113,11 @@ def test_a_text_without_counterpart_stops_its_table_alone_and_heals(
         )
         wait_for(lambda: running.error is not None or running.reader.progress.read()["changes"] >= 2)
         tables = running.reader._copies.tables  # type: ignore[union-attr]
-        requested = tables.asked
+        requested = tables.request_count
         for number in range(6, 12):
             run(source, f"INSERT INTO bad VALUES ({number}, {{bad}})")
             time.sleep(0.1)
-        assert tables.asked == requested, "one gap, one look"
+        assert tables.request_count == requested, "one gap, one look"
         run(source, "UPDATE bad SET note = 'mended' WHERE id >= 4")
         wait_for(lambda: running.error is not None or running.reader.progress.read()["changes"] >= 4)
         assert running.error is None

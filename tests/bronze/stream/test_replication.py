@@ -161,7 +161,7 @@ def test_a_keepalive_comes_when_asked_for_and_says_how_far_the_server_has_read(
         reached = ZERO
         while reached < end:
             assert time.monotonic() < deadline
-            receiver.ask()
+            receiver.request_reply()
             batch = receiver.take(most=1_000_000, timeout=0.2)
             if batch is not None and batch.keepalive is not None:
                 reached = batch.keepalive.wal_end

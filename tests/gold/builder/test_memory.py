@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from deltasmelt.bronze.config.yaml_file import parse_yaml
 from deltasmelt.bronze.identifiers import TableName
-from deltasmelt.gold.builder.build import Kept
+from deltasmelt.gold.builder.build import ComputedViews
 from deltasmelt.gold.builder.growth import Growth, growth_query
 from deltasmelt.gold.builder.memory import Machine, Room, Sizes, assembly_plan, bytes_of
 from deltasmelt.gold.builder.sizing import LARGEST, Sizing
@@ -93,7 +93,7 @@ def test_builds_share_a_room_and_none_is_passed_by() -> None:
 
     def build(name: str, size: int) -> Callable[[], None]:
         def run() -> None:
-            with room.of(size):
+            with room.reserve(size):
                 with lock:
                     order.append(name)
                     used[0] += min(size, 10)
@@ -284,7 +284,10 @@ def test_a_recursion_weighs_what_its_levels_hold(spark: SparkSession) -> None:
     view_names = {"public.customers": "of_customers", "public.posts": "of_posts"}
     sizes = dict.fromkeys(catalog, (65660, 2000000))
     view = "(SELECT id AS k0 FROM of_customers)"
-    rows, kept_rows = compile_tree(tree, lambda name: view_names[str(name)], roots=view).shared, Kept(spark)
+    rows, kept_rows = (
+        compile_tree(tree, lambda name: view_names[str(name)], roots=view).shared,
+        ComputedViews(spark),
+    )
     with settings(spark, LEAN):
         for step in rows:
             kept_rows.keep(step.sql, step.name)

@@ -100,7 +100,7 @@ class Built:
             self.starts += 1
             raise STARTED
 
-        lazy = LazySession(start, meaning=self.meaning or None)
+        lazy = LazySession(start, fingerprint=self.meaning or None)
         return Gold(lazy, self.lake, [self.document], self.catalog, control)
 
     def cycle(self) -> Cut | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from deltasmelt.gold.expressions.clock_texts import Meeting
+    from deltasmelt.gold.expressions.clock_texts import Coercion
 
 pytestmark = pytest.mark.spark
 
@@ -226,7 +226,7 @@ def read(text: str) -> str:
 
 def refused(spark: SparkSession, texts: list[str]) -> dict[str, str]:
     """Return the texts refused by their types, each with the message."""
-    noted: list[tuple[str, Meeting]] = []
+    noted: list[tuple[str, Coercion]] = []
     for text in texts:
         noted += [(text, meeting) for meeting in parse_expression(read(text), MORE, "public.t").meetings]
     refusals = objections(spark, rows(MORE), [meeting for _, meeting in noted])

@@ -65,14 +65,14 @@ def test_both_acts_change_what_they_say_and_count_only_what_the_lake_shows(
     def lake(statement: str) -> list[str]:
         return [json.dumps(next(row for name, row in rows.items() if f"FROM {name}." in statement))]
 
-    assert set(story.look_for_order(lake)) == {"bronze", "silver", "gold"}
+    assert set(story.find_order(lake)) == {"bronze", "silver", "gold"}
     assert story.followed[0].found
     rows["gold"]["orders"] = [{"id": 1, "items": [{"product": {"name": "another"}}]}]
-    assert set(story.look_for_order(lake)) == {"bronze", "silver"}
+    assert set(story.find_order(lake)) == {"bronze", "silver"}
     assert not story.followed[0].found
     assert "NOT FOUND" in change_text(story.followed[0])
 
-    story.look_for_rest(lambda _: [json.dumps({"c0": True, "c1": True, "c2": False})])  # c3: NULL
+    story.find_rest(lambda _: [json.dumps({"c0": True, "c1": True, "c2": False})])  # c3: NULL
     assert [change.found for change in story.followed[1:]] == [True, True, False, False]
 
 

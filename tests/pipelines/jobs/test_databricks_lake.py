@@ -28,7 +28,7 @@ from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.pipelines.private import conf_folder
 from deltasmelt.pipelines.quality.results import RESULTS_SCHEMA
 from deltasmelt.pipelines.settings import load_pipeline
-from deltasmelt.pipelines.spark.guest_sql import OLD_VERSIONS
+from deltasmelt.pipelines.spark.borrowed_sql import OLD_VERSIONS
 from deltasmelt.silver.cycle import Silver
 from tests.bronze.replaying import read_all
 from tests.fix_postgres import drop_database, make_database

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-ALERTS_SECONDS = watch._LAST_LOOK_SECONDS + watch._LAST_ALERTS_SECONDS
+ALERTS_SECONDS = watch._LAST_SAMPLE_SECONDS + watch._LAST_ALERTS_SECONDS
 PAGES = conf_folder().parent / "docs" / "how-to"
 
 

@@ -117,7 +117,7 @@ def test_who_is_told_of_a_status_cannot_end_the_sampler() -> None:
         calls.release()
         raise RuntimeError("no")
 
-    sampler = Sampler(lambda: WELL, samples, told=tell, every=0.01)
+    sampler = Sampler(lambda: WELL, samples, on_status=tell, every=0.01)
     sampler.start()
     assert all(calls.acquire(timeout=10) for _ in range(3))
     sampler.stop()

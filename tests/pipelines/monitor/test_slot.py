@@ -161,14 +161,15 @@ def test_without_a_limit_an_absolute_amount_is_a_danger_that_does_not_flap() -> 
     assert slot_danger(look(10)).level is RiskLevel.MUCH
     assert slot_danger(look(250)).level is RiskLevel.SHORT
     assert (
-        "256,000 MB of WAL is held back, and only the server's disk limits it" in slot_danger(look(250)).said
+        "256,000 MB of WAL is held back, and only the server's disk limits it"
+        in slot_danger(look(250)).message
     )
-    assert "oldest open transaction: pid 7" in slot_danger(look(250)).said
+    assert "oldest open transaction: pid 7" in slot_danger(look(250)).message
     steps = [(now, look(9.9 + now % 2 * 0.2)) for now in range(600)]
     assert [state for _, state, _ in slot_alerts(steps)] == ["firing"]
     watch = SlotWatch()
     levels = [
-        watch.look(status.slot, now, None, status.wal) for now, status in steps if status.slot is not None
+        watch.check(status.slot, now, None, status.wal) for now, status in steps if status.slot is not None
     ]
     assert [danger.level for danger in levels if danger is not None] == [RiskLevel.MUCH]
 

@@ -15,7 +15,7 @@ import pytest
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
 from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.lake.control_tables import ControlTables
-from deltasmelt.pipelines.monitor.access import Address, Shown
+from deltasmelt.pipelines.monitor.access import Address, ViewOptions
 from deltasmelt.pipelines.monitor.watch import watched
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.terminal.failures import tables_stopped
@@ -105,7 +105,7 @@ def test_an_error_of_a_job_is_posted_though_the_job_ends_before_the_next_look(tm
 
 
 def test_the_port_of_metrics_has_metrics_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with watched(pipeline_of(tmp_path), ("bronze",), Shown(metrics_port=0), Output()) as command:
+    with watched(pipeline_of(tmp_path), ("bronze",), ViewOptions(metrics_port=0), Output()) as command:
         command.runs(lambda: {"bronze": True})
         (address,) = re.findall(r"http://127\.0\.0\.1:\d+/metrics", capsys.readouterr().err)
         assert code_of(address) == 200
@@ -119,7 +119,7 @@ def test_the_port_of_metrics_has_metrics_alone(tmp_path: Path, capsys: pytest.Ca
 def test_a_pipeline_whose_server_is_down_is_alive_and_not_ready(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    views = Shown(http=Address("127.0.0.1", 0))
+    views = ViewOptions(http=Address("127.0.0.1", 0))
     with watched(pipeline_of(tmp_path), ("bronze",), views, Output()) as command:
         (address,) = re.findall(r"http://\S+/", capsys.readouterr().err)
         assert code_of(f"{address}healthz") == 503, "the stages have not started"
@@ -129,7 +129,7 @@ def test_a_pipeline_whose_server_is_down_is_alive_and_not_ready(
 
 
 def test_what_cannot_be_shown_is_told_before_the_run(tmp_path: Path) -> None:
-    everywhere = Shown(http=Address("0.0.0.0", 0))  # noqa: S104 - refused
+    everywhere = ViewOptions(http=Address("0.0.0.0", 0))  # noqa: S104 - refused
     with (
         pytest.raises(ConfigurationError, match="the page needs a token"),
         watched(

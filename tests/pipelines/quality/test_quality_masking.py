@@ -12,7 +12,7 @@ import pytest
 from deltasmelt.bronze.errors import ConfigurationError
 from deltasmelt.gold.language.document import load_documents
 from deltasmelt.gold.tree.resolve import resolve
-from deltasmelt.pipelines.quality.examples import failing_rows, shown
+from deltasmelt.pipelines.quality.examples import failing_rows, visible_form
 from deltasmelt.pipelines.quality.expectations import Expectation, Result
 from deltasmelt.pipelines.quality.masking import Masks, masks_of
 from deltasmelt.silver.schema.catalog import silver_catalog
@@ -91,11 +91,11 @@ SECRET = "eve's \"own\"\nO'Hara"
 def test_of_an_error_over_masked_data_its_class_alone_is_shown(error: str, left: str) -> None:
     mask = Masks({"silver.t": frozenset({"a"})})
     expectation = Expectation("silver", "t", "s", "expect_column_values_to_be_unique", {"column": "a"})
-    message = shown(Result(expectation, None, error=error, error_of_data=True), mask).error
+    message = visible_form(Result(expectation, None, error=error, error_of_data=True), mask).error
     assert message == f"{left} (text left out: masked columns)"
     # What is wrong with a suite quotes the suite; what is raised over other tables quotes nothing masked.
-    assert shown(Result(expectation, None, error=error), mask).error == error
-    assert shown(Result(expectation, None, error=error, error_of_data=True), Masks({})).error == error
+    assert visible_form(Result(expectation, None, error=error), mask).error == error
+    assert visible_form(Result(expectation, None, error=error, error_of_data=True), Masks({})).error == error
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,9 @@ def test_of_a_rule_in_sql_nothing_is_shown_once_a_column_is_masked(query: str) -
         "silver", "u", "s", "unexpected_rows_expectation", {"unexpected_rows_query": query}
     )
     result = Result(expectation, success=False, unexpected_count=1, values=({"id": "a@b.c", "none": None},))
-    assert json.loads(shown(result, mask).samples[0]) == {"id": "***", "none": None}
+    assert json.loads(visible_form(result, mask).samples[0]) == {"id": "***", "none": None}
     assert failing_rows(result, None, ["id"], 5, mask) == ({"id": "***", "none": None},)
-    assert shown(result, Masks({})).samples != shown(result, mask).samples
+    assert visible_form(result, Masks({})).samples != visible_form(result, mask).samples
     plain = "select *\nFROM {batch} WHERE email = 'a@b.c' AND id IN (SELECT id FROM {silver.t})"
     expectation = Expectation(
         "silver", "t", "s", "unexpected_rows_expectation", {"unexpected_rows_query": plain}
@@ -126,7 +126,7 @@ def test_of_a_rule_in_sql_nothing_is_shown_once_a_column_is_masked(query: str) -
     result = Result(expectation, success=False, unexpected_count=1, values=({"id": 7, "Email": "a@b.c"},))
     assert failing_rows(result, None, ["id"], 5, mask) == ({"id": "7", "Email": "***"},), "its own columns"
     error = Result(expectation, None, error="[CAST_INVALID_INPUT] The value 'a@b.c'", error_of_data=True)
-    assert "a@b.c" not in str(shown(error, mask).error)
+    assert "a@b.c" not in str(visible_form(error, mask).error)
 
 
 def test_a_map_by_dates_or_decimals_is_shown_as_text() -> None:
@@ -134,5 +134,5 @@ def test_a_map_by_dates_or_decimals_is_shown_as_text() -> None:
         "silver", "t", "s", "unexpected_rows_expectation", {"unexpected_rows_query": ""}
     )
     value: dict[str, Any] = {"m": {date(2026, 1, 2): [{Decimal("1.50"): ({None: 1},)}]}}
-    (sample,) = shown(Result(expectation, False, values=(value,)), Masks({})).samples
+    (sample,) = visible_form(Result(expectation, False, values=(value,)), Masks({})).samples
     assert json.loads(sample) == {"m": {"2026-01-02": [{"1.50": [{"None": 1}]}]}}

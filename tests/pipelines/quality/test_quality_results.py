@@ -16,7 +16,7 @@ from deltalake import DeltaTable, write_deltalake
 from deltasmelt.bronze.lake import control_table
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.pipelines.quality import results
-from deltasmelt.pipelines.quality.examples import shown
+from deltasmelt.pipelines.quality.examples import visible_form
 from deltasmelt.pipelines.quality.masking import Masks
 from deltasmelt.pipelines.quality.results import KEPT, append_results, history, identity, newest_run
 from tests.pipelines.quality.test_quality_report import ERROR, FAILS, HOLDS, NOW, result
@@ -107,6 +107,6 @@ def test_many_files_become_few_and_old_runs_go(tmp_path: Path, monkeypatch: pyte
 
 def test_of_many_values_that_were_observed_the_first_are_kept() -> None:
     distinct = replace(HOLDS, observed={"values": list(range(99)), "text": "x" * 999})
-    observed = shown(distinct, Masks({})).observed
+    observed = visible_form(distinct, Masks({})).observed
     assert observed["values"] == [*range(20), "… 79 more"]
     assert len(observed["text"]) == 200

@@ -12,7 +12,7 @@ from deltalake import write_deltalake
 
 from deltasmelt.pipelines.quality.results import history
 from deltasmelt.pipelines.quality.run import RunEndedError, run_quality
-from deltasmelt.pipelines.quality.schedule import QualityBeside
+from deltasmelt.pipelines.quality.schedule import ParallelQuality
 from deltasmelt.pipelines.runtime.stages import Stages
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def test_a_run_runs_beside_cycles_when_due(
     caplog.set_level(logging.INFO, "deltasmelt.quality")
     lake.suite("rules.yml", RULES)
     messages: list[str] = []
-    schedule = QualityBeside(lake.pipeline, 3600, messages.append)
+    schedule = ParallelQuality(lake.pipeline, 3600, messages.append)
     stop = threading.Event()
     turns: list[bool] = []
 
@@ -59,13 +59,13 @@ def test_a_run_runs_beside_cycles_when_due(
     (line,) = messages
     assert "expectations hold as of 0/65" in line
     assert list((tmp_path / "logs").glob("*/quality.html"))
-    restarted = QualityBeside(lake.pipeline, 3600, messages.append)  # a restart: it is not due yet
+    restarted = ParallelQuality(lake.pipeline, 3600, messages.append)  # a restart: it is not due yet
     restarted.after_cycle(spark)
     assert restarted.wait(60)
     assert len(history(lake.lake, 9).runs) == 1
 
     wrong = lake.pipeline.quality.model_copy(update={"masked": ["public.nothing.at_all"]})
-    failing = QualityBeside(lake.pipeline.model_copy(update={"quality": wrong}), 0.001, messages.append)
+    failing = ParallelQuality(lake.pipeline.model_copy(update={"quality": wrong}), 0.001, messages.append)
     failing.after_cycle(spark)
     assert failing.wait(60)
     assert "data quality could not be checked: quality.masked names" in messages[-1]
@@ -97,7 +97,7 @@ def test_an_unreadable_history_stops_nothing(
     place = lake.lake.uri("quality", "results")
     write_deltalake(place, pa.table({"odd": [1]}))
     messages: list[str] = []
-    schedule = QualityBeside(lake.alone("silver.countries"), 3600, messages.append)
+    schedule = ParallelQuality(lake.alone("silver.countries"), 3600, messages.append)
     schedule.after_cycle(spark)
     assert schedule.wait(60)
     assert "quality.results could not be read" in caplog.text

@@ -13,7 +13,13 @@ import pytest
 
 from deltasmelt.bronze.lake.control import Cut
 from deltasmelt.bronze.lsn import Lsn
-from deltasmelt.pipelines.runtime.catalog_keys import CatalogKeys, StatedKeys, held_key, read_keys, statements
+from deltasmelt.pipelines.runtime.catalog_keys import (
+    CatalogKeys,
+    KeyStatements,
+    held_key,
+    read_keys,
+    statements,
+)
 from deltasmelt.silver.schema.catalog import SilverTable, history_of, silver_table
 from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, TEXT, relation
@@ -34,7 +40,7 @@ def table(key: Sequence[str] = KEY, *, unique: bool = True, from_lsn: int = 0) -
     return silver_table(replace(shape, key_unique=unique), SilverSettings())
 
 
-def keys_of(*stated: str, name: str = "t__deltasmelt_key", not_null: Sequence[str] = KEY) -> StatedKeys:
+def keys_of(*stated: str, name: str = "t__deltasmelt_key", not_null: Sequence[str] = KEY) -> KeyStatements:
     rows = [("t", name, column) for column in stated]
     return read_keys("main", rows, [("t", column) for column in not_null])
 
@@ -45,7 +51,7 @@ def cut(lsn: int, *names: str) -> Cut:
 
 def test_the_statements_that_put_one_key_in_place_of_another() -> None:
     def said(before: tuple[str, ...], wanted: tuple[str, ...]) -> list[str]:
-        return statements("c.s.`a``b`", "a`b", stated=before, wanted=wanted)
+        return statements("c.s.`a``b`", "a`b", old=before, new=wanted)
 
     drop = "ALTER TABLE c.s.`a``b` DROP CONSTRAINT IF EXISTS `a``b__deltasmelt_key`"
     add = "ALTER TABLE c.s.`a``b` ADD CONSTRAINT `a``b__deltasmelt_key` PRIMARY KEY (`x``y`) RELY"
@@ -102,7 +108,7 @@ def test_names_have_no_case_in_the_catalog_and_two_of_one_name_have_no_key() -> 
         shape = relation("t", [("Id", INT), ("note", TEXT)], ["Id"], relation_id=7)
         return replace(silver_table(replace(shape, key_unique=True), SilverSettings()), name=name)
 
-    def stated() -> StatedKeys:
+    def stated() -> KeyStatements:
         return read_keys("main", [("orders", "orders__deltasmelt_key", "id")], [("orders", "id")])
 
     assert stated().released([named("Orders")]) == []

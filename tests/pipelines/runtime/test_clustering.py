@@ -12,7 +12,7 @@ from deltalake import DeltaTable
 from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.gold.builder import gold_table
-from deltasmelt.pipelines.runtime.clustering import OWED, cluster_as_wanted
+from deltasmelt.pipelines.runtime.clustering import OWED, cluster_as_configured
 from deltasmelt.silver.schema.catalog import silver_table
 from deltasmelt.silver.schema.clustering import STATISTICS
 from deltasmelt.silver.schema.ddl import create
@@ -90,7 +90,7 @@ def test_orders_are_clustered_by_their_customer(
     by_key = SilverSettings(cluster={"public.orders": []})
     shape = work.shapes(by_key)["orders"]
     stored = open_existing(work.lake.uri("silver", "orders"))
-    assert cluster_as_wanted(spark, work.lake.sql("silver", "orders"), shape, stored, spark.sql)
+    assert cluster_as_configured(spark, work.lake.sql("silver", "orders"), shape, stored, spark.sql)
     assert maintained(work, by_key)["orders"][0] == "clustered"
     assert maintained(work, by_key)["orders"] == []
     assert clustering(work, "silver", "orders") == ["id"]
@@ -108,10 +108,12 @@ def test_a_wide_table_keeps_statistics_of_its_key(spark: SparkSession, tmp_path:
 
     spark.sql(create(target, shape("bool"))[0])
     stored = open_existing(lake.uri("silver", "t"))
-    assert not cluster_as_wanted(spark, target, shape("int4", "c1"), stored, spark.sql), "still BOOLEAN there"
+    assert not cluster_as_configured(spark, target, shape("int4", "c1"), stored, spark.sql), (
+        "still BOOLEAN there"
+    )
     stored.update_incremental()
     assert OWED not in stored.metadata().configuration
-    assert cluster_as_wanted(spark, target, shape("bool", "c2"), stored, spark.sql)
+    assert cluster_as_configured(spark, target, shape("bool", "c2"), stored, spark.sql)
     stored.update_incremental()
     properties = stored.metadata().configuration
     assert (properties[OWED], properties[STATISTICS]) == ("true", "`c2`,`c35`,`_commit_lsn`")

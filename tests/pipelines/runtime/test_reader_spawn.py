@@ -10,7 +10,7 @@ import pytest
 
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.pipelines import databricks_secrets
-from deltasmelt.pipelines.runtime.reader_supervision import reader_at_hand, send_orders, spawn
+from deltasmelt.pipelines.runtime.reader_supervision import loaded_reader, send_orders, spawn
 
 pytestmark = pytest.mark.process
 
@@ -24,11 +24,11 @@ def test_one_that_gets_no_orders_ends_with_its_parent(tmp_path: Path) -> None:
 
 
 def test_one_that_nobody_wanted_is_gone_after_the_block() -> None:
-    with reader_at_hand(wanted=True) as process:
+    with loaded_reader(needed=True) as process:
         assert process is not None
         assert process.poll() is None
     assert process.returncode is not None
-    with reader_at_hand(wanted=False) as nobody:
+    with loaded_reader(needed=False) as nobody:
         assert nobody is None
 
 

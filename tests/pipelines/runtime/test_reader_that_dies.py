@@ -220,7 +220,7 @@ def test_one_that_does_not_end_is_killed_in_time_whatever_else_ended_meanwhile(
     reader.start()
     assert heard.wait(30)
     stop_time = time.monotonic()
-    reader.ask_to_end()
+    reader.request_end()
     time.sleep(1.5)  # silver and gold end
     reader.stop()
     assert 1.9 < time.monotonic() - stop_time < 3.4, "counted from the moment when it was asked"

@@ -27,7 +27,7 @@ from deltasmelt.pipelines.private import conf_folder
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.spark.lake_sql import LakeSql, cut_of
 from deltasmelt.pipelines.spark.launch import JVM_OPTIONS, jvm_options
-from deltasmelt.pipelines.sql_shell.results import Shown, first_rows, json_lines
+from deltasmelt.pipelines.sql_shell.results import FirstRows, first_rows, json_lines
 from deltasmelt.pipelines.terminal.failures import Failure
 from deltasmelt.pipelines.terminal.output import Format, Output
 from tests.fix_postgres import drop_database, make_database
@@ -239,7 +239,7 @@ def test_sql_shows_all_layers_at_a_cut(shop: Shop, spark: SparkSession) -> None:
     frame = LakeSql(spark, shop.pipeline).query(
         "SELECT id, seen, tags FROM silver.customers ORDER BY id LIMIT 2"
     )
-    assert first_rows(frame, limit=1) == Shown(
+    assert first_rows(frame, limit=1) == FirstRows(
         ("id", "seen", "tags"), ("id",), (("1", "2026-01-01 10:00:00", '["a",null]'),), more=True
     )
 

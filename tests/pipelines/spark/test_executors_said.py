@@ -11,7 +11,7 @@ import pytest
 from deltasmelt.bronze.errors import ConfigurationError, TransientError
 from deltasmelt.pipelines.runtime.reader_process import _read
 from deltasmelt.pipelines.settings import load_pipeline
-from deltasmelt.pipelines.spark.executors import answer_of, executors_of, said_of
+from deltasmelt.pipelines.spark.executors import answer_of, executors_of, python_error
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ remedy: nothing to do
     ],
 )
 def test_the_last_error_of_python_is_what_is_said(text: str, said: str) -> None:
-    assert said_of(text) == said
+    assert python_error(text) == said
 
 
 def test_only_the_engine_spark_has_executors_and_on_databricks_only_at_a_server(

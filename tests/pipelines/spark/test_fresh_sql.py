@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
-from deltasmelt.pipelines.commands.sql import Asked, run_sql
+from deltasmelt.pipelines.commands.sql import SqlOptions, run_sql
 from deltasmelt.pipelines.spark.fresh_sql import FreshSql
 from deltasmelt.pipelines.terminal.output import Output
 from deltasmelt.silver.fresh import FreshTables
@@ -105,7 +105,7 @@ class TestBeforeTheCycle:
 
 def test_the_head_is_now(pipeline: Pipeline) -> None:
     with pytest.raises(ConfigurationError, match="--as-of an earlier state"):
-        run_sql(pipeline, Asked("SELECT 1", as_of="0/1", fresh=True), Output())
+        run_sql(pipeline, SqlOptions("SELECT 1", as_of="0/1", fresh=True), Output())
 
 
 def test_after_the_cycle_the_same_is_seen(world: World, pipeline: Pipeline, tmp_path: Path) -> None:
@@ -116,6 +116,6 @@ def test_after_the_cycle_the_same_is_seen(world: World, pipeline: Pipeline, tmp_
     assert world.gold.preview("customer", "2") == ahead
     assert world.gold.preview("customer", "2", fresh=fresh) == ahead
     fresh.close()
-    request = Asked("SELECT count(*) AS n FROM silver.orders", to=str(tmp_path / "n.jsonl"), fresh=True)
+    request = SqlOptions("SELECT count(*) AS n FROM silver.orders", to=str(tmp_path / "n.jsonl"), fresh=True)
     run_sql(pipeline, request, Output())
     assert json.loads((tmp_path / "n.jsonl").read_text()) == {"n": len(world.shop.rows["public.orders"])}

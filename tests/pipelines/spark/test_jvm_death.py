@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 from pyspark import SparkContext
 
 from deltasmelt.bronze.errors import DefiniteError, TransientError
-from deltasmelt.pipelines.spark.jvm_death import death, death_told
+from deltasmelt.pipelines.spark.jvm_death import death, death_reported
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ def test_how_it_ended_is_told(
     log.write_text(logged)
     with subprocess.Popen(["/bin/sh", "-c", f"sleep 0.2; {program}"]) as process:
         monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
-        with pytest.raises(DefiniteError) as caught, death_told(HEAP, log):
+        with pytest.raises(DefiniteError) as caught, death_reported(HEAP, log):
             raise Py4JNetworkError("Error while sending or receiving")
     assert said in caught.value.message
     assert caught.value.code == "spark-died"

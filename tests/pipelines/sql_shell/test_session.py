@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
-from deltasmelt.pipelines.commands.sql import Asked, run_sql
+from deltasmelt.pipelines.commands.sql import SqlOptions, run_sql
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.spark.lake_sql import cut_of
 from deltasmelt.pipelines.sql_shell.session import Display, SqlSession
@@ -114,17 +114,17 @@ def test_history_is_a_file_of_ones_own(tmp_path: Path, monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        (Asked("SELECT 1", form=RowFormat.PARQUET), "Parquet cannot be printed\nremedy: add --to"),
-        (Asked("SELECT 1", to="rows.txt"), "rows.txt: a table is a form for people, not for files"),
-        (Asked("SELECT 1", to="no/such/rows.csv"), "its folder does not exist\nremedy: mkdir -p "),
-        (Asked("SELECT 1", to="s3://bucket/rows.csv"), "only folders of Parquet can be written"),
-        (Asked("SELECT 'it"), "SQL:1: a text in single quotes is not closed"),
-        (Asked(file="nowhere.sql"), "nowhere.sql: the file of statements does not exist"),
-        (Asked("SELECT 1", as_of="soon"), "'soon' is neither an LSN nor a time"),
+        (SqlOptions("SELECT 1", form=RowFormat.PARQUET), "Parquet cannot be printed\nremedy: add --to"),
+        (SqlOptions("SELECT 1", to="rows.txt"), "rows.txt: a table is a form for people, not for files"),
+        (SqlOptions("SELECT 1", to="no/such/rows.csv"), "its folder does not exist\nremedy: mkdir -p "),
+        (SqlOptions("SELECT 1", to="s3://bucket/rows.csv"), "only folders of Parquet can be written"),
+        (SqlOptions("SELECT 'it"), "SQL:1: a text in single quotes is not closed"),
+        (SqlOptions(file="nowhere.sql"), "nowhere.sql: the file of statements does not exist"),
+        (SqlOptions("SELECT 1", as_of="soon"), "'soon' is neither an LSN nor a time"),
     ],
 )
 def test_a_wrong_command_line_is_refused_before_spark_starts(
-    pipeline: Pipeline, asked: Asked, message: str
+    pipeline: Pipeline, asked: SqlOptions, message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
         run_sql(pipeline, asked, Output())
@@ -134,19 +134,19 @@ def test_a_script_is_read_whole_before_spark_starts(pipeline: Pipeline, tmp_path
     script = tmp_path / "report.sql"
     script.write_text("SELECT 1;\nSELECT 2 /* and\n;")
     with pytest.raises(ConfigurationError, match=r"report.sql:2: a comment /\* is not closed"):
-        run_sql(pipeline, Asked(file=str(script)), Output())
+        run_sql(pipeline, SqlOptions(file=str(script)), Output())
     script.write_text("SELECT 1;\n\\d silver.orders\nDROP TABLE silver.orders;")
     with pytest.raises(DefiniteError, match=r"report\.sql:3 \(statement 3\): .* only read, and DROP writes"):
-        run_sql(pipeline, Asked(file=str(script)), Output())
+        run_sql(pipeline, SqlOptions(file=str(script)), Output())
     script.write_bytes(b"SELECT '\xff'")
     with pytest.raises(ConfigurationError, match=r"report\.sql: the file is not UTF-8 at byte 8"):
-        run_sql(pipeline, Asked(file=str(script)), Output())
+        run_sql(pipeline, SqlOptions(file=str(script)), Output())
 
 
 def test_nothing_is_written_over(pipeline: Pipeline, tmp_path: Path) -> None:
     (tmp_path / "rows.csv").touch()
     with pytest.raises(ConfigurationError, match="already exists"):
-        run_sql(pipeline, Asked("SELECT 1", to=str(tmp_path / "rows.csv")), Output())
+        run_sql(pipeline, SqlOptions("SELECT 1", to=str(tmp_path / "rows.csv")), Output())
 
 
 def test_a_script_without_statements_says_so(
@@ -154,5 +154,5 @@ def test_a_script_without_statements_says_so(
 ) -> None:
     script = tmp_path / "empty.sql"
     script.write_text("-- nothing yet\n;")
-    run_sql(pipeline, Asked(file=str(script)), Output())
+    run_sql(pipeline, SqlOptions(file=str(script)), Output())
     assert capsys.readouterr().err == f"{script}: no statement\n"

@@ -26,7 +26,7 @@ from deltasmelt.pipelines.commands.context import spark_for
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.spark.jvm_death import death
 from deltasmelt.pipelines.spark.session import spark_session, stop_session
-from deltasmelt.pipelines.terminal.output import Unheard
+from deltasmelt.pipelines.terminal.output import SilentOutput
 from deltasmelt.silver.spark import connect
 from deltasmelt.silver.spark.access import access_of
 from deltasmelt.silver.spark.connect import Connect
@@ -132,7 +132,7 @@ def given(file: Path, remote: str) -> dict[str, Any]:
     theirs: SparkSession = builder.remote(remote).getOrCreate()
     results: dict[str, Any] = {}
     pipeline = load_pipeline(file)
-    with spark_for(pipeline, Unheard()) as session:
+    with spark_for(pipeline, SilentOutput()) as session:
         sibling = access_of(session).child()
         results["beside"] = asked(sibling)
     with other_client(sibling, remote) as second:
@@ -140,7 +140,7 @@ def given(file: Path, remote: str) -> dict[str, Any]:
     messages: list[str] = []
     start = time.monotonic()
     try:
-        with spark_for(pipeline, Unheard()) as session:
+        with spark_for(pipeline, SilentOutput()) as session:
             clone = access_of(session).child()
             runs = threading.Thread(target=lambda: messages.append(said_of(clone.sql(_LONG).collect)))
             runs.start()

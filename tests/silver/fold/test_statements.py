@@ -11,7 +11,7 @@ import pytest
 
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.shapes import PgType
-from deltasmelt.silver.fold import merge
+from deltasmelt.silver.fold import write_sql
 from deltasmelt.silver.fold.column_mapping import ColumnMapping
 from deltasmelt.silver.fold.fold import Fold, fold, moves, unfolded
 from deltasmelt.silver.fold.upsert import as_merge
@@ -75,22 +75,26 @@ MOVING = Facts(
 STATEMENTS: dict[str, Callable[[], str]] = {
     "create": lambda: ddl.create(TARGET, TABLE)[0],
     "activity": lambda: activity_query(CHANGES, {16384: Lsn(100), 16390: Lsn(150)}, Lsn(200)),
-    "merge_plain": lambda: as_merge(TARGET, merge.merge(TABLE, folded(window(PLAIN)), {0: ("17", "4711")})),
-    "merge_unchanged_toast": lambda: as_merge(TARGET, merge.merge(TABLE, folded(window(LATE)), {})),
-    "merge_moved": lambda: as_merge(TARGET, merge.merge(TABLE, folded(window(MOVING), "smelt_origins"), {})),
+    "merge_plain": lambda: as_merge(
+        TARGET, write_sql.merge(TABLE, folded(window(PLAIN)), {0: ("17", "4711")})
+    ),
+    "merge_unchanged_toast": lambda: as_merge(TARGET, write_sql.merge(TABLE, folded(window(LATE)), {})),
+    "merge_moved": lambda: as_merge(
+        TARGET, write_sql.merge(TABLE, folded(window(MOVING), "smelt_origins"), {})
+    ),
     "moves": moved,
-    "load_snapshot": lambda: merge.rows(TABLE, unfolded(TABLE, window(PLAIN, snapshot=150))).into(
+    "load_snapshot": lambda: write_sql.rows(TABLE, unfolded(TABLE, window(PLAIN, snapshot=150))).into(
         TARGET, replaces=True
     ),
-    "load_truncated": lambda: merge.rows(
+    "load_truncated": lambda: write_sql.rows(
         TABLE, folded(window(PLAIN, truncated=(160, 4))), [("gone", "STRING")]
     ).into(TARGET, replaces=True),
-    "append": lambda: merge.rows(TABLE, unfolded(TABLE, window(Facts(updates=False, deletes=False)))).into(
-        TARGET, replaces=False
-    ),
+    "append": lambda: write_sql.rows(
+        TABLE, unfolded(TABLE, window(Facts(updates=False, deletes=False)))
+    ).into(TARGET, replaces=False),
     "two_shapes": lambda: folded(window(RENAMED, shapes=(STRAIGHT, OLDER))).query,
     "merge_full_identity": lambda: as_merge(
-        TARGET, merge.merge(FULL, fold(FULL, window(MOVING), target=BEFORE), {0: ("17", "4711")})
+        TARGET, write_sql.merge(FULL, fold(FULL, window(MOVING), target=BEFORE), {0: ("17", "4711")})
     ),
     "key_ranges": lambda: range_query("SELECT * FROM smelt_folded", {0: "key_0"}),
 }

@@ -160,7 +160,7 @@ def test_what_somebody_committed_is_seen_before_a_step_that_must_know_it(
     shop.write("orders", 2)
     shop.log.confirm("orders")
     assert shop.mark("orders") == 1
-    shop.log.confirm("orders", look=True)
+    shop.log.confirm("orders", reread=True)
     assert shop.mark("orders") == 2
     shop.write("orders", 3)
     monkeypatch.setattr(table_log, "LISTED_AFTER", 0)

@@ -9,7 +9,7 @@ from deltasmelt.bronze.lake.catalog import commit_marks
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.silver.errors import definite
 from deltasmelt.silver.run.marks import KNOWN_AFTER, Mark, MarkWriter
-from deltasmelt.silver.run.worklist import alike
+from deltasmelt.silver.run.worklist import case_collisions
 from deltasmelt.silver.schema.catalog import histories, silver_table
 from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, relation
@@ -17,7 +17,7 @@ from tests.silver.histories import INT, relation
 
 def test_a_merge_of_known_rows_says_where_its_window_began_beside_its_mark() -> None:
     mark = Mark("deltasmelt.silver", Lsn(20), Lsn(10), known_after=Lsn(10))
-    marks = commit_marks.read({"operation": "MERGE", "userMetadata": mark.said})
+    marks = commit_marks.read({"operation": "MERGE", "userMetadata": mark.user_metadata})
     assert (marks.marks, marks.more) == ({"deltasmelt.silver": 20}, {KNOWN_AFTER: 10})
     assert mark.is_new
     assert not replace(mark, lsn=Lsn(10)).is_new
@@ -33,7 +33,7 @@ def test_names_that_differ_in_case_alone_are_refused_both() -> None:
         relation(name, [("id", INT)], ["id"], relation_id=at)
         for at, name in enumerate(("Orders", "orders", "items"), 1)
     ]
-    errors = alike([silver_table(shape, SilverSettings()) for shape in shapes])
+    errors = case_collisions([silver_table(shape, SilverSettings()) for shape in shapes])
     assert set(errors) == {TableName("public", "Orders"), TableName("public", "orders")}
     assert {error.code for error in errors.values()} == {"catalog-name"}
 
@@ -45,7 +45,9 @@ def test_a_history_is_among_the_names_that_differ_in_case_alone() -> None:
     ]
     settings = SilverSettings(history=["public.orders", "public.items"])
     tables = [silver_table(shape, settings) for shape in shapes]
-    errors = {error.table.name: error for error in alike([*tables, *histories(tables, settings)]).values()}
+    errors = {
+        error.table.name: error for error in case_collisions([*tables, *histories(tables, settings)]).values()
+    }
     assert set(errors) == {"Orders__History", "orders"}, "of names that are the same `check_table` tells"
     assert "silver.orders__history next to the table of public.Orders__History" in errors["orders"].message
     assert "next to the history of public.orders" in errors["Orders__History"].message

@@ -119,7 +119,7 @@ def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ou
     final_outcome = Outcome(spark, lake, [], [], {})
 
     def fold(*, look: bool = False) -> None:
-        head = fresh.look(fresh.names()) if look else None
+        head = fresh.read(fresh.names()) if look else None
         cut = silver.cycle()
         assert cut is not None
         if head is not None:

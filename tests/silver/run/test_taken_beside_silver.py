@@ -54,7 +54,7 @@ class Folding:
 
 
 def test_table_taken_again_gets_its_snapshot(spark: SparkSession, database: str, lake_path: str) -> None:
-    source = source_of(database, timing=Timing(look_marks=0.1))
+    source = source_of(database, timing=Timing(poll_marks=0.1))
     execute(
         source,
         "CREATE TABLE items (id int PRIMARY KEY, note text)",

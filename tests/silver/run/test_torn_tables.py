@@ -10,7 +10,7 @@ from deltalake import write_deltalake
 
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake.location import Lake
-from deltasmelt.silver.run.aside import PinnedLog
+from deltasmelt.silver.run.read_only import PinnedLog
 
 
 @pytest.mark.parametrize("of", ["orders", "orders__history"])

@@ -10,7 +10,7 @@ import pytest
 
 from deltasmelt.bronze.errors import TableError
 from deltasmelt.bronze.shapes import PgType
-from deltasmelt.silver.schema.alter import is_due, kept, steps, widens
+from deltasmelt.silver.schema.alter import former_columns, is_due, steps, widens
 from deltasmelt.silver.schema.catalog import SilverTable, silver_table
 from deltasmelt.silver.schema.ddl import create
 from deltasmelt.silver.schema.fields import DeltaColumn, fields_of
@@ -113,7 +113,7 @@ def test_any_shape_becomes_any_other_and_from_every_point_between(
             assert is_due(target, state, settings) == bool(steps("t", target, state, settings, emptied=False))
         for statement in steps("t", target, state, settings, emptied=narrowing):
             state = apply(statement, state)
-        missing = {name for name, _ in kept(target, state)}
+        missing = {name for name, _ in former_columns(target, state)}
         assert [field for field in state if field.name not in missing] == fields(target)
         assert not missing or settings is KEEP
 

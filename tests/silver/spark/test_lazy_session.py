@@ -23,12 +23,12 @@ from deltasmelt.bronze.store.changes_table import commit_marks
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.marks import STREAM_APP
 from deltasmelt.silver.cycle import Silver
-from deltasmelt.silver.run.aside import Aside
 from deltasmelt.silver.run.failed_tables import FailedTables
+from deltasmelt.silver.run.read_only import UnavailableTables
 from deltasmelt.silver.run.stored import SILVER_APP
 from deltasmelt.silver.schema.ddl import FEED
 from deltasmelt.silver.settings import SilverSettings
-from deltasmelt.silver.spark.errors import answers
+from deltasmelt.silver.spark.failure_scope import answers
 from deltasmelt.silver.spark.lazy_session import LazySession
 from deltasmelt.silver.spark.tuning import GUARDED
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
@@ -163,7 +163,7 @@ def test_a_start_that_failed_inside_a_tables_part_is_raised_as_it_is(
     assert not answers(lazy)
 
 
-@pytest.mark.parametrize("kind", [FailedTables, Aside])
+@pytest.mark.parametrize("kind", [FailedTables, UnavailableTables])
 def test_guarded_setting_is_no_tables_error(lake_path: str, kind: type[FailedTables]) -> None:
     guarded = DefiniteError("the server forbids every write", code=GUARDED)
     lazy, control = LazySession(lambda: cast("SparkSession", None)), ControlTables(Lake(lake_path))
@@ -174,7 +174,7 @@ def test_guarded_setting_is_no_tables_error(lake_path: str, kind: type[FailedTab
     with pytest.raises(DefiniteError), failed.isolated(TableName("public", "orders"), Lsn(1), troubled):
         raise guarded
     assert (troubled, control.open_errors(), failed.tables) == ({}, [], frozenset())
-    assert getattr(failed, "out", {}) == {}
+    assert getattr(failed, "reasons", {}) == {}
 
 
 def test_a_session_is_started_once_by_whoever_comes_first() -> None:

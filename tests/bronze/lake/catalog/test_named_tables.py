@@ -231,7 +231,7 @@ def test_a_table_that_was_removed_or_put_back_is_noticed_before_a_step_builds_up
     log.begin(alone=False)
     state = log.read("held")
     log.begin(alone=True)
-    log.confirm("held", look=True)
+    log.confirm("held", reread=True)
     for removed in (True, False):
         spark.sql(f"DROP TABLE {CATALOG}.silver.held")
         if removed:
@@ -239,7 +239,7 @@ def test_a_table_that_was_removed_or_put_back_is_noticed_before_a_step_builds_up
         assert state is not None
         assert log.read("held") == state, "what was seen last stands"
         with pytest.raises(SmeltError, match=rf"version {state.version} of silver\.held is gone") as caught:
-            log.confirm("held", look=True)
+            log.confirm("held", reread=True)
         assert (caught.value.code, caught.value.where) == ("table-put-back", CATALOG)
         state = log.read("held")
     assert state is None

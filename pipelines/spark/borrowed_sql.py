@@ -67,7 +67,7 @@ class Views:
                 spark.sql(f"DROP VIEW IF EXISTS {name}")
 
 
-class GuestSql(LakeSql):
+class BorrowedSql(LakeSql):
     """Statements over one lake at one cut, in any session.
 
     Args:

@@ -17,9 +17,9 @@ from deltasmelt.bronze.errors import SmeltError, TransientError
 from deltasmelt.bronze.lake.place import Location
 from deltasmelt.bronze.postgres.conninfo import pinned
 from deltasmelt.bronze.snapshot.chunks import chunks_of
-from deltasmelt.bronze.snapshot.elsewhere import Elsewhere
+from deltasmelt.bronze.snapshot.executor_errors import silent, without_executors
 from deltasmelt.bronze.snapshot.executors import examine
-from deltasmelt.bronze.snapshot.fitness import silent, without_executors
+from deltasmelt.bronze.snapshot.remote_copy import RemoteCopy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -31,31 +31,31 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.catalog.source_table import SourceTable
     from deltasmelt.bronze.config.sections import SnapshotSettings, SourceSettings
     from deltasmelt.bronze.errors import TableError
-    from deltasmelt.bronze.snapshot.elsewhere import Begin
     from deltasmelt.bronze.snapshot.executors import Executors, ExecutorsAtHand
     from deltasmelt.bronze.snapshot.locks import Worker
+    from deltasmelt.bronze.snapshot.remote_copy import Begin
     from deltasmelt.bronze.store.landing import Landing
 
-_LOOK: Final = 0.2
+_POLL_SECONDS: Final = 0.2
 
 
-class Help:
+class ExecutorPool:
     """The source of executors for snapshots, if any are configured.
 
     Args:
-        at_hand: prepares executors; None without executors.
+        prepare: prepares executors; None without executors.
         source: the server, as the pipeline file configures it.
         settings: size of ranges and number of concurrent jobs.
     """
 
     def __init__(
         self,
-        at_hand: ExecutorsAtHand | None,
+        prepare: ExecutorsAtHand | None,
         source: SourceSettings,
         settings: SnapshotSettings,
         landing: Landing,
     ) -> None:
-        self._at_hand = at_hand
+        self._prepare = prepare
         self._source = source
         self._settings = settings
         self._landing = landing
@@ -99,21 +99,21 @@ class Help:
         Raises:
             SmeltError: executors are unavailable, or cannot copy.
         """
-        assert self._at_hand is not None  # noqa: S101 - `large` was empty
+        assert self._prepare is not None  # noqa: S101 - `large` was empty
         progress, silence = self._landing.progress, self._source.timing.executors_silence
         with ExitStack() as stack:
             progress.set(copies_wait="large tables wait for executors")
             try:
-                executors = stack.enter_context(self._at_hand())
+                executors = stack.enter_context(self._prepare())
                 uri, workers = self._landing.sink.uri, self._settings.workers
                 with _cancelled_by(stop, executors, silence):
                     examine(executors, pinned(self._source, watcher.info), Location(uri))
             finally:
                 progress.set(copies_wait="")
 
-            def begin(holder: Worker, taken_at: datetime) -> Elsewhere:
+            def begin(holder: Worker, taken_at: datetime) -> RemoteCopy:
                 source = pinned(self._source, holder.connection.info)
-                return Elsewhere(
+                return RemoteCopy(
                     executors, holder, source=source, taken_at=taken_at, uri=uri, workers=workers
                 )
 
@@ -121,7 +121,7 @@ class Help:
 
     def is_large(self, table: SourceTable) -> bool:
         """Check whether executors copy a table: executors exist, and the table has more than one range."""
-        if self._at_hand is None:
+        if self._prepare is None:
             return False
         rows = self._settings.chunk_rows
         return len(chunks_of([(table.table, table.pages)], table.rows_estimate, rows)) > 1
@@ -137,7 +137,7 @@ def _cancelled_by(stop: threading.Event, executors: Executors, silence: float) -
     over, late, deadline = threading.Event(), threading.Event(), time.monotonic() + silence
 
     def watch() -> None:
-        while not over.wait(_LOOK):
+        while not over.wait(_POLL_SECONDS):
             if time.monotonic() > deadline:
                 late.set()
             if stop.is_set() or late.is_set():

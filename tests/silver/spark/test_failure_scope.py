@@ -26,7 +26,7 @@ from deltasmelt.silver.run.stored import Stored
 from deltasmelt.silver.run.worklist import check_relation
 from deltasmelt.silver.schema.catalog import silver_table
 from deltasmelt.silver.settings import SilverSettings
-from deltasmelt.silver.spark.errors import outage
+from deltasmelt.silver.spark.failure_scope import outage
 from tests.silver.histories import INT, BronzeWriter, relation
 
 if TYPE_CHECKING:

@@ -228,5 +228,5 @@ def _java(error: BaseException) -> str | None:
     return None
 
 
-def _short(error: BaseException, said: str) -> str:
-    return f"{type(error).__name__}: {' '.join(said.split())}"[:_LENGTH]
+def _short(error: BaseException, text: str) -> str:
+    return f"{type(error).__name__}: {' '.join(text.split())}"[:_LENGTH]

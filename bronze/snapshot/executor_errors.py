@@ -31,9 +31,9 @@ _SAME: Final = ("deltasmelt", "psycopg", "pyarrow", "deltalake")
 _SETTING: Final = "snapshot.engine"
 
 
-def unfit(what: str, remedy: str = REMEDY) -> DefiniteError:
+def unfit(reason: str, remedy: str = REMEDY) -> DefiniteError:
     """Return the error ``executors-unfit``."""
-    return DefiniteError(what, code=CODE, where=_SETTING, remedy=remedy)
+    return DefiniteError(reason, code=CODE, where=_SETTING, remedy=remedy)
 
 
 def not_shared(uri: str) -> DefiniteError:

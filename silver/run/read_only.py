@@ -14,7 +14,7 @@ from deltasmelt.silver.run.failed_tables import FailedTables
 from deltasmelt.silver.run.stored import Stored
 from deltasmelt.silver.run.table_log import SilverLog
 from deltasmelt.silver.schema.catalog import HISTORY_SUFFIX
-from deltasmelt.silver.spark.errors import is_everyones, is_general
+from deltasmelt.silver.spark.failure_scope import is_everyones, is_general
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -33,12 +33,12 @@ class PinnedLog(SilverLog):
     """The logs of silver's tables, pinned at one moment.
 
     Args:
-        as_found: accept rows that foreign commits changed, without an error.
+        accept_foreign: accept rows that foreign commits changed, without an error.
     """
 
-    def __init__(self, lake: Lake, *, as_found: bool = False) -> None:
+    def __init__(self, lake: Lake, *, accept_foreign: bool = False) -> None:
         super().__init__(lake)
-        self._as_found = as_found
+        self._accept_foreign = accept_foreign
         self._pinned: dict[str, Stored | Exception | None] = {}
         self._lacking: dict[str, Lsn | None] = {}
 
@@ -49,7 +49,7 @@ class PinnedLog(SilverLog):
         self._pinned, self._lacking = {}, {}
         for name in sorted({*names, *tables}):
             try:
-                self._pinned[name], self._lacking[name] = self._both(name)
+                self._pinned[name], self._lacking[name] = self._read_both(name)
             except Exception as error:  # noqa: BLE001 - `read` raises the error in the table's part
                 self._pinned[name] = error
 
@@ -80,7 +80,7 @@ class PinnedLog(SilverLog):
                 except Exception as error:  # noqa: BLE001 - as in `pin`
                     self._pinned[name] = error
 
-    def _both(self, name: str) -> tuple[Stored | None, Lsn | None]:
+    def _read_both(self, name: str) -> tuple[Stored | None, Lsn | None]:
         """Return a table's state and its missing rows (`lacks_rows`), both of one version."""
         while True:  # another process may commit between the two reads
             stored = super().read(name)
@@ -110,7 +110,7 @@ class PinnedLog(SilverLog):
         unsigned: bool = False,
     ) -> ForeignCommit | None:
         """Return the result of `SilverLog.foreign`; None if the caller accepts rows as found."""
-        if self._as_found:
+        if self._accept_foreign:
             return None
         return super().foreign(name, version, since, table=table, unsigned=unsigned)
 
@@ -119,21 +119,21 @@ class PinnedLog(SilverLog):
         return self._lacking.get(name)
 
 
-class Aside(FailedTables):
+class UnavailableTables(FailedTables):
     """Collects the reasons why tables cannot be shown, and records nothing in the lake."""
 
     def __init__(self, spark: SparkSession, lake: Lake, control: ControlTables) -> None:
         super().__init__(spark, lake, control)
         self._session = spark
-        self.out: dict[TableName, str] = {}
+        self.reasons: dict[TableName, str] = {}
 
     def forget(self, table: TableName) -> None:
         """Note that no cycle carries a table."""
-        self.out[table] = "the source no longer has the table, or the pipeline does not select the table"
+        self.reasons[table] = "the source no longer has the table, or the pipeline does not select the table"
 
     def record(self, error: TableError, end: Lsn) -> None:  # noqa: ARG002 - its interface
         """Note that an error stops a table."""
-        self.out[error.table] = error.message
+        self.reasons[error.table] = error.message
 
     @contextmanager
     def isolated(

@@ -57,19 +57,19 @@ def prunable(spark_type: str) -> bool:
     return spark_type.partition("(")[0] in _PRUNABLE
 
 
-def rows(table: SilverTable, fold: Fold, kept: Sequence[tuple[str, str]] = ()) -> Insert:
+def rows(table: SilverTable, fold: Fold, former: Sequence[tuple[str, str]] = ()) -> Insert:
     """Return the fold's rows, to be added to the table or to replace its content.
 
-    `kept` has name and type of each column that the source dropped and silver keeps; their values are NULL.
+    `former` has name and type of each column that the source dropped and silver keeps; their values are NULL.
     """
-    return Insert(inserted(table, fold, kept), f"(\n  {block(fold.query, 2)}\n)")
+    return Insert(inserted(table, fold, former), f"(\n  {block(fold.query, 2)}\n)")
 
 
-def inserted(table: SilverTable, fold: Fold, kept: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
+def inserted(table: SilverTable, fold: Fold, former: Sequence[tuple[str, str]] = ()) -> dict[str, str]:
     """Return each column's value in a row of `rows`, over the rows of the fold's query."""
     values = {column.name: fold.values[position] for position, column in enumerate(table.columns)}
     values |= {name: _OF_A_ROW[name] for name in table.own_columns}
-    return values | {name: f"CAST(NULL AS {ddl})" for name, ddl in kept}
+    return values | {name: f"CAST(NULL AS {ddl})" for name, ddl in former}
 
 
 def merge(

@@ -41,8 +41,8 @@ from deltasmelt.bronze.lake.place import Location
 from deltasmelt.bronze.postgres.connection import connect, translated
 from deltasmelt.bronze.postgres.conninfo import address_of
 from deltasmelt.bronze.snapshot.copy_out import snapshot_gone
+from deltasmelt.bronze.snapshot.executor_errors import not_shared, unfit, versions, without_executors
 from deltasmelt.bronze.snapshot.executors import run_fit
-from deltasmelt.bronze.snapshot.fitness import not_shared, unfit, versions, without_executors
 from deltasmelt.bronze.snapshot.range_task import (
     TASK_NAME,
     RangeTask,
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.snapshot.range_task import RangeResult
     from deltasmelt.bronze.snapshot.table_copy import TableCopy
 
-    Begin: TypeAlias = Callable[[Worker, datetime], "Elsewhere"]
+    Begin: TypeAlias = Callable[[Worker, datetime], "RemoteCopy"]
     """Begins a round, from the holder of the snapshot and the server's clock at the snapshot."""
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
@@ -72,13 +72,13 @@ _MOST: Final = 16
 _JOBS: Final = 8
 """Least number of jobs per thread for a large table, so that all threads end at about the same time."""
 _TICK: Final = 10.0
-_LOOK: Final = 0.2
+_POLL_SECONDS: Final = 0.2
 _WORKING: Final = "SELECT FROM pg_stat_activity WHERE application_name = %s LIMIT 1"
 
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Callbacks of `Elsewhere.run`; `copied` and `failed` are called on its threads.
+    """Callbacks of `RemoteCopy.run`; `copied` and `failed` are called on its threads.
 
     Attributes:
         copied: called for a written range; commits the table after its last range.
@@ -93,7 +93,7 @@ class Hooks:
     tick: Callable[[], None]
 
 
-class Elsewhere:
+class RemoteCopy:
     """One round of ranges copied by executors.
 
     Args:
@@ -126,7 +126,7 @@ class Elsewhere:
         self._lock = threading.Lock()
         self._named: set[str] = set()
         self._left: list[tuple[TableCopy, Chunk]] = []
-        self._heard = time.monotonic()
+        self._last_answer = time.monotonic()
 
     def run(
         self, copies: Sequence[TableCopy], leaves: Sequence[Leaf], hooks: Hooks
@@ -148,7 +148,7 @@ class Elsewhere:
             )
             for number in range(min(self._workers, len(queue)))
         ]
-        self._heard = time.monotonic()
+        self._last_answer = time.monotonic()
         for thread in threads:
             thread.start()
         self._watch(threads, hooks)
@@ -160,7 +160,7 @@ class Elsewhere:
         ticked = time.monotonic()
         for thread in threads:
             while thread.is_alive():
-                thread.join(_LOOK)
+                thread.join(_POLL_SECONDS)
                 try:
                     if hooks.cancelled():
                         self._executors.cancel()
@@ -181,7 +181,7 @@ class Elsewhere:
         # Lost executors or lost answers would keep the snapshot open forever, so a silent round fails and
         # releases everything.
         silence = self._source.timing.executors_silence
-        if time.monotonic() - self._heard < silence:
+        if time.monotonic() - self._last_answer < silence:
             return
         with translated(self._source), closing(connect(self._source)) as connection:
             working = connection.execute(_WORKING, [f"{TASK_NAME} {self._round}"]).fetchone()
@@ -193,7 +193,7 @@ class Elsewhere:
                 remedy="nothing to do: incomplete tables are copied again; if the error persists, check in "
                 "Spark's UI whether the cluster provides executors",
             )
-        self._heard = time.monotonic()
+        self._last_answer = time.monotonic()
 
     def _work(
         self, queue: deque[tuple[TableCopy, Sequence[Chunk]]], leaves: dict[object, Leaf], hooks: Hooks
@@ -217,7 +217,7 @@ class Elsewhere:
         """Run a task and return its results; empty after a failed task, which ends the copy of the table."""
         try:
             texts = run_fit(self._executors, partial(copy_ranges, self._task(copy, ranges)))
-            self._heard = time.monotonic()
+            self._last_answer = time.monotonic()
             return results_of(texts)
         except DefiniteError as error:
             copy.error = copy.error or without_executors(copy.table, error)
@@ -253,7 +253,7 @@ class Elsewhere:
         by_number = {chunk.number: chunk for chunk in chunks}
         waiting = deque(results)
         try:
-            if not all(map(self._is_seen, results)):
+            if not all(map(self._is_visible, results)):
                 copy.error = copy.error or without_executors(copy.table, not_shared(self._uri))
                 self._remove([part["path"] for result in results for part in result.parts])
                 return
@@ -291,7 +291,7 @@ class Elsewhere:
             case "gone":
                 raise snapshot_gone(result.error["message"], self._source)
 
-    def _is_seen(self, result: RangeResult) -> bool:
+    def _is_visible(self, result: RangeResult) -> bool:
         """Check that the files are visible in the commit's folder; an object store needs no check."""
         folder = Location(self._uri).folder
         files = [] if folder is None else [(folder / part["path"], part["size"]) for part in result.parts]
