@@ -494,7 +494,7 @@ def test_what_many_tables_have_in_common_is_told_once_and_cured_at_once(
     assert sorted(codes(reported, "error")) == [
         "schema-privilege", "slot-missing", "table-privilege", "table-privilege",
     ]  # fmt: skip
-    assert "it has 12 of the selected tables" in one(reported, "schema-privilege").message
+    assert "12 of the selected tables are in this schema" in one(reported, "schema-privilege").message
     skipped = one(reported, "relation-skipped")
     assert "12 relations are not replicated, public.v0, public.v1, public.v10" in skipped.message
     assert "public.v9" not in skipped.message
