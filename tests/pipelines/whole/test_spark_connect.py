@@ -1,20 +1,20 @@
 """Silver, gold, sql, verify and quality at a Spark Connect server, compared with a local JVM.
 
-All tests share one server. The commands run in three processes that cannot start Java.
+All tests share one server. The commands run in processes that cannot start Java.
 """
 
 from __future__ import annotations
 
 import shutil
 from collections import Counter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
 from deltasmelt.bronze.lake.location import Lake
-from tests.bronze.replaying import execute, source_of
+from tests.bronze.replaying import execute, session, source_of
 from tests.connect_front import Front
 from tests.connect_server import ConnectServer
 from tests.pipelines.in_process import smelt_here
@@ -91,18 +91,25 @@ def carry_beside(folder: Path, beside: Path) -> None:
         assert process.returncode == 0, process.stderr
 
 
-def rows(spark: SparkSession, lake: Path, table: tuple[Layer, str]) -> Counter[str]:
-    """Return the newest version's rows with all columns, unordered, except the cut that built a document."""
+def stored_rows(spark: SparkSession, lake: Path, table: tuple[Layer, str]) -> list[dict[str, Any]]:
+    """Return the rows of a table's newest version."""
     layer, name = table
     version = DeltaTable(str(lake / layer / name)).version()
-    stored = rows_at(spark, Lake(path=str(lake)), name, version, layer=layer)
-    cut = {"_commit_lsn"} if layer == "gold" else set()
+    return rows_at(spark, Lake(path=str(lake)), name, version, layer=layer)
+
+
+def rows(spark: SparkSession, lake: Path, table: tuple[Layer, str]) -> Counter[str]:
+    """Return the newest version's rows with all columns, unordered, except the cut that built a document."""
+    cut = {"_commit_lsn"} if table[0] == "gold" else set()
+    stored = stored_rows(spark, lake, table)
     return Counter(repr(sorted(cell for cell in row.items() if cell[0] not in cut)) for row in stored)
 
 
-def test_a_pipeline_at_a_server_gives_what_one_with_a_jvm_of_its_own_gives(
-    server: ConnectServer, database: str, tmp_path: Path, spark: SparkSession
+@pytest.mark.parametrize("beside", [False, pytest.param(True, marks=pytest.mark.torture)])
+def test_a_pipeline_at_a_server_equals_its_source(
+    server: ConnectServer, database: str, tmp_path: Path, spark: SparkSession, *, beside: bool
 ) -> None:
+    """With `beside`, silver and gold also equal those of a session with a JVM, in every column."""
     remote, source = Remote(tmp_path, server.remote), source_of(database)
     execute(
         source,
@@ -129,28 +136,21 @@ def test_a_pipeline_at_a_server_gives_what_one_with_a_jvm_of_its_own_gives(
         "INSERT INTO orders VALUES (200, 1, 20, 'new')",
     )
     out = tmp_path / "orders.parquet"
-    _, exported, fresh, silver, gold = remote.in_turn(
+    _, exported, fresh, silver, gold, verified, judged, refused = remote.in_turn(
         ("bronze", "--until-caught-up"),
         ("sql", "SELECT orders.id, total FROM silver.orders ORDER BY id", "--to", out),
         ("sql", "SELECT count(*), max(orders.note) FROM silver.orders", "--fresh", *_OUT),
         ("silver", "--until-caught-up"),
         ("gold", "--until-caught-up"),
+        ("verify",),
+        ("quality",),
+        ("sql", "SELECT id / 0 FROM silver.orders"),
+        codes=[0] * 6 + [1, 1],
     )
     assert "90 rows" in exported
     assert pq.read_table(out)["id"].to_pylist() == [*range(1, 91)]
     assert "\n88,none\n" in fresh, "the new column, before silver has it"
     assert "in full" not in silver + gold
-
-    folder = tmp_path / "beside"
-    carry_beside(tmp_path, folder)
-    for table in _TABLES:
-        stored = rows(spark, tmp_path / "lake", table)
-        assert stored, table
-        assert stored == rows(spark, folder / "lake", table), table
-
-    verified, judged, refused = remote.in_turn(
-        ("verify",), ("quality",), ("sql", "SELECT id / 0 FROM silver.orders"), codes=[0, 1, 1]
-    )
     assert "silver.customers__history: equal to PostgreSQL" in verified
     assert "silver.orders: equal to PostgreSQL" in verified
     assert "gold.customer: equal to a full rebuild" in verified
@@ -158,9 +158,24 @@ def test_a_pipeline_at_a_server_gives_what_one_with_a_jvm_of_its_own_gives(
     assert "[DIVIDE_BY_ZERO]" in refused
     assert "Traceback" not in refused
 
+    stored = stored_rows(spark, tmp_path / "lake", ("silver", "orders"))
+    with session(source) as connection:
+        orders = connection.execute("SELECT id, customer_id, total, note FROM orders").fetchall()
+    assert Counter(tuple(row[name] for name in ("id", "customer_id", "total", "note")) for row in stored) == (
+        Counter(orders)
+    )
+
+    if beside:
+        folder = tmp_path / "beside"
+        carry_beside(tmp_path, folder)
+        for table in _TABLES:
+            stored_here = rows(spark, tmp_path / "lake", table)
+            assert stored_here, table
+            assert stored_here == rows(spark, folder / "lake", table), table
+
 
 @pytest.mark.torture
-def test_what_serverless_compute_refuses_a_lake_in_a_catalog_does_not_need(
+def test_a_catalog_lake_avoids_what_serverless_refuses(
     server: ConnectServer, database: str, tmp_path: Path
 ) -> None:
     source = source_of(database)
@@ -197,7 +212,7 @@ def test_what_serverless_compute_refuses_a_lake_in_a_catalog_does_not_need(
 
 
 @pytest.mark.torture
-def test_serverless_compute_only_reads_a_lake_with_a_path_and_says_so(
+def test_serverless_only_reads_a_lake_with_a_path(
     server: ConnectServer, database: str, tmp_path: Path
 ) -> None:
     source = source_of(database)

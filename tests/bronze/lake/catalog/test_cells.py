@@ -31,31 +31,31 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def another(once: str) -> bytes:
-    """Return the lease text of a remote process that renews its lease within three seconds."""
-    content = {"holder": "x", "command": "smelt silver", "pid": 1, "host": "h", "put": "now", "seconds": 3}
+    """Return the lease text of a remote process that renews its lease within a second."""
+    content = {"holder": "x", "command": "smelt silver", "pid": 1, "host": "h", "put": "now", "seconds": 1}
     return json.dumps({**content, "once": once}).encode()
 
 
-def test_of_those_who_put_at_once_over_the_same_one_comes_about(lake: Lake) -> None:
+def test_of_concurrent_writes_one_succeeds(lake: Lake) -> None:
     root = lake.root
     assert lease_rows.read(root, "one") is None, "there is no table yet"
-    with ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(2) as pool:
         for over in (None, "what the first round left"):
             before = None if over is None else lease_rows.read(root, "one")
-            bodies = [f"{over} it's {number} \\ ü".encode() for number in range(4)]
+            bodies = [f"{over} it's {number} \\ ü".encode() for number in range(2)]
             put = list(
                 pool.map(lambda body, before=before: lease_rows.put(root, "one", body, over=before), bodies)
             )
             (winner,) = [answer for answer in put if answer is not None]
             assert lease_rows.read(root, "one") == winner
             assert winner.body in bodies
-        names = ["two", "three", "four", "five"]
+        names = ["two", "three"]
         rows = list(pool.map(lambda name: lease_rows.put(root, name, b"{}", over=None), names))
     assert None not in rows, "each has a name of its own"
     assert lease_rows.put(root, "gone", b"{}", over=winner) is None
 
 
-def test_who_has_put_a_first_row_and_sees_another_one_takes_it_back(spark: SparkSession, lake: Lake) -> None:
+def test_a_concurrent_first_row_is_taken_back(spark: SparkSession, lake: Lake) -> None:
     mine = lease_rows.put(lake.root, "first", b"mine", over=None)
     assert mine is not None
     spark.sql(f"INSERT INTO {CATALOG}.control.leases VALUES ('first', 'theirs', '0')")
@@ -63,17 +63,17 @@ def test_who_has_put_a_first_row_and_sees_another_one_takes_it_back(spark: Spark
     assert not lease_rows._is_first(lake.root, "first", mine)
     rows = rows_of(spark, f"SELECT body FROM {CATALOG}.control.leases WHERE name = 'first'")
     assert [row["body"] for row in rows] == ["theirs"]
-    tags = ["a", "b", "c", "d"]
+    tags = ["a", "b"]
     values = ", ".join(f"('beside', 'x', '{tag}')" for tag in tags)
     spark.sql(f"INSERT INTO {CATALOG}.control.leases SELECT /*+ COALESCE(1) */ * FROM VALUES {values}")
-    with ThreadPoolExecutor(4) as pool:
+    with ThreadPoolExecutor(2) as pool:
         first = list(pool.map(lambda tag: lease_rows._is_first(lake.root, "beside", Found(b"x", tag)), tags))
     assert first.count(True) <= 1, "each but the last one sees another"
     remaining = rows_of(spark, f"SELECT tag FROM {CATALOG}.control.leases WHERE name = 'beside'")
     assert [row["tag"] for row in remaining] == [tag for tag, alone in zip(tags, first, strict=True) if alone]
 
 
-def test_a_lease_is_taken_told_lost_and_given_back(lake: Lake) -> None:
+def test_a_lease_is_taken_lost_and_given_back(lake: Lake) -> None:
     root, name = lake.root, object_of("silver")
     with leased(root, "silver", command="smelt run", wait=False) as lease:
         lease.check()
@@ -88,7 +88,7 @@ def test_a_lease_is_taken_told_lost_and_given_back(lake: Lake) -> None:
             still_holding(lake, ["silver"])
     start = time.monotonic()
     with leased(root, "silver", command="smelt run", wait=False) as lease:
-        assert time.monotonic() - start > 3, "it may be alive"
+        assert time.monotonic() - start > 1, "it may be alive"
         lease.check()
     start = time.monotonic()
     with leased(root, writing_of("silver"), command="smelt run", wait=True):
@@ -96,7 +96,7 @@ def test_a_lease_is_taken_told_lost_and_given_back(lake: Lake) -> None:
     assert time.monotonic() - start < 60, "else it would have waited for two minutes and more"
 
 
-def test_a_table_of_others_is_left_as_it_is(spark: SparkSession, lake: Lake) -> None:
+def test_a_foreign_table_of_leases_is_left_alone(spark: SparkSession, lake: Lake) -> None:
     spark.sql(f"DROP TABLE {CATALOG}.control.leases")
     lease_rows._known.clear()
     spark.sql(f"CREATE TABLE {CATALOG}.control.leases (name STRING, body STRING, tag STRING) USING DELTA")

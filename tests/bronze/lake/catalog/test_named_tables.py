@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,11 +14,10 @@ from deltasmelt.bronze.lake.catalog import commit_marks, commits, files
 from deltasmelt.bronze.lake.catalog.sql import TableChangedError, failures, run
 from deltasmelt.bronze.lake.catalog.table import CatalogTable
 from deltasmelt.bronze.lake.client import CommitFailedError
-from deltasmelt.bronze.lake.control import Cut, OpenError
+from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.place import SCRATCH
 from deltasmelt.bronze.lake.staging import aside
-from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.contract import CHANGES_SCHEMA
 from deltasmelt.bronze.store.marks import READER_APP
 from deltasmelt.silver.run.table_log import SilverLog
@@ -57,7 +56,7 @@ def made(lake: Lake, name: str) -> str:
     return uri
 
 
-def test_of_two_writers_of_an_id_one_commits_wherever_their_handles_stand(
+def test_of_two_writers_of_an_id_one_commits(
     spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri = made(lake, "two")
@@ -80,7 +79,7 @@ def test_of_two_writers_of_an_id_one_commits_wherever_their_handles_stand(
     assert ids(spark, uri) == [1, 2, 3, 4]
 
 
-def test_marks_of_two_processes_at_once_never_go_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_marks_of_two_processes_never_go_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = made(lake, "marks")
     first, second, third = CatalogTable(uri), CatalogTable(uri), CatalogTable(uri)
     commits.append(first, SCHEMA.empty_table(), {"gap": 500, "resnapshot": 500})
@@ -101,24 +100,14 @@ def test_marks_of_two_processes_at_once_never_go_back(lake: Lake, monkeypatch: p
     assert marks == {"gap": 500, "resnapshot": 500, "other": 7}
 
 
-def test_a_property_that_is_set_meanwhile_is_no_other_writer(spark: SparkSession, lake: Lake) -> None:
-    uri = made(lake, "stated")
-    table = CatalogTable(uri)
+def test_a_property_that_is_set_meanwhile_rejects_nothing(
+    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri, attempts_left = made(lake, "stated"), [2]
+    table, whole = CatalogTable(uri), commits._commit
     commits.append(table, rows(1), {READER_APP: 7})
     table.update_incremental()
     CatalogTable(uri).create_checkpoint()
-    commits.append(table, rows(2), {READER_APP: 7})
-    table.update_incremental()
-    assert table.transaction_version(READER_APP) == 7
-    assert table.transaction_version(commits.counter_of(READER_APP)) == 2
-    assert ids(spark, uri) == [1, 2]
-
-
-def test_a_commit_under_which_a_property_changes_is_tried_again(
-    spark: SparkSession, lake: Lake, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    uri, attempts_left = made(lake, "changed"), [2]
-    whole = commits._commit
 
     def refused(*args: object, **more: object) -> None:
         attempts_left[0] -= 1
@@ -127,33 +116,28 @@ def test_a_commit_under_which_a_property_changes_is_tried_again(
         whole(*args, **more)  # type: ignore[arg-type]
 
     monkeypatch.setattr(commits, "_commit", refused)
-    commits.append(CatalogTable(uri), rows(1), {READER_APP: 7})
-    assert ids(spark, uri) == [1]
+    commits.append(table, rows(2), {READER_APP: 7})
+    table.update_incremental()
+    assert table.transaction_version(READER_APP) == 7
+    assert table.transaction_version(commits.counter_of(READER_APP)) == 2
+    assert ids(spark, uri) == [1, 2]
 
 
-def test_what_others_append_while_rows_are_changed_stays(lake: Lake) -> None:
-    now = datetime.now(UTC)
+def test_rows_appended_while_rows_change_stay(lake: Lake) -> None:
     ours, second_control = ControlTables(lake), ControlTables(lake)
-    ours.record_cut(Cut("silver", Lsn(5), now, {"a": 1, "b": 2}, now))
     ours.open_error(OpenError("table", "public.a", "table-failed", "one", "none"))
-    assert ours.latest_cut("silver") is not None
     change = ours._errors.update
 
     def late(how: object) -> None:
         second_control.open_error(OpenError("table", "public.b", "table-failed", "two", "none"))
-        second_control.record_cut(Cut("silver", Lsn(6), now, {"a": 3}, now + timedelta(seconds=1)))
         change(how)  # type: ignore[arg-type]
 
     ours._errors.update = late  # type: ignore[method-assign, assignment]
     ours.close_errors("table", "public.a")
     assert [error.name for error in ControlTables(lake).open_errors()] == ["public.b"]
-    assert ours.expire_cuts(now + timedelta(days=1), gold=False) == 1
-    assert [cut.commit_lsn for cut in ControlTables(lake).cuts("silver")] == [Lsn(6)]
 
 
-def test_rows_that_were_read_before_an_append_take_nothing_of_it_along(
-    spark: SparkSession, lake: Lake
-) -> None:
+def test_rows_read_before_an_append_leave_it_alone(spark: SparkSession, lake: Lake) -> None:
     from deltasmelt.bronze.lake.catalog.amend import amend  # noqa: PLC0415
 
     uri = made(lake, "amended")
@@ -169,7 +153,7 @@ def test_rows_that_were_read_before_an_append_take_nothing_of_it_along(
     assert sorted((row[0], row[1]) for row in stored_rows) == [(1, None), (3, None), (4, "n4")]
 
 
-def test_a_merge_shows_its_condition_where_the_mark_is_looked_for(spark: SparkSession, lake: Lake) -> None:
+def test_the_history_shows_a_merges_condition(spark: SparkSession, lake: Lake) -> None:
     spark.sql(f"CREATE TABLE {CATALOG}.silver.merged (id BIGINT, n STRING, _commit_lsn BIGINT) USING DELTA")
     uri = lake.uri("silver", "merged")
     text = "MERGE INTO {} AS t USING (SELECT 1L AS id) AS s ON %s "
@@ -183,7 +167,7 @@ def test_a_merge_shows_its_condition_where_the_mark_is_looked_for(spark: SparkSe
     assert CatalogTable(uri).transaction_version("deltasmelt.silver") == 77
 
 
-def test_a_table_that_somebody_else_made_is_left_alone(spark: SparkSession, lake: Lake) -> None:
+def test_a_foreign_table_is_left_alone(spark: SparkSession, lake: Lake) -> None:
     for layer in ("silver", "control"):
         spark.sql(f"CREATE TABLE {CATALOG}.{layer}.taken (id BIGINT, name STRING) USING DELTA")
         spark.sql(f"INSERT INTO {CATALOG}.{layer}.taken VALUES (1, 'theirs')")
@@ -200,7 +184,7 @@ def test_a_table_that_somebody_else_made_is_left_alone(spark: SparkSession, lake
     assert [row["id"] for row in rows_of(spark, f"SELECT id FROM {CATALOG}.control.taken")] == [1]
 
 
-def test_a_view_or_a_table_of_another_format_is_no_table_of_ours(spark: SparkSession, lake: Lake) -> None:
+def test_views_and_other_formats_are_foreign(spark: SparkSession, lake: Lake) -> None:
     spark.sql(f"CREATE VIEW {CATALOG}.silver.seen AS SELECT 1 AS id")
     spark.sql(f"CREATE TABLE {CATALOG}.silver.plain (id BIGINT) USING PARQUET")
     for name in ("seen", "plain"):
@@ -213,9 +197,7 @@ def test_a_view_or_a_table_of_another_format_is_no_table_of_ours(spark: SparkSes
             assert caught.value.code == "catalog-name-taken", name
 
 
-def test_a_table_that_was_removed_or_put_back_is_noticed_before_a_step_builds_upon_it(
-    spark: SparkSession, lake: Lake
-) -> None:
+def test_a_removed_table_is_noticed_before_a_step(spark: SparkSession, lake: Lake) -> None:
     """A cycle that already held the lease reads a table again only when a step begins."""
 
     def make(inserts: int) -> None:
@@ -245,7 +227,7 @@ def test_a_table_that_was_removed_or_put_back_is_noticed_before_a_step_builds_up
     assert state is None
 
 
-def test_a_failing_task_is_an_error_that_every_opener_knows(spark: SparkSession, lake: Lake) -> None:
+def test_a_failing_task_is_an_error_of_io(spark: SparkSession, lake: Lake) -> None:
     uri = made(lake, "failing")
     with pytest.raises(OSError, match="bronze"), failures(uri):
         spark.sql("SELECT raise_error('deliberate')").collect()
