@@ -103,7 +103,7 @@ def test_an_alert_fires_again_when_the_danger_rises() -> None:
     past = slot_with(-5, status="unreserved")
     fired = slot_alerts([(0, half), (5, half), (10, short), (15, past), (20, short), (25, past)])
     assert [(now, state) for now, state, _ in fired] == [(0, "firing"), (10, "firing"), (15, "firing")]
-    assert "used up" in fired[0][2]
+    assert "the slot has used" in fired[0][2]
     assert "the slot is lost in 60 s" in fired[1][2]
     assert "next checkpoint" in fired[2][2]
 
@@ -161,7 +161,7 @@ def test_without_a_limit_an_absolute_amount_is_a_danger_that_does_not_flap() -> 
     assert slot_danger(look(10)).level is RiskLevel.MUCH
     assert slot_danger(look(250)).level is RiskLevel.SHORT
     assert (
-        "256,000 MB of WAL is held back, and only the server's disk limits it"
+        "256,000 MB of WAL is held back, and only the server's disk limits the amount"
         in slot_danger(look(250)).message
     )
     assert "oldest open transaction: pid 7" in slot_danger(look(250)).message
