@@ -52,6 +52,11 @@ _ASIDE_SECONDS: Final = 3600.0
 class FolderTable(LogTable):
     """A table in a local folder."""
 
+    def __init__(self, uri: str, version: int | None = None) -> None:
+        # Before the log is read: a log that is exchanged meanwhile must look like another log.
+        self._folder_at_open = _identity_of(_folder(uri) / LOG)
+        super().__init__(uri, version)
+
     @classmethod
     def make(cls, uri: str, schema: pa.Schema, description: str, properties: Mapping[str, str]) -> None:
         """Make a table in a staging folder, flush the table and rename the folder; no reader sees a part.
@@ -80,12 +85,16 @@ class FolderTable(LogTable):
         return _folder(self.table_uri) / LOG
 
     def identity(self) -> tuple[int, ...]:
-        """Return inode, time and size of the entry at this version; empty without the entry."""
+        """Return inode, time and size of the entry at this version; empty if the handle may be wrong.
+
+        The handle may be wrong if the entry is missing, or if the log's folder is not the folder at the open.
+        """
         try:
             entry = entry_path(self._log, self.version()).stat()
-        except OSError:  # a checkpoint replaced the entry, or the log ends earlier
+        except OSError:
             return ()
-        return entry.st_ino, entry.st_mtime_ns, entry.st_size
+        known = self._folder_at_open is not None and self._folder_at_open == _identity_of(self._log)
+        return (entry.st_ino, entry.st_mtime_ns, entry.st_size) if known else ()
 
     def entry(self, version: int) -> bytes | None:
         """Return the log entry of a version from its file."""
@@ -166,6 +175,14 @@ class FolderTable(LogTable):
             flush_to_disk(log)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+
+
+def _identity_of(folder: Path) -> tuple[int, int] | None:
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _folder(uri: str) -> Path:

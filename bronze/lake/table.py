@@ -214,6 +214,8 @@ class Table:
     def identity(self) -> tuple[int, ...] | None:
         """Return values of a local log that differ in another history with as many versions; else None.
 
+        An empty result means that the log is missing or was exchanged: callers open the table anew.
+
         A handle of a removed or restored table raises no error, and stays at its version.
         """
         return None

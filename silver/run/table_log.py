@@ -355,9 +355,11 @@ class SilverLog:
         """Return a handle; where the table has a tail, the tail holds the newest version."""
         table = self._tables.get(name)
         # A restored local folder may have as many versions: only the newest entry's file shows the change.
-        if table is not None and self._newest.get(name) != table.identity():
-            self.forget((name,))
-            table = None
+        if table is not None:
+            identity = table.identity()
+            if identity == () or self._newest.get(name) != identity:
+                self.forget((name,))
+                table = None
         if table is not None:
             try:
                 self._advance(name, table, until)
