@@ -53,12 +53,10 @@ class LogTable(DeltaTable, Table):
 
     def transaction_version(self, app_id: str) -> int | None:
         """Return the mark of an application id, from cached marks (`bronze.lake.transactions`)."""
-        version = self.version()
-        if self._marks is None or self._marks.version != version:
-            self._marks = transactions.read(self, self._marks, version)
-        if self._marks.found is None:
-            return super().transaction_version(app_id)
-        return self._marks.found.get(app_id)
+        version, marks = self.version(), self._marks
+        if marks is None or marks.version != version:
+            self._marks = marks = transactions.read(self, marks, version)
+        return super().transaction_version(app_id) if marks.found is None else marks.found.get(app_id)
 
     def _expect(self, marks: Mapping[str, int] | None) -> None:
         """Note the marks of the next entry, which this process wrote or read; None if unknown."""
@@ -77,8 +75,8 @@ class LogTable(DeltaTable, Table):
     def committed_at(self, version: int) -> float | None:
         """Return the commit time in a version's entry."""
         actions = [json.loads(line) for line in (self.entry(version) or b"").splitlines()]
-        times = [float(one["commitInfo"]["timestamp"]) / 1000 for one in actions if "commitInfo" in one]
-        return times[0] if times else None
+        times = [action.get("commitInfo", {}).get("timestamp") for action in actions]
+        return next((float(time) / 1000 for time in times if time is not None), None)
 
     def is_plain(self, features: Collection[str] | None = None) -> bool:
         """Check whether the files alone show the rows."""

@@ -12,6 +12,7 @@ import sys
 from typing import Any, Final
 
 from deltasmelt.bronze.errors import SmeltError, causes
+from deltasmelt.bronze.lake.place import without_keys
 
 SESSION_ENDED: Final = ("INVALID_HANDLE.SESSION_", "NO_ACTIVE_SESSION")
 """Prefixes of the error conditions of an ended session: first the server's, then the client's."""
@@ -59,6 +60,7 @@ def cause_of(error: BaseException) -> str:
         text = thrown[-1]
     else:
         text = f"{type(error).__name__}: {message.strip().partition(chr(10))[0]}"
+    text = without_keys(text)  # before the cut: a part of a key would no longer be found
     return text if len(text) <= _LENGTH else f"{text[:_LENGTH]}…"
 
 
