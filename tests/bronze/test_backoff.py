@@ -7,7 +7,7 @@ import pytest
 from deltasmelt.bronze.backoff import Backoff, tried_again
 
 
-def test_pauses_double_up_to_the_longest_and_begin_anew_after_a_success() -> None:
+def test_pauses_double_to_limit_and_reset_on_success() -> None:
     backoff = Backoff(1.0, 4.0)
     for whole in (1, 2, 4, 4):
         assert whole / 2 <= backoff.seconds() <= whole
@@ -16,7 +16,7 @@ def test_pauses_double_up_to_the_longest_and_begin_anew_after_a_success() -> Non
 
 
 @pytest.mark.parametrize(("failures", "calls"), [(0, 1), (2, 3), (9, 3)])
-def test_a_call_is_tried_so_many_times_and_its_last_error_is_raised(failures: int, calls: int) -> None:
+def test_call_is_retried_limited_times_before_last_error(failures: int, calls: int) -> None:
     numbers: list[int] = []
 
     @tried_again(KeyError, attempts=3, first=0.0, longest=0.0)

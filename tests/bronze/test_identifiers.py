@@ -33,7 +33,7 @@ def test_two_tables_are_never_said_alike(schema: str, name: str, other_schema: s
         ("\u1fb3", "\u1fbc"), ("\u10d0", "\u1c90"),
     ],
 )  # fmt: skip
-def test_names_that_are_one_to_spark_are_folded_alike(one: str, other: str) -> None:
+def test_names_equal_in_spark_fold_alike(one: str, other: str) -> None:
     assert folded(one) == folded(other)
     assert folded(folded(one)) == folded(one)
 

@@ -12,7 +12,7 @@ from tests.matrix import ROOT, floors, rows
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
-def test_each_dependency_has_a_floor_that_it_allows_and_the_lock_is_within_its_bounds() -> None:
+def test_dependencies_have_allowed_floors_and_lock_in_bounds() -> None:
     needed = {
         requirement.name: requirement.specifier for requirement in map(Requirement, PROJECT["dependencies"])
     }
@@ -22,7 +22,8 @@ def test_each_dependency_has_a_floor_that_it_allows_and_the_lock_is_within_its_b
     assert [name for name, allowed in needed.items() if lock[name.replace(".", "-")] not in allowed] == []
 
 
-def test_each_python_that_the_project_claims_is_tried_with_the_lowest_pyarrow_and_the_lock() -> None:
+def test_matrix_covers_claimed_pythons_with_lowest_pyarrow() -> None:
+    """The matrix tries each claimed Python with the lowest pyarrow and with the lock."""
     claimed = [
         classifier[-4:]
         for classifier in PROJECT["classifiers"]

@@ -50,7 +50,8 @@ def count(frame: DataFrame) -> int:
     return frame.count()
 
 
-def test_the_import_loads_neither_spark_nor_delta_and_the_names_are_there() -> None:
+def test_import_loads_neither_spark_nor_delta() -> None:
+    """The public names are present after the import."""
     probe = (
         "import sys, deltasmelt; "
         "print([name for name in ('pyspark', 'deltalake', 'pyarrow', 'pydantic') if name in sys.modules]); "
@@ -60,7 +61,7 @@ def test_the_import_loads_neither_spark_nor_delta_and_the_names_are_there() -> N
     assert process.stdout.split("\n") == ["[]", "[]", ""]
 
 
-def test_tables_and_statements_show_the_newest_cut_or_an_earlier_one(lake: deltasmelt.OpenLake) -> None:
+def test_tables_and_statements_show_newest_or_earlier_cut(lake: deltasmelt.OpenLake) -> None:
     assert count(lake.table("silver.orders")) == 2 * ROWS
     for moment in (FIRST, int(FIRST), "0/1FF", "2026-01-01T12:30", datetime(2026, 1, 1, 12, tzinfo=UTC)):
         assert lake.at(moment).commit_lsn == FIRST, moment
@@ -73,9 +74,7 @@ def test_tables_and_statements_show_the_newest_cut_or_an_earlier_one(lake: delta
         lake.sql(f"{joined}, silver.late", as_of=FIRST)
 
 
-def test_all_of_one_moment_is_as_of_one_commit_while_the_pipeline_goes_on(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_layers_show_same_commit_while_pipeline_runs(spark: SparkSession, tmp_path: Path) -> None:
     with reading(spark), deltasmelt.open(make_small_lake(tmp_path)) as lake:
         now, newest = lake.at(), lake.table("silver.orders")
         assert (now.commit_lsn, now.commit_ts) == (SECOND, datetime(2026, 1, 1, 13, tzinfo=UTC))
@@ -95,7 +94,7 @@ def test_all_of_one_moment_is_as_of_one_commit_while_the_pipeline_goes_on(
 
 
 @pytest.mark.usefixtures("active")
-def test_a_session_that_was_there_is_used_and_left_as_it_was(file: Path, spark: SparkSession) -> None:
+def test_existing_session_is_used_and_left_unchanged(file: Path, spark: SparkSession) -> None:
     def seen() -> tuple[Any, ...]:
         views = spark.sql("SHOW VIEWS").collect()
         schemas = spark.sql("SHOW SCHEMAS").collect()
@@ -137,16 +136,17 @@ def test_a_session_that_was_there_is_used_and_left_as_it_was(file: Path, spark: 
         ("EXECUTE IMMEDIATE no_variable", "sql", "[UNRESOLVED_COLUMN"),
     ],
 )
-def test_a_statement_that_spark_refuses_is_an_error_of_ours(
+def test_statement_rejected_by_spark_is_own_error(
     lake: deltasmelt.OpenLake, statement: str, code: str, said: str
 ) -> None:
+    """The error is an error class of deltasmelt."""
     with pytest.raises(deltasmelt.SmeltError) as raised:
         lake.sql(statement)
     assert raised.value.code == code
     assert said in str(raised.value)
 
 
-def test_a_statement_that_is_put_together_has_its_tables_and_arguments(lake: deltasmelt.OpenLake) -> None:
+def test_assembled_statement_sees_tables_and_arguments(lake: deltasmelt.OpenLake) -> None:
     text = "'SELECT count(*) FROM silver.' || 'orders WHERE id BETWEEN :low AND :high'"
     assert lake.sql(f"EXECUTE IMMEDIATE {text} USING 2 + 3 AS low, 10 AS high").collect() == [(6,)]
     lake.sql("DECLARE OR REPLACE id = 5")
@@ -155,7 +155,7 @@ def test_a_statement_that_is_put_together_has_its_tables_and_arguments(lake: del
     assert counted_rows.collect() == [(1,)], "the variable, and not the column of its name"
 
 
-def test_each_view_names_a_version_so_that_spark_would_write_nothing(
+def test_each_view_pins_version_against_writes(
     lake: deltasmelt.OpenLake,
 ) -> None:
     lake_sql = lake.at(FIRST)._sql
@@ -163,9 +163,7 @@ def test_each_view_names_a_version_so_that_spark_would_write_nothing(
     assert all(" VERSION AS OF " in lake_sql._view(table)[1] for table in lake_sql._known)
 
 
-def test_what_cannot_be_found_is_said_before_spark_is_asked(
-    lake: deltasmelt.OpenLake, tmp_path: Path
-) -> None:
+def test_unknown_names_are_reported_without_calling_spark(lake: deltasmelt.OpenLake, tmp_path: Path) -> None:
     with pytest.raises(
         deltasmelt.DefiniteError, match=r"no table silver\.ordrs .*did you mean 'silver\.orders'"
     ):
@@ -199,15 +197,14 @@ def test_what_cannot_be_found_is_said_before_spark_is_asked(
         {"max_connections": 2.5},
     ],
 )
-def test_a_comparison_that_the_command_would_refuse_is_refused_before_anything_is_looked_at(
-    file: Path, given: dict[str, Any]
-) -> None:
+def test_invalid_comparison_is_rejected_before_any_read(file: Path, given: dict[str, Any]) -> None:
+    """The command would refuse the comparison, too."""
     with deltasmelt.open(file) as lake, pytest.raises(deltasmelt.ConfigurationError) as refused:
         lake.verify(**given)
     assert (refused.value.code, refused.value.where) == ("argument-invalid", next(iter(given)))
 
 
-def test_bounds_of_a_comparison_are_said_in_plain_figures() -> None:
+def test_comparison_bounds_are_reported_as_plain_figures() -> None:
     for arguments, message in (
         ({"sample": 0}, "sample: 0 is not a number from 0.000001 to 1"),
         ({"connections": 65}, "max_connections: 65 is not a whole number from 1 to 64"),
@@ -220,7 +217,7 @@ def test_bounds_of_a_comparison_are_said_in_plain_figures() -> None:
         assert most.connections in {64, 1, None}
 
 
-def test_a_report_that_cannot_be_written_is_refused_before_anything_is_checked(
+def test_unwritable_report_is_rejected_before_checks(
     file: Path, lake: deltasmelt.OpenLake, tmp_path: Path
 ) -> None:
     (tmp_path / "file").touch()
@@ -257,5 +254,5 @@ def test_a_report_that_cannot_be_written_is_refused_before_anything_is_checked(
         ),
     ],
 )
-def test_a_table_that_is_read_under_no_other_name_keeps_its_own(statement: str, meant: str) -> None:
+def test_table_read_under_no_alias_keeps_name(statement: str, meant: str) -> None:
     assert aliased(statement, VIEWS) == meant  # type: ignore[arg-type]  # layers are words here

@@ -115,7 +115,7 @@ def test_commands_are_found_in_blocks_of_every_kind() -> None:
     assert refusal(["preview", "pipeline.yml"], template=False)
 
 
-def test_every_code_that_is_explained_by_a_page_is_there() -> None:
+def test_every_code_explained_in_docs_exists() -> None:
     explained = {
         word
         for path in pages()
@@ -168,7 +168,7 @@ def test_every_python_block_compiles(block: Block) -> None:
     ast.parse(block.text)
 
 
-def test_every_language_of_a_block_is_checked_or_known() -> None:
+def test_every_block_language_is_checked_or_known() -> None:
     languages = {
         "yaml",
         "sql",

@@ -20,7 +20,7 @@ def test_a_key_without_a_meaning_is_noticed() -> None:
         keys_table(KEYS.read_text(encoding="utf-8").replace("| `lake.retention`", "| lake.retention"))
 
 
-def test_types_and_defaults_are_written_as_in_the_file() -> None:
+def test_types_and_defaults_are_written_as_in_file() -> None:
     by_key = {key: (kind, default) for key, kind, default in keys(Pipeline)}
     assert by_key["bronze.flush_interval"] == ("duration", "`500ms`")
     assert by_key["bronze.flush_bytes"] == ("size", "`64MB`")
@@ -31,7 +31,8 @@ def test_types_and_defaults_are_written_as_in_the_file() -> None:
     assert "pipeline" in by_key
 
 
-def test_every_table_has_its_columns_and_a_column_without_a_meaning_is_noticed() -> None:
+def test_every_table_has_columns_with_meanings() -> None:
+    """A column without a meaning is noticed."""
     page = TABLES.read_text(encoding="utf-8")
     assert [name for name in SCHEMAS if f"## {name}\n" not in page] == []
     with pytest.raises(KeyError, match="commit_ts"):

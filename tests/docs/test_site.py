@@ -48,14 +48,14 @@ def foreign(offline: Any) -> Callable[[Path], list[str]]:
         '<p style="background: url(https://example/a.png)">',
     ],
 )
-def test_whatever_a_page_would_load_from_elsewhere_is_found(
+def test_external_resource_of_page_is_detected(
     text: str, tmp_path: Path, foreign: Callable[[Path], list[str]]
 ) -> None:
     (tmp_path / "a.html").write_text(f"<html>{text}</html>")
     assert len(foreign(tmp_path)) == 1
 
 
-def test_links_to_follow_and_files_of_the_site_are_none(
+def test_links_and_own_files_are_no_external_resources(
     tmp_path: Path, foreign: Callable[[Path], list[str]]
 ) -> None:
     page = '<link rel="canonical" href="https://a.example"><a href="https://a.example">a</a>'
@@ -67,7 +67,7 @@ def test_links_to_follow_and_files_of_the_site_are_none(
     assert foreign(tmp_path) == ["b.css: https://fonts.example/a.css"]
 
 
-def test_links_between_pages_stay_and_those_that_lead_out_are_named(offline: Any) -> None:
+def test_links_between_pages_stay_and_external_links_count(offline: Any) -> None:
     within, outside = "[lost](../errors/slot-lost.md#x)", "[demo](../../conf/demo.sql)"
     assert (
         offline.without_outward_links("how-to/a", f"{within} {outside}") == f"{within} demo (`conf/demo.sql`)"
@@ -78,7 +78,7 @@ def test_links_between_pages_stay_and_those_that_lead_out_are_named(offline: Any
     )
 
 
-def test_every_page_is_in_a_list_of_the_index() -> None:
+def test_every_page_is_listed_in_index() -> None:
     index = (DOCS / "index.md").read_text(encoding="utf-8")
     listed = {line for line in index.splitlines() if (DOCS / f"{line}.md").is_file()}
     names = {str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.rglob("*.md")}
@@ -88,7 +88,7 @@ def test_every_page_is_in_a_list_of_the_index() -> None:
 
 
 @pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_word_of_a_page_is_lost_as_a_tag(path: Path) -> None:
+def test_no_word_of_page_is_lost_as_tag(path: Path) -> None:
     prose = re.sub(
         r"^( *)```.*?^\1```|^    .*$|``.*?``|`[^`]*`|<!--.*?-->",
         "",
@@ -104,7 +104,7 @@ def test_links_of_the_readme_lead_somewhere() -> None:
         assert [target for target in targets if not (ROOT / target).exists()] == []
 
 
-def test_the_film_shows_what_was_recorded_and_nothing_that_runs() -> None:
+def test_film_shows_recording_and_runs_nothing() -> None:
     lines = (DOCS / "film" / "demo.cast").read_text(encoding="utf-8").splitlines()
     header = json.loads(lines[0])
     assert header["version"] == 2

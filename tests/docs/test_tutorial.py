@@ -21,7 +21,7 @@ TUTORIAL = ROOT / "docs" / "tutorial.md"
 
 
 @pytest.mark.postgres
-def test_the_sql_of_the_tutorial_prepares_a_server_that_passes_its_check(
+def test_tutorial_sql_prepares_server_passing_its_check(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     role, owner = (f"{name}_{uuid.uuid4().hex[:8]}" for name in ("smelt", "app"))

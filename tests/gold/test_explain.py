@@ -16,7 +16,7 @@ def places(text: str) -> list[ExplainedNode]:
     return explain(tree)
 
 
-def test_a_nested_place_tells_its_columns_its_order_and_every_join_up_to_the_root() -> None:
+def test_nested_node_explains_columns_order_and_joins() -> None:
     (items,) = (place for place in places(CUSTOMER) if place.path == "orders.items")
     assert items == ExplainedNode(
         path="orders.items",
@@ -34,7 +34,7 @@ def test_a_nested_place_tells_its_columns_its_order_and_every_join_up_to_the_roo
     )
 
 
-def test_the_root_marks_itself_and_does_not_read_what_no_field_shows() -> None:
+def test_root_explains_filter_and_omits_unused_columns() -> None:
     root = places(CUSTOMER)[0]
     assert (root.path, root.kind, root.join_path, root.where) == ("", "root", (), "deleted_at is null")
     assert "notes" not in root.columns
@@ -47,7 +47,7 @@ def test_aggregates_over_the_same_rows_are_one_place() -> None:
     assert count_place.where is None, "the count takes all rows"
 
 
-def test_a_condition_that_all_aggregates_of_a_place_have_is_told() -> None:
+def test_condition_shared_by_all_aggregates_is_explained() -> None:
     text = (
         "document: d\nroot: public.customers\nfields:\n  - id\n"
         "  - a: {count: public.orders, on: {customer_id: id}, where: \"status = 'paid'\"}\n"
@@ -67,6 +67,6 @@ def test_tables_on_the_way_stand_before_theirs() -> None:
 
 
 @pytest.mark.parametrize(("path", "levels"), [("referrer", 2), ("referred", 3)])
-def test_a_recursion_tells_how_often_its_join_may_be_taken(path: str, levels: int) -> None:
+def test_recursion_explains_maximum_depth(path: str, levels: int) -> None:
     (join_place,) = (place for place in places(FAMILY) if place.path == path)
     assert [hop.max_times for hop in join_place.join_path] == [levels, 1]

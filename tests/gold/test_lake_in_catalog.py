@@ -83,7 +83,7 @@ def check_silver(world: World) -> None:
     assert len(live) == len(list(world.shop.all("orders")))
 
 
-def test_changes_key_changes_an_added_column_truncate_and_a_snapshot_are_carried(world: World) -> None:
+def test_changes_keys_columns_truncate_and_snapshot_are_applied(world: World) -> None:
     world.step(arrive)
     world.step(change_and_move)
     check_silver(world)
@@ -111,7 +111,8 @@ def test_changes_key_changes_an_added_column_truncate_and_a_snapshot_are_carried
     }
 
 
-def test_a_build_by_another_definition_that_is_killed_before_it_names_it_is_made_again(world: World) -> None:
+def test_build_killed_before_naming_definition_is_repeated(world: World) -> None:
+    """The killed build used a changed definition, and had not recorded the definition yet."""
     world.define([RESHAPED])
     world.shop.put("orders", id=6, customer_id=78)
     cut = world.shop.commit()
@@ -131,7 +132,7 @@ def test_a_build_by_another_definition_that_is_killed_before_it_names_it_is_made
     world.step(lambda shop: shop.put("orders", id=7, customer_id=78))
 
 
-def test_a_cycle_killed_before_its_cut_is_carried_on_and_no_window_is_folded_twice(world: World) -> None:
+def test_cycle_killed_before_cut_resumes_without_repeated_windows(world: World) -> None:
     world.shop.put("orders", id=8, customer_id=78)
     world.shop.remove("orders", 7)
     world.shop.write()
@@ -154,7 +155,8 @@ def come_and_go(shop: Shop) -> None:
     shop.remove("orders", 8)
 
 
-def test_where_a_server_guards_settings_a_merge_tells_its_mark_in_its_condition(world: World) -> None:
+def test_merge_condition_carries_mark_under_guarded_settings(world: World) -> None:
+    """A server that guards settings refuses the setting for the mark."""
     REFUSED.update(GUARDED)
     try:
         world.step(lambda shop: shop.put("orders", id=8, customer_id=78, status="paid"))
@@ -170,7 +172,7 @@ def test_where_a_server_guards_settings_a_merge_tells_its_mark_in_its_condition(
         assert table.transaction_version(f"deltasmelt.{layer}") == world.shop.lsn, (layer, name)
 
 
-def test_marks_are_said_again_before_a_first_look_no_longer_finds_them(world: World) -> None:
+def test_marks_are_restated_before_first_poll_loses_them(world: World) -> None:
     table = CatalogTable(world.lake.uri("silver", "customers"))
     mark = table.transaction_version(SILVER_APP)
     for number in range(STATED_AFTER):
@@ -182,7 +184,7 @@ def test_marks_are_said_again_before_a_first_look_no_longer_finds_them(world: Wo
     assert not table.is_unstated()
 
 
-def test_a_table_is_derived_again_from_bronze_and_nothing_of_that_is_left(world: World) -> None:
+def test_table_rebuilt_from_bronze_leaves_no_leftovers(world: World) -> None:
     world.spark.sql(f"DELETE FROM {CATALOG}.silver.orders WHERE id = 10")
     cut = world.control.latest_cut("silver")
     assert cut is not None
@@ -199,7 +201,7 @@ def test_a_table_is_derived_again_from_bronze_and_nothing_of_that_is_left(world:
     check_silver(world)
 
 
-def test_statements_quality_and_proofs_read_one_cut_by_names(world: World, tmp_path: Path) -> None:
+def test_statements_quality_and_proofs_share_cut_by_names(world: World, tmp_path: Path) -> None:
     world.step(lambda shop: shop.put("customers", id=79, email="seen"))
     pipeline = pipeline_of(world, tmp_path)
     for alone in (True, False):
@@ -227,7 +229,7 @@ def test_statements_quality_and_proofs_read_one_cut_by_names(world: World, tmp_p
     assert [run.failed for run in past_runs(world.lake, 5).runs] == [0]
 
 
-def test_what_bronze_holds_is_seen_ahead_of_the_next_cycle(world: World) -> None:
+def test_bronze_rows_are_visible_before_next_cycle(world: World) -> None:
     world.shop.put("orders", id=12, customer_id=78, status="fresh")
     world.shop.remove("orders", 11)
     world.shop.write()
@@ -242,7 +244,7 @@ def test_what_bronze_holds_is_seen_ahead_of_the_next_cycle(world: World) -> None
     world.step(lambda _: None)
 
 
-def test_a_name_that_the_catalog_refuses_is_that_tables_error_alone(world: World) -> None:
+def test_name_rejected_by_catalog_is_error_of_table(world: World) -> None:
     bronze = BronzeWriter(world.lake)
     refused = ['public."two words"', 'public."Orders"']
     shapes = [relation(name, {"id": "int8"}, ("id",)) for name in refused]

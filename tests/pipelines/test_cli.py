@@ -71,7 +71,8 @@ def one_message(done: CompletedProcess[str], code: int = 1) -> str:
     return done.stderr
 
 
-def test_help_and_version_start_without_spark_great_expectations_or_the_driver(tmp_path: Path) -> None:
+def test_help_and_version_load_no_spark_or_driver(tmp_path: Path) -> None:
+    """Great Expectations stays unloaded, too."""
     process = smelt("--help", folder=tmp_path)
     commands = [
         "demo",
@@ -150,14 +151,14 @@ def test_a_missing_pipeline_file_is_named(tmp_path: Path, command: str) -> None:
     )
 
 
-def test_a_misspelt_key_is_named_with_file_and_line_before_anything_starts(tmp_path: Path) -> None:
+def test_misspelt_key_is_named_with_line_before_start(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more="sliver: {deletes: soft}\n")
     message = one_message(smelt_here("run", file, folder=tmp_path))
     assert f"{file}:4" in message
     assert "'silver'" in message
 
 
-def test_a_mistake_in_a_document_is_named_with_its_file_before_anything_starts(tmp_path: Path) -> None:
+def test_document_mistake_is_named_with_file_before_start(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more="gold: {documents: [d.yml]}\n")
     (tmp_path / "d.yml").write_text("document: d\nroot: public.t\nfeilds: [id]\n")
     message = one_message(smelt_here("gold", file, folder=tmp_path))
@@ -181,7 +182,7 @@ def test_a_statement_may_begin_with_a_comment(tmp_path: Path) -> None:
         assert f"No such option: {option.partition('=')[0]}" in output
 
 
-def test_a_server_that_is_down_is_told_with_its_address_and_without_the_password(tmp_path: Path) -> None:
+def test_absent_server_is_reported_with_address_without_password(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "postgresql://me:geheim@127.0.0.1:1/shop")
     for command in ("run --until-caught-up", "bronze --until-caught-up", "drop"):
         message = one_message(smelt_here(*command.split(), file, folder=tmp_path))
@@ -199,7 +200,7 @@ def test_debug_shows_the_traceback_wherever_it_stands(tmp_path: Path) -> None:
 
 
 @pytest.mark.postgres
-def test_a_wrong_database_and_a_wrong_role_are_told_apart(tmp_path: Path, database: str) -> None:
+def test_wrong_database_and_wrong_role_are_distinguished(tmp_path: Path, database: str) -> None:
     wrong_database = pipeline_file(tmp_path, make_conninfo(database, dbname="nowhere"))
     assert "nowhere" in one_message(smelt_here("run", wrong_database, "--until-caught-up", folder=tmp_path))
     wrong_role = pipeline_file(tmp_path, make_conninfo(database, user="nobody_of_that_name"))
@@ -208,7 +209,7 @@ def test_a_wrong_database_and_a_wrong_role_are_told_apart(tmp_path: Path, databa
     )
 
 
-def test_stages_that_have_nothing_to_read_say_which_command_comes_first(tmp_path: Path) -> None:
+def test_stages_without_input_name_preceding_command(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
     message = one_message(smelt_here("silver", file, "--until-caught-up", folder=tmp_path))
     assert "smelt bronze pipeline.yml --until-caught-up" in message
@@ -219,13 +220,13 @@ def test_stages_that_have_nothing_to_read_say_which_command_comes_first(tmp_path
         assert "smelt run pipeline.yml --until-caught-up" in one_message(process)
 
 
-def test_a_time_that_is_none_is_refused_before_spark_starts(tmp_path: Path) -> None:
+def test_invalid_time_is_rejected_before_spark(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
     message = one_message(smelt_here("sql", file, "SELECT 1", "--as-of", "yesterday", folder=tmp_path))
     assert "'yesterday' is neither an LSN nor a time" in message
 
 
-def test_an_unknown_document_is_refused_with_the_nearest_name(tmp_path: Path) -> None:
+def test_unknown_document_is_rejected_with_nearest_name(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1", more="gold: {documents: ['d*.yml']}\n")
     (tmp_path / "d.yml").write_text("document: customer\nroot: public.t\nfields: [id]\n")
     commands = (
@@ -250,7 +251,7 @@ def test_the_schema_of_document_files_needs_no_lake(tmp_path: Path) -> None:
     assert smelt_here("explain", file, folder=tmp_path).returncode == 2
 
 
-def test_what_cannot_be_rebuilt_or_maintained_is_told_before_spark_starts(tmp_path: Path) -> None:
+def test_impossible_rebuild_or_maintenance_is_reported_before_spark(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
     for command, arguments in (("rebuild", ["silver"]), ("rebuild", ["gold"]), ("maintain", [])):
         message = one_message(smelt_here(command, file, *arguments, folder=tmp_path))
@@ -264,16 +265,14 @@ def test_what_cannot_be_rebuilt_or_maintained_is_told_before_spark_starts(tmp_pa
     assert "no document matches 'x'" in one_message(smelt_here("rebuild", file, "gold", "x", folder=tmp_path))
 
 
-def test_a_missing_java_is_told_before_spark_is_started(tmp_path: Path) -> None:
+def test_missing_java_is_reported_before_spark(tmp_path: Path) -> None:
     file = pipeline_file(tmp_path, "host=127.0.0.1 port=1")
     process = smelt("silver", file, folder=tmp_path, JAVA_HOME=str(tmp_path / "no-java"))
     assert "Java is missing" in one_message(process)
 
 
 @pytest.mark.postgres
-def test_status_without_a_lake_shows_the_server_alone_and_the_other_way_round(
-    tmp_path: Path, database: str
-) -> None:
+def test_status_shows_server_or_lake_alone(tmp_path: Path, database: str) -> None:
     fresh = smelt_here("status", pipeline_file(tmp_path, database), "--output", "json", folder=tmp_path)
     parsed = json.loads(fresh.stdout)
     assert fresh.returncode == 0
@@ -288,9 +287,7 @@ def test_status_without_a_lake_shows_the_server_alone_and_the_other_way_round(
 
 
 @pytest.mark.postgres
-def test_drop_removes_slot_and_publication_that_it_made_and_says_the_sql(
-    tmp_path: Path, database: str
-) -> None:
+def test_drop_removes_own_slot_and_publication_with_sql(tmp_path: Path, database: str) -> None:
     file = pipeline_file(tmp_path, database)
     with psycopg.connect(database, autocommit=True) as connection:
         ensure_publication(connection, load_pipeline(file).source, [])
@@ -317,9 +314,8 @@ def test_drop_removes_slot_and_publication_that_it_made_and_says_the_sql(
         assert connection.execute("SELECT pubname FROM pg_publication").fetchall() == [("cli_test",)]
 
 
-def test_a_start_that_the_connection_does_not_allow_is_one_message_with_its_remedy(
-    tmp_path: Path, database18: str
-) -> None:
+def test_start_forbidden_by_connection_is_single_message(tmp_path: Path, database18: str) -> None:
+    """The message carries a remedy."""
     file = pipeline_file(tmp_path, make_conninfo(database18, password="s3cr3t", sslmode="require"))
     message = one_message(smelt("bronze", file, folder=tmp_path))
     checked = smelt("check", file, folder=tmp_path)

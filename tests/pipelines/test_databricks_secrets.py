@@ -63,7 +63,7 @@ def written(folder: Path, source: str) -> Path:
     return file
 
 
-def test_a_pipeline_file_takes_a_secret_once_and_shows_it_nowhere(
+def test_pipeline_file_reads_secret_once_without_showing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     utilities = Utilities()
@@ -80,7 +80,7 @@ def test_a_pipeline_file_takes_a_secret_once_and_shows_it_nowhere(
     }
 
 
-def test_a_runtime_without_the_sdk_is_asked_through_its_notebook_and_then_its_spark(
+def test_notebook_or_spark_supplies_secret_without_sdk(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(LookupError, match=f"^{NOWHERE}$"):
@@ -116,9 +116,7 @@ def test_an_sdk_that_knows_no_workspace_says_so(monkeypatch: pytest.MonkeyPatch)
     assert len(str(caught.value)) < 300
 
 
-def test_a_secret_that_is_not_there_names_the_line_without_the_trace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_missing_secret_names_line_without_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     in_runtime(monkeypatch, Utilities())
     with pytest.raises(ConfigurationError) as caught:
         load_pipeline(written(tmp_path, "password: '${secret:shop/passwort}'"))

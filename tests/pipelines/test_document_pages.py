@@ -37,7 +37,7 @@ def documents() -> dict[str, str]:
 
 
 @pytest.mark.postgres
-def test_every_document_of_the_pages_fits_the_demos_tables(database: str) -> None:
+def test_every_documented_document_fits_demo_tables(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute((conf_folder() / "demo" / "shop.sql").read_bytes())
     source = SourceSettings(dsn=SecretStr(database), slot="smelt", publication="smelt")
@@ -50,7 +50,7 @@ def test_every_document_of_the_pages_fits_the_demos_tables(database: str) -> Non
         assert checked_tree(document, catalog)[1] == [], name
 
 
-def test_where_is_names_files_and_functions_that_are_there() -> None:
+def test_architecture_map_names_existing_files_and_functions() -> None:
     page = (DOCS / "architecture.md").read_text().split("## Where is")[1].split("##")[0]
     rows = re.findall(r"^\| [^|]+\| `([a-z_/]+\.py)` \| ([^|]+) \|$", page, re.MULTILINE)
     assert len(rows) >= 15

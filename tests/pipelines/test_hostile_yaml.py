@@ -52,7 +52,7 @@ def read(request: pytest.FixtureRequest) -> Callable[[Path], object]:
 
 
 @pytest.mark.parametrize("kind", sorted(HOSTILE))
-def test_it_is_refused_with_one_message_and_nothing_is_run(
+def test_hostile_file_is_rejected_with_single_message(
     read: Callable[[Path], object], tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -70,7 +70,7 @@ def test_it_is_refused_with_one_message_and_nothing_is_run(
     assert not (tmp_path / "ran").exists()
 
 
-def test_a_file_that_is_too_large_is_not_read(read: Callable[[Path], object], tmp_path: Path) -> None:
+def test_oversized_file_is_not_read(read: Callable[[Path], object], tmp_path: Path) -> None:
     file = tmp_path / "huge.yml"
     with file.open("wb") as sparse:
         sparse.truncate(1 << 34)
@@ -93,7 +93,7 @@ def test_what_people_write_is_far_from_the_bounds(tmp_path: Path) -> None:
     assert load_document(file).name == "deep"
 
 
-def test_an_anchor_that_is_used_again_is_yaml_and_prints_nothing(tmp_path: Path) -> None:
+def test_reused_anchor_is_valid_yaml_without_output(tmp_path: Path) -> None:
     file = tmp_path / "anchors.yml"
     file.write_text("document: &x d\nroot: &x public.t\nfields: [id]\n", encoding="utf-8")
     assert load_document(file).name == "d"

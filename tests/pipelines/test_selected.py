@@ -31,7 +31,7 @@ def nothing(pattern: str) -> ConfigurationError:
     return ConfigurationError(f"{pattern} selects nothing", code="pattern-unused")
 
 
-def test_each_is_chosen_once_and_a_pattern_that_selects_nothing_is_refused() -> None:
+def test_patterns_select_once_and_unmatched_pattern_raises() -> None:
     names = {"a*": ["ab", "aa"], "aa": ["aa"], "b*": []}
     assert selected(["a*", "aa"], names.__getitem__, nothing) == ["ab", "aa"]
     assert selected([], names.__getitem__, nothing) == []
@@ -85,7 +85,7 @@ def noted(
 
 
 @pytest.mark.parametrize("layer", ["silver", "gold"])
-def test_patterns_without_a_file_end_each_command_that_reads_them(
+def test_unmatched_patterns_end_every_command_reading_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, layer: str
 ) -> None:
     """A run of each command shows whether it reads the patterns. Without Java a late refusal fails."""
@@ -113,7 +113,7 @@ def test_patterns_without_a_file_end_each_command_that_reads_them(
 
 
 @pytest.mark.postgres
-def test_every_argument_and_option_that_selects_refuses_what_selects_nothing(
+def test_every_selecting_option_rejects_empty_selection(
     tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JAVA_HOME", "/nowhere")

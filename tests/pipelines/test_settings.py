@@ -35,7 +35,7 @@ def test_the_shortest_pipeline_file_has_the_documented_defaults(tmp_path: Path) 
     assert pipeline.path == tmp_path / "pipeline.yml"
 
 
-def test_a_lake_in_a_store_is_committed_to_less_often_unless_the_file_says_how_often(tmp_path: Path) -> None:
+def test_store_lake_commits_rarely_unless_configured(tmp_path: Path) -> None:
     for keys, interval in ((", heartbeat: 20s", 5.0), (", flush_interval: 500ms", 0.5)):
         text = (
             f"pipeline: shop\n{SOURCE}lake: {{path: s3://bucket/lake}}\nbronze: {{flush_bytes: 1MB{keys}}}\n"
@@ -45,18 +45,14 @@ def test_a_lake_in_a_store_is_committed_to_less_often_unless_the_file_says_how_o
         assert pipeline.path == tmp_path / "pipeline.yml"
 
 
-def test_a_relative_lake_is_relative_to_the_file_not_to_the_working_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_lake_path_starts_at_file_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "conf").mkdir()
     path = written(tmp_path / "conf", f"pipeline: shop\n{SOURCE}lake: {{path: ../lake}}\n")
     monkeypatch.chdir("/")
     assert load_pipeline(path).lake_address().path == str(tmp_path / "lake")
 
 
-def test_files_of_the_connection_are_relative_to_the_file_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_connection_file_paths_start_at_file_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/of-the-test")
     keys = "sslmode: verify-full, sslrootcert: certs/ca.pem, sslcert: /etc/smelt.crt, sslkey: ~/smelt.key"
     text = f"pipeline: shop\nsource: {{host: 'a,b', port: '1,2', {keys}, slot: s, publication: p}}\n"
@@ -82,7 +78,7 @@ def test_files_of_the_connection_are_relative_to_the_file_too(
         ("/data/lake/", "/data/lake"),
     ],
 )
-def test_a_lake_may_be_a_url_or_an_absolute_path(tmp_path: Path, given: str, address: str) -> None:
+def test_lake_accepts_url_or_absolute_path(tmp_path: Path, given: str, address: str) -> None:
     path = written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: '{given}'}}\n")
     assert load_pipeline(path).lake_address().path == address
 
@@ -100,7 +96,7 @@ def test_environment_variables_are_expanded_also_with_defaults(
     assert "0123" not in repr(pipeline)
 
 
-def test_spark_settings_of_any_yaml_type_reach_spark_as_text(tmp_path: Path) -> None:
+def test_spark_settings_of_any_type_become_text(tmp_path: Path) -> None:
     spark = "spark: {spark.driver.memory: 4g, spark.sql.shuffle.partitions: 8, spark.ui.enabled: true}\n"
     pipeline = load_pipeline(written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\n{spark}"))
     assert pipeline.spark == {
@@ -143,7 +139,7 @@ def test_a_mistake_is_named_with_file_and_line(tmp_path: Path, text: str, line: 
     assert said in str(raised.value)
 
 
-def test_executors_cannot_copy_into_a_lake_in_a_catalog(tmp_path: Path) -> None:
+def test_executors_cannot_copy_into_catalog_lake(tmp_path: Path) -> None:
     text = f"pipeline: shop\n{SOURCE}lake: {{catalog: main}}\nsnapshot:\n  engine: spark\n"
     with pytest.raises(ConfigurationError, match="is in a catalog") as refused:
         load_pipeline(written(tmp_path, text))
@@ -155,7 +151,8 @@ def test_executors_cannot_copy_into_a_lake_in_a_catalog(tmp_path: Path) -> None:
         assert load_pipeline(written(tmp_path, text)).snapshot.engine == engine
 
 
-def test_a_lake_in_a_catalog_has_a_pace_and_leases_of_its_own_and_no_store(tmp_path: Path) -> None:
+def test_catalog_lake_has_own_pace_and_leases(tmp_path: Path) -> None:
+    """A lake in a catalog has no store."""
     pipeline = load_pipeline(written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{catalog: main}}\n"))
     assert pipeline.lake_address() == Lake(catalog="main")
     assert pipeline.bronze.flush_interval == 10
@@ -177,14 +174,14 @@ def test_soft_deletes_and_history_are_served(tmp_path: Path) -> None:
     assert (pipeline.silver.deletes, pipeline.silver.history) == ("soft", ["public.orders"])
 
 
-def test_a_missing_file_and_a_folder_are_refused_by_name(tmp_path: Path) -> None:
+def test_missing_file_and_folder_are_rejected_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="the pipeline file does not exist"):
         load_pipeline(tmp_path / "nowhere.yml")
     with pytest.raises(ConfigurationError, match="is a folder"):
         load_pipeline(tmp_path)
 
 
-def test_document_patterns_find_each_file_once_and_a_missing_plain_name_is_an_error(tmp_path: Path) -> None:
+def test_document_patterns_are_deduplicated_and_missing_file_raises(tmp_path: Path) -> None:
     (tmp_path / "documents").mkdir()
     for name in ("b.yml", "a.yml", "note.txt"):
         (tmp_path / "documents" / name).touch()
@@ -197,7 +194,7 @@ def test_document_patterns_find_each_file_once_and_a_missing_plain_name_is_an_er
         incomplete.document_files()
 
 
-def test_files_of_a_configmap_are_found_after_it_has_changed(tmp_path: Path) -> None:
+def test_config_map_files_are_resolved_after_change(tmp_path: Path) -> None:
     """The kubelet links each file through ``..data`` to a folder, and replaces this folder."""
     for version in ("..v1", "..v2"):
         (tmp_path / version).mkdir()
@@ -216,7 +213,7 @@ def test_files_of_a_configmap_are_found_after_it_has_changed(tmp_path: Path) -> 
     assert load_pipeline(pipeline.path).lake_address().path == str(tmp_path / "lake")
 
 
-def test_a_token_in_the_lakes_address_is_not_repeated(tmp_path: Path) -> None:
+def test_token_in_lake_address_is_not_repeated(tmp_path: Path) -> None:
     address = "abfss://me:geheim@account.example/lake?sv=2024&sig=SECRET%3D"
     file = tmp_path / "pipeline.yml"
     file.write_text(
@@ -233,7 +230,7 @@ def test_a_token_in_the_lakes_address_is_not_repeated(tmp_path: Path) -> None:
 SECRET = "gEh31m-Wort"
 
 
-def test_options_of_the_store_are_read_with_the_environment_and_shown_nowhere(
+def test_store_options_use_environment_and_stay_hidden(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKE_SECRET", SECRET)
@@ -272,7 +269,7 @@ def test_options_of_the_store_are_read_with_the_environment_and_shown_nowhere(
         ),
     ],
 )
-def test_a_store_or_an_option_that_is_not_known_is_refused_by_name_and_line(
+def test_unknown_store_or_option_is_rejected_with_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: str, line: int, message: str
 ) -> None:
     monkeypatch.setenv("LAKE_SECRET", SECRET)
@@ -285,7 +282,7 @@ def test_a_store_or_an_option_that_is_not_known_is_refused_by_name_and_line(
     assert SECRET not in str(caught.value)
 
 
-def test_an_option_of_a_wrong_type_is_refused_without_its_value(
+def test_option_of_wrong_type_is_rejected_without_value(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LAKE_SECRET", SECRET)
@@ -296,7 +293,7 @@ def test_an_option_of_a_wrong_type_is_refused_without_its_value(
     assert SECRET not in str(caught.value)
 
 
-def test_a_token_of_the_environment_that_is_of_another_key_is_refused(
+def test_environment_token_of_different_key_is_rejected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_SESSION_TOKEN", SECRET)

@@ -30,9 +30,7 @@ def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Lake:
 
 
 @pytest.mark.parametrize("layer", ["silver", "gold"])
-def test_every_value_of_every_type_is_read_by_other_readers(
-    layer: Layer, lake: Lake, spark: SparkSession
-) -> None:
+def test_every_type_is_readable_by_other_readers(layer: Layer, lake: Lake, spark: SparkSession) -> None:
     path = lake.uri(layer, "extremes")
     expected = plain_rows(pa.table(spark.sql(f"SELECT * FROM {lake.sql(layer, 'extremes')}").toArrow()))
     assert len(expected) == OWN_ROWS
@@ -48,7 +46,7 @@ def test_every_value_of_every_type_is_read_by_other_readers(
     assert "INT96" not in types
 
 
-def test_files_are_left_out_by_moments_and_no_row_is_lost(lake: Lake, spark: SparkSession) -> None:
+def test_files_skipped_by_timestamp_lose_no_row(lake: Lake, spark: SparkSession) -> None:
     """Statistics have milliseconds: a reader that treats a statistic as the exact value misses a file."""
     path = lake.uri("silver", "moments")
     expected = plain_rows(pa.table(spark.sql(f"SELECT * FROM {lake.sql('silver', 'moments')}").toArrow()))

@@ -20,7 +20,7 @@ def test_any_name_is_quoted() -> None:
     assert quote("s", "we`ird") == "`s`.`we``ird`"
 
 
-def test_a_literal_cannot_end_early_and_keeps_its_backslashes() -> None:
+def test_literal_cannot_end_early_and_keeps_backslashes() -> None:
     assert literal("it's") == r"'it\'s'"
     assert literal("a\\") == r"'a\\'"
     assert literal("a\nb") == r"'a\nb'"
@@ -30,20 +30,20 @@ ENDS = "a\rb\x0bc\x0cd\x1ce\x85f\u2028g\u2029h"
 """Characters that Python reads as line ends and Spark as text."""
 
 
-def test_statements_are_indented_without_a_change_of_what_their_texts_and_names_hold() -> None:
+def test_indentation_preserves_texts_and_names() -> None:
     text, name = literal(ENDS), quote(ENDS.replace("\r", ""))
     statement = f"SELECT {text} AS {name},\n{text}"
     assert block(statement, 2) == f"SELECT {text} AS {name},\n  {text}"
 
 
-def test_a_line_end_in_a_name_is_none_of_the_statement() -> None:
+def test_line_end_in_name_is_not_indented() -> None:
     name = quote("a\n`b\n")
     assert block(f"SELECT {name},\n'it\\'s `' -- it's `\nFROM {name}", 2) == (
         f"SELECT {name},\n  'it\\'s `' -- it's `\n  FROM {name}"
     )
 
 
-def test_a_name_in_a_comment_neither_ends_it_nor_takes_the_next_line_into_it() -> None:
+def test_name_in_comment_stays_within_comment() -> None:
     assert comment("public.a\n; b\\") == "-- public.a\ufffd; b\ufffd"
 
 
@@ -56,7 +56,7 @@ TEXTS = [
 
 
 @pytest.mark.spark
-def test_texts_and_names_pass_through_a_statement_as_they_are(spark: SparkSession) -> None:
+def test_texts_and_names_pass_statement_unchanged(spark: SparkSession) -> None:
     names = [f"{position}{text}" for position, text in enumerate(TEXTS)]
     columns = ",\n".join(f"{literal(text)} AS {quote(name)}" for text, name in zip(TEXTS, names, strict=True))
     nested = block(f"SELECT *\nFROM (\n  SELECT {block(columns, 4)}  -- it's `\n)", 4)

@@ -124,7 +124,7 @@ def at_work(run: Command, events: Path, word: str, before: int) -> bool:
     return stages_begun(events, word) > before and bool(executors())
 
 
-def test_a_pipeline_on_a_cluster_survives_an_executor_and_uses_all_of_them(
+def test_cluster_pipeline_survives_lost_executor_and_uses_all(
     pipeline: Path, database: str, tmp_path: Path
 ) -> None:
     with Command("run", pipeline, "--until-caught-up", folder=tmp_path) as first:

@@ -79,7 +79,7 @@ def insert_until_the_end(source: SourceSettings) -> None:
                 return
 
 
-def test_a_reader_goes_on_at_the_promoted_standby_with_nothing_lost_or_doubled(
+def test_reader_continues_at_promoted_standby_exactly(
     primary: EmbeddedServer, standby: EmbeddedServer, lake_path: str
 ) -> None:
     old, new = source_of(primary.dsn(), slot="kept"), source_of(standby.dsn(), slot="kept")
@@ -127,7 +127,7 @@ def test_a_reader_goes_on_at_the_promoted_standby_with_nothing_lost_or_doubled(
         assert identify(connection).timeline == 2
 
 
-def test_a_standby_that_answers_at_the_primarys_address_is_waited_for_until_it_is_promoted(
+def test_standby_at_primary_address_is_awaited_until_promoted(
     own_server: EmbeddedServer, lake_path: str
 ) -> None:
     source = source_of(own_server.dsn(), timing=Timing(catalog_poll=0.1), slot="moved")

@@ -69,7 +69,7 @@ def install(bare: Path, *what: str) -> None:
     done(*pip, "--constraint", constraints, *what, folder=bare.parent)
 
 
-def test_the_wheel_alone_then_its_extras_then_the_demo(bare: Path, database: str, tmp_path: Path) -> None:
+def test_wheel_works_alone_with_extras_and_demo(bare: Path, database: str, tmp_path: Path) -> None:
     smelt = bare / "smelt"
     assert "Get started:" in done(smelt, "--help", folder=tmp_path)
     assert done(smelt, "--version", folder=tmp_path).startswith("deltasmelt ")

@@ -82,7 +82,7 @@ def play(psql: str, dsn: str, file: Path, regress: Path) -> None:
     )
 
 
-def test_what_postgresqls_own_tests_leave_is_in_silver_or_has_its_error(
+def test_postgresql_test_tables_reach_silver_or_have_errors(
     spark: SparkSession, own_server: EmbeddedServer, tmp_path: Path
 ) -> None:
     regress = Path(SOURCE) / "src" / "test" / "regress"

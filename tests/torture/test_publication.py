@@ -71,7 +71,7 @@ def snapshots(lake_path: str, table: str) -> int:
     "gap",
     [gap if gap in QUICK else pytest.param(gap, marks=LONG) for gap in GAPS],
 )
-def test_a_gap_in_the_publication_while_no_reader_runs_is_noticed_and_the_table_taken_again(
+def test_publication_gap_without_reader_causes_new_copy(
     source: SourceSettings, lake_path: str, gap: str
 ) -> None:
     execute(source, *SCHEMA)
@@ -86,7 +86,7 @@ def test_a_gap_in_the_publication_while_no_reader_runs_is_noticed_and_the_table_
     assert_whole(source, lake_path)
 
 
-def test_a_gap_of_one_table_leaves_the_others_alone(source: SourceSettings, lake_path: str) -> None:
+def test_gap_of_single_table_spares_others(source: SourceSettings, lake_path: str) -> None:
     execute(source, *SCHEMA)
     read_all(source, lake_path)
     execute(source, *GAPS["removed and added again"])
@@ -101,9 +101,7 @@ def test_a_gap_of_one_table_leaves_the_others_alone(source: SourceSettings, lake
         *(pytest.param(gap, marks=LONG) for gap in ("operations narrowed", "removed")),
     ],
 )
-def test_a_gap_in_the_publication_is_noticed_while_the_stream_goes_on(
-    source: SourceSettings, lake_path: str, gap: str
-) -> None:
+def test_publication_gap_is_noticed_while_streaming(source: SourceSettings, lake_path: str, gap: str) -> None:
     execute(source, *SCHEMA)
     with Running(source, lake_path) as running:
         wait_for(lambda: snapshots(lake_path, "items") == 1 == snapshots(lake_path, "others"))
@@ -115,9 +113,7 @@ def test_a_gap_in_the_publication_is_noticed_while_the_stream_goes_on(
     assert_whole(source, lake_path)
 
 
-def test_a_table_that_is_added_to_the_publication_causes_no_copy_of_the_others(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_table_added_to_publication_causes_no_other_copy(source: SourceSettings, lake_path: str) -> None:
     execute(source, *SCHEMA)
     read_all(source, lake_path)
     execute(source, "CREATE TABLE late (id int PRIMARY KEY)", "INSERT INTO late VALUES (1)")
@@ -126,9 +122,7 @@ def test_a_table_that_is_added_to_the_publication_causes_no_copy_of_the_others(
 
 
 @LONG
-def test_a_table_that_the_pipeline_leaves_out_for_a_while_is_taken_again_when_it_comes_back(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_temporarily_excluded_table_is_copied_on_return(source: SourceSettings, lake_path: str) -> None:
     execute(source, *SCHEMA)
     read_all(source, lake_path)
     read_all(source.model_copy(update={"exclude": ["public.items"]}), lake_path)
@@ -138,7 +132,7 @@ def test_a_table_that_the_pipeline_leaves_out_for_a_while_is_taken_again_when_it
     assert_whole(source, lake_path)
 
 
-def test_a_table_that_lost_its_key_for_a_while_is_taken_again_while_the_reader_runs(
+def test_temporarily_keyless_table_is_copied_by_running_reader(
     source: SourceSettings, lake_path: str
 ) -> None:
     execute(source, *SCHEMA)
@@ -157,9 +151,7 @@ def test_a_table_that_lost_its_key_for_a_while_is_taken_again_while_the_reader_r
     assert_whole(source, lake_path)
 
 
-def test_select_revoked_is_said_of_that_table_alone_and_its_changes_go_on(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_revoked_select_affects_table_and_changes_continue(source: SourceSettings, lake_path: str) -> None:
     role = source.slot
     execute(
         source,
@@ -196,7 +188,7 @@ def test_select_revoked_is_said_of_that_table_alone_and_its_changes_go_on(
         execute(source, f"DROP OWNED BY {role}")
 
 
-def test_a_publication_that_may_not_be_changed_is_an_error_with_the_sql_and_heals_after_it(
+def test_forbidden_publication_change_is_error_with_healing_sql(
     source: SourceSettings, lake_path: str
 ) -> None:
     execute(source, *SCHEMA)
@@ -212,9 +204,8 @@ def test_a_publication_that_may_not_be_changed_is_an_error_with_the_sql_and_heal
     assert_whole(source, lake_path)
 
 
-def test_a_table_taken_out_of_a_publication_that_is_not_ours_to_change_stops_alone_with_the_sql(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_table_removed_from_foreign_publication_stops_alone(source: SourceSettings, lake_path: str) -> None:
+    """The error carries the SQL."""
     execute(source, *SCHEMA)
     read_all(source, lake_path)
     unmanaged = source.model_copy(update={"manage": False})
@@ -236,9 +227,7 @@ def test_a_table_taken_out_of_a_publication_that_is_not_ours_to_change_stops_alo
     assert_whole(source, lake_path)
 
 
-def test_a_start_with_a_table_missing_in_the_publication_carries_the_others(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_start_with_unpublished_table_carries_others(source: SourceSettings, lake_path: str) -> None:
     execute(
         source,
         *SCHEMA,

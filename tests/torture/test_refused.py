@@ -59,7 +59,7 @@ def as_smelt(own_server: EmbeddedServer, timing: Timing | None = None) -> Source
     return source_of(dsn, timing=timing, slot="smelt_refused")
 
 
-def test_a_password_that_is_changed_and_changed_back_is_waited_for(
+def test_temporarily_changed_password_is_awaited(
     own_server: EmbeddedServer, admin: SourceSettings, lake_path: str
 ) -> None:
     control = ControlTables(Lake(lake_path))
@@ -83,7 +83,7 @@ def test_a_password_that_is_changed_and_changed_back_is_waited_for(
     assert_bronze_equals_source(admin, lake_path, "public.items")
 
 
-def test_a_password_that_stays_wrong_stops_the_reader_after_a_while(
+def test_permanently_wrong_password_stops_reader_later(
     own_server: EmbeddedServer, admin: SourceSettings, lake_path: str
 ) -> None:
     with Running(as_smelt(own_server, Timing(refused=1.0)), lake_path) as running:
@@ -92,7 +92,7 @@ def test_a_password_that_stays_wrong_stops_the_reader_after_a_while(
         assert error.code == "password-rejected"
 
 
-def test_a_password_that_is_wrong_from_the_start_is_not_waited_for(
+def test_initially_wrong_password_is_not_awaited(
     own_server: EmbeddedServer, admin: SourceSettings, lake_path: str
 ) -> None:
     execute(admin, "ALTER ROLE smelt PASSWORD 'second'")
@@ -118,7 +118,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
-def test_a_full_disk_under_the_lake_is_waited_for(database: str, small_disk: Path) -> None:
+def test_full_lake_disk_is_awaited(database: str, small_disk: Path) -> None:
     source = source_of(database)
     lake_path = str(small_disk / "lake")
     execute(source, ITEMS)

@@ -49,7 +49,7 @@ def play(dsn: str, name: str) -> None:
         connection.execute((SAMPLES / name).read_text().encode())
 
 
-def test_a_sample_database_is_built_and_changed_in_two_gigabytes(rentals: Path, database: str) -> None:
+def test_sample_database_fits_into_two_gigabytes(rentals: Path, database: str) -> None:
     folder = rentals.parent
     for changes in ("", "rentals_changes.sql"):
         if changes:

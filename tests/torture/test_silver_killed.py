@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.torture
 @pytest.mark.spark
-def test_silver_is_killed_between_two_tables_and_before_and_after_its_cut(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_silver_survives_kills_between_tables_and_around_cut(spark: SparkSession, tmp_path: Path) -> None:
     stage = Stage(spark, str(tmp_path))
     stage.write()
     stage.check(stage.silver().cycle())

@@ -93,7 +93,7 @@ def test_any_call_of_a_cycle_may_fail(spark: SparkSession, tmp_path: Path) -> No
     assert enumerate_faults(Folding(stage), number=35, seed=1) == []
 
 
-def test_any_call_of_a_cycle_with_history_may_fail(spark: SparkSession, tmp_path: Path) -> None:
+def test_history_cycle_survives_failure_of_any_call(spark: SparkSession, tmp_path: Path) -> None:
     begun(stage := kept.Stage(spark, str(tmp_path)))
     assert enumerate_faults(Folding(stage), number=20, seed=2) == []
 

@@ -28,7 +28,7 @@ stop_session(session)
 
 @pytest.mark.torture
 @pytest.mark.process
-def test_it_is_at_most_twice_its_size_and_for_its_account_alone(tmp_path: Path) -> None:
+def test_spark_log_is_bounded_and_private(tmp_path: Path) -> None:
     log = tmp_path / "spark-1.log"
     subprocess.run([sys.executable, "-c", FAILS_OFTEN, str(log)], cwd=ROOT, check=True, timeout=200)
     files = {path.name: path.stat() for path in tmp_path.glob("*.log*")}

@@ -37,7 +37,7 @@ def source(database: str) -> SourceSettings:
     return source_of(database)
 
 
-def test_a_publication_dropped_under_the_stream_is_made_again_and_its_tables_taken_again(
+def test_publication_dropped_while_streaming_is_remade_with_copies(
     source: SourceSettings, lake_path: str
 ) -> None:
     execute(source, *SCHEMA)
@@ -52,7 +52,7 @@ def test_a_publication_dropped_under_the_stream_is_made_again_and_its_tables_tak
 
 
 @LONG
-def test_a_publication_dropped_while_no_reader_runs_is_made_again_and_its_tables_taken_again(
+def test_publication_dropped_without_reader_is_remade_with_copies(
     source: SourceSettings, lake_path: str
 ) -> None:
     execute(source, *SCHEMA)
@@ -62,7 +62,7 @@ def test_a_publication_dropped_while_no_reader_runs_is_made_again_and_its_tables
     assert_whole(source, lake_path)
 
 
-def test_a_dropped_publication_that_we_may_not_make_is_an_error_with_the_sql(
+def test_dropped_publication_without_privilege_is_error_with_sql(
     source: SourceSettings, lake_path: str
 ) -> None:
     execute(source, *SCHEMA)
@@ -73,9 +73,7 @@ def test_a_dropped_publication_that_we_may_not_make_is_an_error_with_the_sql(
     assert 'CREATE PUBLICATION "smelt"' in str(error)
 
 
-def test_a_transaction_that_keeps_the_new_slot_from_being_made_is_waited_for(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_transaction_blocking_new_slot_is_awaited(source: SourceSettings, lake_path: str) -> None:
     execute(source, *SCHEMA)
     hasty = source.with_timing(Timing(slot_transactions=0.3, first_contact=0.1, retry_longest=0.2))
     with session(source) as idle, Running(hasty, lake_path) as running:
@@ -102,7 +100,7 @@ def test_a_transaction_that_keeps_the_new_slot_from_being_made_is_waited_for(
         *(pytest.param(point, marks=LONG) for point in ("given-up", "slot-made", "started-over")),
     ],
 )
-def test_a_reader_killed_while_it_starts_over_does_so_at_its_next_start(
+def test_killed_start_over_is_repeated_at_next_start(
     source: SourceSettings, lake_path: str, point: str
 ) -> None:
     execute(source, *SCHEMA)
@@ -116,9 +114,7 @@ def test_a_reader_killed_while_it_starts_over_does_so_at_its_next_start(
 
 
 @pytest.mark.parametrize("waits", ["for a lock", "for the slot"])
-def test_who_starts_over_gives_up_at_once_when_it_is_stopped(
-    source: SourceSettings, lake_path: str, waits: str
-) -> None:
+def test_stopped_start_over_gives_up_immediately(source: SourceSettings, lake_path: str, waits: str) -> None:
     execute(source, *SCHEMA)
     read_all(source, lake_path)
     stop, failed = threading.Event(), threading.Event()

@@ -84,7 +84,7 @@ def test_a_table_is_described_as_pgoutput_announces_it(dsn: str) -> None:
     assert (relation.replica_identity, relation.from_lsn) == ("d", ZERO)
 
 
-def test_columns_of_a_key_stand_in_the_order_of_its_index(dsn: str) -> None:
+def test_key_columns_follow_index_order(dsn: str) -> None:
     run(dsn, "CREATE TABLE t (a int, b int, c int, PRIMARY KEY (c, a) INCLUDE (b))")
     assert tables(dsn)["public.t"].relation.key == ("c", "a")
 
@@ -135,7 +135,7 @@ def test_composed_types_are_resolved_to_the_bottom(dsn: str) -> None:
         assert PgType.from_json(tree.to_json()) == tree
 
 
-def test_types_of_other_schemas_and_extensions_carry_their_schema(database18: str) -> None:
+def test_foreign_and_extension_types_carry_their_schema(database18: str) -> None:
     run(database18, """
         CREATE SCHEMA ext;
         CREATE EXTENSION vector SCHEMA ext;
@@ -155,7 +155,7 @@ def test_types_of_other_schemas_and_extensions_carry_their_schema(database18: st
     assert trees["j"].element == base("json", 114)
 
 
-def test_patterns_select_and_exclude_by_schema_and_name_case_kept(dsn: str) -> None:
+def test_patterns_select_by_schema_and_name_case_sensitively(dsn: str) -> None:
     run(dsn, """
         CREATE SCHEMA sales;
         CREATE TABLE sales.orders (id int PRIMARY KEY);
@@ -171,7 +171,7 @@ def test_patterns_select_and_exclude_by_schema_and_name_case_kept(dsn: str) -> N
     assert list(tables(dsn, tables=["public.nothing"])) == []
 
 
-def test_partitions_belong_to_their_root_and_children_of_inheritance_to_themselves(dsn: str) -> None:
+def test_partitions_join_root_and_inheritance_children_stay_separate(dsn: str) -> None:
     run(dsn, """
         CREATE TABLE events (day date, id int, PRIMARY KEY (day, id)) PARTITION BY RANGE (day);
         CREATE TABLE events_2024 PARTITION OF events FOR VALUES FROM ('2024-01-01') TO ('2025-01-01')
@@ -194,7 +194,7 @@ def test_partitions_belong_to_their_root_and_children_of_inheritance_to_themselv
     assert events.bytes >= events.pages * 8192
 
 
-def test_what_has_no_rows_of_its_own_in_the_log_is_skipped_with_a_word(dsn: str) -> None:
+def test_relations_without_logged_rows_are_skipped_with_note(dsn: str) -> None:
     run(dsn, """
         CREATE TABLE t (id int PRIMARY KEY);
         CREATE VIEW v AS SELECT 1 AS one;
@@ -219,7 +219,7 @@ def test_what_has_no_rows_of_its_own_in_the_log_is_skipped_with_a_word(dsn: str)
         assert select_tables(connection, exact) == []
 
 
-def test_a_table_without_a_key_is_a_problem_whose_remedy_names_an_index_that_would_do(dsn: str) -> None:
+def test_remedy_for_missing_key_names_usable_index(dsn: str) -> None:
     run(dsn, """
         CREATE TABLE bare (a int, b int);
         CREATE TABLE has_index (a int NOT NULL, b int);
@@ -278,7 +278,7 @@ def test_every_cure_that_is_named_cures(dsn: str) -> None:
     assert after["public.deferred"].relation.replica_identity == "f"
 
 
-def test_what_is_called_a_problem_of_identity_is_what_postgresql_refuses(dsn: str) -> None:
+def test_identity_problems_match_postgresql_refusals(dsn: str) -> None:
     """The purpose of these problems: once the table is published, the application's own UPDATE fails."""
     run(dsn, """
         CREATE TABLE bare (a int);
@@ -303,7 +303,8 @@ def test_what_is_called_a_problem_of_identity_is_what_postgresql_refuses(dsn: st
         assert refused == no_identity, name
 
 
-def test_a_key_override_wins_over_the_primary_key_where_old_rows_carry_it(dsn: str) -> None:
+def test_key_override_replaces_primary_key_if_logged(dsn: str) -> None:
+    """The override wins over the primary key only if old rows carry its columns."""
     run(dsn, """
         CREATE TABLE events (id int PRIMARY KEY, tenant int NOT NULL, code text NOT NULL);
         ALTER TABLE events REPLICA IDENTITY FULL;
@@ -331,7 +332,7 @@ def test_a_key_override_must_name_columns_that_exist(dsn: str) -> None:
     assert caught.value.code == "key-table-invalid"
 
 
-def test_a_primary_key_that_old_rows_do_not_carry_gives_way_to_the_identity_index(dsn: str) -> None:
+def test_identity_index_replaces_key_missing_in_old_rows(dsn: str) -> None:
     run(dsn, """
         CREATE TABLE t (id int PRIMARY KEY, code text NOT NULL, part int NOT NULL);
         CREATE UNIQUE INDEX by_code ON t (code, part);
@@ -347,7 +348,7 @@ def test_a_primary_key_that_old_rows_do_not_carry_gives_way_to_the_identity_inde
     assert [table.problem for table in selected.values()] == [None, None]
 
 
-def test_the_identity_of_each_partition_counts_not_that_of_the_root(dsn: str) -> None:
+def test_partition_identity_counts_instead_of_root_identity(dsn: str) -> None:
     run(dsn, """
         CREATE TABLE ok (a int, PRIMARY KEY (a)) PARTITION BY LIST (a);
         CREATE TABLE ok1 PARTITION OF ok FOR VALUES IN (1);
@@ -371,9 +372,10 @@ def test_the_identity_of_each_partition_counts_not_that_of_the_root(dsn: str) ->
     )
 
 
-def test_a_root_with_full_identity_needs_it_of_its_leaves_only_where_no_index_guards_the_key(
+def test_full_root_needs_full_leaves_without_key_index(
     dsn: str,
 ) -> None:
+    """A root with full identity needs full identity of its leaves only if no index guards the key."""
     run(dsn, """
         CREATE TABLE guarded (a int, part int, v text, PRIMARY KEY (a, part)) PARTITION BY LIST (part);
         ALTER TABLE guarded REPLICA IDENTITY FULL;
@@ -414,7 +416,7 @@ def test_a_root_with_full_identity_needs_it_of_its_leaves_only_where_no_index_gu
     assert problems(tables(dsn, keys={"public.open": ["a"]})["public.open"]) == ["partition-identity"]
 
 
-def test_an_unlogged_partition_is_a_problem_of_its_root(dsn: str) -> None:
+def test_unlogged_partition_is_problem_of_root(dsn: str) -> None:
     run(dsn, """
         CREATE TABLE p (a int PRIMARY KEY) PARTITION BY LIST (a);
         CREATE UNLOGGED TABLE p1 PARTITION OF p FOR VALUES IN (1);
@@ -422,7 +424,7 @@ def test_an_unlogged_partition_is_a_problem_of_its_root(dsn: str) -> None:
     assert problems(tables(dsn)["public.p"]) == ["partition-not-logged"]
 
 
-def test_columns_that_differ_only_in_case_or_are_ours_are_problems(dsn: str) -> None:
+def test_case_collisions_and_reserved_columns_are_problems(dsn: str) -> None:
     run(dsn, """
         CREATE TABLE cases (id int PRIMARY KEY, name text, "Name" text);
         CREATE TABLE ours (id int PRIMARY KEY, "_Commit_LSN" text);
@@ -434,7 +436,7 @@ def test_columns_that_differ_only_in_case_or_are_ours_are_problems(dsn: str) -> 
     assert problems(selected["public.deltas"]) == ["column-name-reserved"]
 
 
-def test_tables_that_want_one_silver_name_are_all_problems(dsn: str) -> None:
+def test_every_table_of_shared_silver_name_collides(dsn: str) -> None:
     run(dsn, """
         CREATE SCHEMA a;
         CREATE TABLE a.b (id int PRIMARY KEY);
@@ -466,7 +468,7 @@ def test_missing_privileges_are_problems_with_the_grant(dsn: str, role: tuple[st
     assert [table.problem for table in tables(theirs, tables=["*.*"], manage=False).values()] == [None, None]
 
 
-def test_a_table_that_may_not_be_published_stops_alone(dsn: str, role: tuple[str, str]) -> None:
+def test_unpublishable_table_stops_alone(dsn: str, role: tuple[str, str]) -> None:
     name, theirs = role
     run(dsn, f"""
         CREATE TABLE a (id int PRIMARY KEY);
@@ -494,7 +496,7 @@ def test_a_table_that_may_not_be_published_stops_alone(dsn: str, role: tuple[str
     assert unpublished() == ["public.own"]
 
 
-def test_row_level_security_is_a_problem_only_for_whom_it_applies(dsn: str, role: tuple[str, str]) -> None:
+def test_row_security_is_problem_only_for_affected_role(dsn: str, role: tuple[str, str]) -> None:
     name, theirs = role
     run(dsn, f"""
         CREATE TABLE t (id int PRIMARY KEY);
@@ -512,7 +514,7 @@ def test_row_level_security_is_a_problem_only_for_whom_it_applies(dsn: str, role
     assert [table.problem for table in tables(theirs, manage=False).values()] == [None, None]
 
 
-def test_a_copy_that_a_policy_would_filter_fails_instead(dsn: str, role: tuple[str, str]) -> None:
+def test_copy_filtered_by_policy_fails(dsn: str, role: tuple[str, str]) -> None:
     name, theirs = role
     run(dsn, f"CREATE TABLE t (id int PRIMARY KEY); ALTER TABLE t ENABLE ROW LEVEL SECURITY; "
              f"GRANT SELECT ON t TO {name}")  # fmt: skip
@@ -532,9 +534,7 @@ def test_a_column_list_of_the_publication_holds(dsn: str) -> None:
     assert problems(selected["public.without_key"]) == ["publication-column-list"]
 
 
-def test_a_publication_that_keeps_a_table_without_identity_is_named_with_what_helps(
-    dsn: str, role: tuple[str, str]
-) -> None:
+def test_publication_with_table_lacking_identity_gets_remedy(dsn: str, role: tuple[str, str]) -> None:
     """Publications of all tables, of a schema, of a user: each printed remedy repairs the writes."""
     run(dsn, """
         CREATE TABLE t (a int);
@@ -586,7 +586,7 @@ def test_a_publication_that_keeps_a_table_without_identity_is_named_with_what_he
     assert not tables(dsn, manage=False)["public.t"].blocked
 
 
-def test_a_row_filter_of_the_publication_is_a_problem(dsn: str) -> None:
+def test_row_filter_of_publication_is_problem(dsn: str) -> None:
     run(dsn, "CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION smelt_pub FOR TABLE t WHERE (id > 5)")
     table = tables(dsn)["public.t"]
     assert problems(table) == ["publication-row-filter"]
@@ -596,7 +596,7 @@ def test_a_row_filter_of_the_publication_is_a_problem(dsn: str) -> None:
     assert tables(dsn)["public.t"].problem is None
 
 
-def test_generated_columns_are_left_out_unless_the_publication_carries_them(database18: str) -> None:
+def test_generated_columns_are_omitted_unless_published(database18: str) -> None:
     run(database18, """
         CREATE TABLE t (id int PRIMARY KEY, s int GENERATED ALWAYS AS (id * 2) STORED,
                         v int GENERATED ALWAYS AS (id * 3) VIRTUAL);
@@ -639,7 +639,7 @@ def test_one_relation_is_described_as_all_are(dsn: str) -> None:
         assert describe_relation(connection, 4_000_000_000, {}) is None
 
 
-def test_a_locked_table_does_not_hold_the_catalog_up(dsn: str) -> None:
+def test_locked_table_does_not_block_catalog(dsn: str) -> None:
     run(dsn, "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 5000); ANALYZE t")
     with psycopg.connect(dsn) as holder:
         holder.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
@@ -649,7 +649,7 @@ def test_a_locked_table_does_not_hold_the_catalog_up(dsn: str) -> None:
     assert locked.pages > 10
 
 
-def test_types_that_vanish_under_a_look_are_a_change_beside_it(dsn: str) -> None:
+def test_types_dropped_during_poll_count_as_concurrent_change(dsn: str) -> None:
     """The poll sees the former columns, but the server reads the present types."""
     settings, failed = source(dsn), []
     run(dsn, """
@@ -682,7 +682,7 @@ def test_types_that_vanish_under_a_look_are_a_change_beside_it(dsn: str) -> None
     assert "ALTER TABLE t DROP m, DROP s; DROP TYPE mood" in failed
 
 
-def test_a_default_that_cannot_be_printed_is_the_error_of_its_table_alone(dsn: str) -> None:
+def test_unprintable_default_is_error_of_single_table(dsn: str) -> None:
     """Each failure has a message and a SQLSTATE; the catalog still describes all undamaged tables.
 
     Further problems of a damaged table are known, too: t5 has lost its key, so the publication must drop t5.

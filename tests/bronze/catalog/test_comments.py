@@ -14,7 +14,8 @@ from tests.fix_postgres import drop_database, make_database
 pytestmark = pytest.mark.postgres
 
 
-def test_a_look_sees_the_comments_of_tables_and_of_the_columns_that_are_published(database: str) -> None:
+def test_poll_reads_comments_of_published_columns(database: str) -> None:
+    """The catalog poll reads comments of tables and of their published columns."""
     source = source_of(database, publication="narrow", manage=False)
     execute(
         source,
@@ -46,9 +47,7 @@ def test_a_look_sees_the_comments_of_tables_and_of_the_columns_that_are_publishe
     }
 
 
-def test_a_comment_that_the_server_refuses_to_give_out_refuses_no_look(
-    server_dsn: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_unreadable_comment_does_not_fail_poll(server_dsn: str, caplog: pytest.LogCaptureFixture) -> None:
     dsn = make_database(server_dsn, "TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'")
     try:
         source = source_of(dsn, manage=False)

@@ -40,9 +40,7 @@ SCHEMA = [
 ]
 
 
-def test_a_partition_that_begins_to_log_less_stops_its_table_until_it_is_mended(
-    database: str, tmp_path: Path
-) -> None:
+def test_partition_logging_less_stops_table_until_repaired(database: str, tmp_path: Path) -> None:
     source = SourceSettings.model_validate(
         {
             "dsn": database, "slot": "mixed_" + database.rsplit("=", 1)[-1][-10:], "publication": "mixed",

@@ -47,9 +47,7 @@ def errors(source: SourceSettings) -> list[Finding]:
         return [finding for finding in inspect(connection, source) if finding.level == "error"]
 
 
-def test_check_names_the_partitions_and_its_grants_are_enough(
-    database: str, role: str, lake_path: str
-) -> None:
+def test_check_names_partitions_and_sufficient_grants(database: str, role: str, lake_path: str) -> None:
     admin, weak = source_of(database), source_of(database, user=role)
     [finding] = errors(weak)
     assert (finding.code, finding.subject) == ("partition-privilege", "public.m")

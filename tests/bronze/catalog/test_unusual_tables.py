@@ -52,9 +52,7 @@ def problems(source: SourceSettings) -> dict[str, tuple[str, str | None]]:
     }
 
 
-def test_a_key_of_generated_columns_that_are_not_published_is_an_error_of_its_table(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_key_of_unpublished_generated_columns_is_table_error(source: SourceSettings, lake_path: str) -> None:
     execute(
         source,
         f"CREATE TABLE by_primary_key (b int, {GENERATED} PRIMARY KEY)",
@@ -91,9 +89,8 @@ def test_a_key_of_generated_columns_that_are_not_published_is_an_error_of_its_ta
     assert codes["public.by_primary_key"] == codes["public.by_index"] == "key-generated"
 
 
-def test_a_key_that_becomes_generated_while_the_table_is_read_stops_that_table_alone(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_key_becoming_generated_stops_single_running_table(source: SourceSettings, lake_path: str) -> None:
+    """The reader continues with all other tables."""
     execute(source, "CREATE TABLE t (b int PRIMARY KEY)", "CREATE TABLE plain (id int PRIMARY KEY)")
     read_all(source, lake_path)
     execute(
@@ -110,9 +107,7 @@ def test_a_key_that_becomes_generated_while_the_table_is_read_stops_that_table_a
     ]
 
 
-def test_an_identity_with_generated_columns_does_not_stop_the_application(
-    source18: SourceSettings, lake_path: str
-) -> None:
+def test_generated_identity_columns_do_not_stop_application(source18: SourceSettings, lake_path: str) -> None:
     execute(
         source18,
         f"CREATE TABLE stored (b int PRIMARY KEY, {GENERATED})",
@@ -145,9 +140,7 @@ def test_an_identity_with_generated_columns_does_not_stop_the_application(
     assert by_code["publication-blocks-updates"].subject == "public.stored"
 
 
-def test_a_key_of_generated_columns_that_are_published_is_a_key(
-    source18: SourceSettings, lake_path: str
-) -> None:
+def test_published_generated_columns_form_key(source18: SourceSettings, lake_path: str) -> None:
     execute(
         source18,
         f"CREATE TABLE t (b int, {GENERATED} PRIMARY KEY)",
@@ -163,7 +156,7 @@ def test_a_key_of_generated_columns_that_are_published_is_a_key(
     assert replay(lake_path, TableName("public", "t"), bronze_rows(lake_path)) == [{"b": "5", "a": "10"}]
 
 
-def test_a_partitioned_table_without_a_leaf_is_an_empty_table(source: SourceSettings, lake_path: str) -> None:
+def test_partitioned_table_without_leaf_is_empty(source: SourceSettings, lake_path: str) -> None:
     execute(
         source,
         "CREATE TABLE bare (id int PRIMARY KEY) PARTITION BY RANGE (id)",
@@ -189,9 +182,7 @@ def test_a_partitioned_table_without_a_leaf_is_an_empty_table(source: SourceSett
     assert ControlTables(Lake(lake_path)).open_errors() == []
 
 
-def test_a_default_whose_label_is_gone_from_the_catalog_stops_its_table_and_no_other(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_default_with_deleted_label_stops_only_its_table(source: SourceSettings, lake_path: str) -> None:
     """The label was deleted by hand. At the reader's start the stream is at a change of the damaged table.
 
     An earlier reader recorded the damage as seen by the stream; the catalog poll knows the true cause.

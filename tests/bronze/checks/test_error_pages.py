@@ -68,14 +68,14 @@ def test_a_page_named_in_a_remedy_is_there() -> None:
     )
 
 
-def test_a_page_is_printed_without_links_and_its_meaning_as_one_sentence() -> None:
+def test_page_prints_without_links_with_summary_sentence() -> None:
     assert "](" not in "".join(page(code) for code in codes())
     assert meaning_of("slot-in-use").endswith(".")
     assert [code for code in codes() if not meaning_of(code)] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_has_the_four_parts_in_order_and_stands_in_the_index(page: Path) -> None:
+def test_page_has_four_ordered_parts_and_index_entry(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     assert text.startswith(f"# {page.stem}\n")
     parts = [text.find(f"\n**{part}.** ") for part in ("Meaning", "Cause", "Diagnosis", "Remedy")]
@@ -85,7 +85,7 @@ def test_a_page_has_the_four_parts_in_order_and_stands_in_the_index(page: Path) 
     assert f"[{page.stem}]({page.name})" in index, "add a link to docs/errors/README.md"
 
 
-def test_the_index_names_no_page_that_is_not_there() -> None:
+def test_index_names_only_existing_pages() -> None:
     index = (ROOT / "docs" / "errors" / "README.md").read_text(encoding="utf-8")
     linked = [part.partition(")")[0] for part in index.split("](")[1:]]
     assert sorted(linked) == sorted(path.name for path in PAGES), "each once"

@@ -69,7 +69,8 @@ def role(dsn: str) -> Iterator[tuple[str, str]]:
     run(dsn, f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
-def test_a_fit_source_has_no_error_before_and_after_the_first_start(dsn: str) -> None:
+def test_fit_source_has_no_errors_around_first_start(dsn: str) -> None:
+    """A fit source has no error before and after the first start."""
     run(dsn, "CREATE TABLE a (id int PRIMARY KEY, n numeric(12,2), tags text[])")
     settings = source(dsn)
     before = findings(settings)
@@ -98,7 +99,7 @@ def test_an_inspection_changes_nothing(dsn: str) -> None:
         assert connection.execute(count.encode()).fetchone() == (0, 0)
 
 
-def test_what_keeps_a_table_out_is_an_error_with_its_cure(dsn: str) -> None:
+def test_excluded_table_is_error_with_cure(dsn: str) -> None:
     run(dsn, "CREATE TABLE bare (a int); CREATE TABLE fine (id int PRIMARY KEY)")
     reported = findings(source(dsn))
     bare = one(reported, "table-without-key")
@@ -107,7 +108,7 @@ def test_what_keeps_a_table_out_is_an_error_with_its_cure(dsn: str) -> None:
     assert "bare" not in one(reported, "publication-to-do").message
 
 
-def test_a_published_table_without_identity_is_told_to_block_updates(dsn: str) -> None:
+def test_published_table_without_identity_blocks_updates(dsn: str) -> None:
     run(dsn, "CREATE TABLE bare (a int); CREATE PUBLICATION smelt_pub FOR TABLE bare")
     finding = one(findings(source(dsn)), "publication-blocks-updates")
     assert finding.subject == "public.bare"
@@ -120,7 +121,7 @@ def test_a_published_table_without_identity_is_told_to_block_updates(dsn: str) -
     assert "publication-blocks-updates" not in codes(findings(source(dsn)))
 
 
-def test_a_weak_role_is_told_every_privilege_and_the_cures_cure(dsn: str, role: tuple[str, str]) -> None:
+def test_weak_role_gets_missing_privileges_and_working_cures(dsn: str, role: tuple[str, str]) -> None:
     name, theirs = role
     run(
         dsn,
@@ -143,7 +144,7 @@ def test_a_weak_role_is_told_every_privilege_and_the_cures_cure(dsn: str, role: 
     assert f'"{name}"' in str(one(reported, "replication-privilege").remedy)
 
 
-def test_without_manage_what_is_missing_is_an_error_that_holds_the_sql(dsn: str) -> None:
+def test_unmanaged_source_gets_error_with_missing_sql(dsn: str) -> None:
     run(dsn, "CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)")
     settings = source(dsn, manage=False)
     for _ in range(2):
@@ -161,7 +162,7 @@ def test_without_manage_what_is_missing_is_an_error_that_holds_the_sql(dsn: str)
     assert codes(findings(settings), "error") == ["publication-incomplete"]
 
 
-def test_patterns_and_keys_without_a_match_name_the_nearest_table(dsn: str) -> None:
+def test_unmatched_patterns_and_keys_name_nearest_table(dsn: str) -> None:
     run(dsn, "CREATE TABLE orders (id int PRIMARY KEY); CREATE VIEW v AS SELECT 1 AS one")
     reported = findings(
         source(dsn, tables=["public.o*", "public.oders", "public.v"], keys={"public.order": ["id"]})
@@ -209,7 +210,7 @@ def test_the_slot_is_told_whatever_its_state(dsn: str) -> None:
         run(dsn, "SELECT pg_drop_replication_slot('smelt_other')")
 
 
-def test_a_server_that_is_not_set_up_for_replication() -> None:
+def test_server_without_replication_setup_gets_errors() -> None:
     limits = {
         "wal_level": "replica", "max_replication_slots": "1", "max_wal_senders": "1",
         "wal_sender_timeout": "2s", "max_slot_wal_keep_size": "100MB",
@@ -228,7 +229,7 @@ def test_a_server_that_is_not_set_up_for_replication() -> None:
         assert one(findings(source(server.dsn())), "slots-exhausted").level == "error"
 
 
-def test_a_slot_that_will_soon_be_lost_is_a_warning() -> None:
+def test_slot_close_to_loss_is_warning() -> None:
     with EmbeddedServer(settings={"max_slot_wal_keep_size": "64MB"}) as server:
         settings = source(server.dsn())
         with connect(settings) as connection:
@@ -267,7 +268,7 @@ def pooler(server: EmbeddedServer) -> socket.socket:
     return listener
 
 
-def test_a_pooler_that_admits_no_walsender_is_found_by_trying() -> None:
+def test_pooler_refusing_walsender_is_detected_by_connecting() -> None:
     with EmbeddedServer() as server, pooler(server) as listener:
         port = listener.getsockname()[1]
         reported = findings(
@@ -291,9 +292,8 @@ def test_a_standby_is_refused(lake_path: str) -> None:
     assert caught.value.code == "server-in-recovery"
 
 
-def test_the_version_is_told_and_one_that_is_newer_than_any_tried_is_a_warning(
-    dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_version_newer_than_tested_is_warning(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The check reports the version and warns of a server newer than any tested."""
     with psycopg.connect(dsn) as connection:
         major = connection.info.server_version // 10000
     version_finding = one(findings(source(dsn)), "server-version")
@@ -305,9 +305,10 @@ def test_the_version_is_told_and_one_that_is_newer_than_any_tried_is_a_warning(
     assert one(findings(source(dsn)), "server-newer").level == "warning"
 
 
-def test_a_start_that_cannot_succeed_stops_before_it_makes_anything(
+def test_doomed_start_stops_before_any_change(
     lake_path: str,
 ) -> None:
+    """A start without a chance of success stops before it makes a slot or a publication."""
     cases: list[tuple[dict[str, str], str, str]] = [
         ({"wal_level": "replica"}, "", "wal-level"),
         (
@@ -338,7 +339,7 @@ def test_a_start_that_cannot_succeed_stops_before_it_makes_anything(
         assert row == (0, 0)
 
 
-def test_what_endangers_a_start_is_a_line_in_its_log(
+def test_risk_of_start_is_logged_as_warning(
     database18: str, lake_path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     run(database18, "CREATE TABLE a (id int PRIMARY KEY)")
@@ -366,9 +367,8 @@ SERVICES = {
 
 
 @pytest.mark.parametrize("marker", SERVICES)
-def test_a_managed_service_is_known_by_its_role_and_its_cures_are_the_services_own(
-    bare_server: EmbeddedServer, marker: str
-) -> None:
+def test_managed_service_is_recognized_and_gets_own_cures(bare_server: EmbeddedServer, marker: str) -> None:
+    """The role identifies the managed service, and each cure uses the service's own command."""
     name, logical, parameters = SERVICES[marker]
     run(bare_server.dsn(), f"CREATE ROLE {marker}; CREATE ROLE theirs LOGIN")
     try:
@@ -386,7 +386,7 @@ def test_a_managed_service_is_known_by_its_role_and_its_cures_are_the_services_o
         run(bare_server.dsn(), f"DROP ROLE {marker}; DROP ROLE theirs")
 
 
-def test_membership_in_rds_replication_is_looked_at_and_then_tried(bare_server: EmbeddedServer) -> None:
+def test_membership_in_rds_replication_is_read_then_tried(bare_server: EmbeddedServer) -> None:
     run(bare_server.dsn(), "CREATE ROLE rds_replication; CREATE ROLE theirs LOGIN")
     settings = source(bare_server.dsn(user="theirs"))
     try:
@@ -401,7 +401,7 @@ def test_membership_in_rds_replication_is_looked_at_and_then_tried(bare_server: 
         run(bare_server.dsn(), "DROP ROLE rds_replication; DROP ROLE theirs")
 
 
-def test_a_publication_that_carries_less_is_told_with_the_sql_that_works(dsn: str) -> None:
+def test_incomplete_publication_is_reported_with_working_sql(dsn: str) -> None:
     run(dsn, """
         CREATE TABLE a (id int PRIMARY KEY);
         CREATE TABLE p (id int PRIMARY KEY) PARTITION BY LIST (id);
@@ -435,9 +435,7 @@ def test_a_publication_that_carries_less_is_told_with_the_sql_that_works(dsn: st
     assert set(codes(findings(settings), "error")) == {"slot-missing"}, "only partitions need it"
 
 
-def test_row_level_security_and_replica_identity_are_told_with_the_cures(
-    dsn: str, role: tuple[str, str]
-) -> None:
+def test_row_security_and_replica_identity_come_with_cures(dsn: str, role: tuple[str, str]) -> None:
     name, theirs = role
     run(dsn, f"""
         ALTER ROLE {name} REPLICATION;
@@ -477,9 +475,8 @@ def test_the_state_of_the_slot_is_told(dsn: str) -> None:
         reading.close()
 
 
-def test_what_many_tables_have_in_common_is_told_once_and_cured_at_once(
-    dsn: str, role: tuple[str, str]
-) -> None:
+def test_common_problem_of_many_tables_is_reported_once(dsn: str, role: tuple[str, str]) -> None:
+    """The check groups a problem of many tables into a single finding with a single cure."""
     name, theirs = role
     run(dsn, f"""
         ALTER ROLE {name} REPLICATION;
@@ -504,7 +501,7 @@ def test_what_many_tables_have_in_common_is_told_once_and_cured_at_once(
     assert codes(findings(settings), "error") == ["slot-missing"]
 
 
-def test_rows_of_children_outside_the_patterns_are_a_warning(dsn: str) -> None:
+def test_rows_of_children_outside_patterns_are_warning(dsn: str) -> None:
     run(
         dsn,
         """

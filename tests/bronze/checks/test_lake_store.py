@@ -34,7 +34,7 @@ def one(found: list[Finding]) -> Finding:
     return finding
 
 
-def test_a_sound_store_is_found_sound_and_keeps_nothing(place: str, store: ObjectStore) -> None:
+def test_sound_store_passes_probe_and_stays_empty(place: str, store: ObjectStore) -> None:
     store.forget()
     assert probe_store(place) == []
     assert not objects.any_below(place)
@@ -52,7 +52,7 @@ def test_a_bucket_that_is_not_there(store: ObjectStore) -> None:
     assert raised.value.code == "lake-bucket"
 
 
-def test_a_running_pipeline_tries_again_for_its_bucket_may_come_back(store: ObjectStore) -> None:
+def test_running_pipeline_retries_missing_bucket(store: ObjectStore) -> None:
     root = in_store("s3://nobodys/lake", store.options())
     with pytest.raises(TransientError) as reading, lake_failures(root):
         objects.read(root, "x")
@@ -112,7 +112,7 @@ def test_what_stores_say(said: str, code: str) -> None:
     assert isinstance(raised.value, TransientError) == (code == "lake-unreachable")
 
 
-def test_what_a_library_says_in_colours_and_a_store_in_xml_becomes_a_line() -> None:
+def test_coloured_and_xml_store_errors_become_single_line() -> None:
     message = (
         "Kernel error -> Generic S3 error\n   \x1b[31m↳\x1b[0m Error performing list request\n"
         "  \x1b[31m↳\x1b[0m <?xml version='1.0'?>\n<Error><Code>SignatureDoesNotMatch</Code>"
@@ -126,7 +126,7 @@ def test_what_a_library_says_in_colours_and_a_store_in_xml_becomes_a_line() -> N
     )
 
 
-def test_a_local_lake_that_cannot_be_opened_is_tried_again() -> None:
+def test_unreadable_local_lake_is_retried() -> None:
     with pytest.raises(TransientError) as raised, lake_opened("/lake"):
         raise OSError("403 Forbidden")
     assert raised.value.code == "lake-unwritable"
@@ -160,6 +160,6 @@ def test_a_store_that_does_not_answer(store: ObjectStore) -> None:
     assert raised.value.code == "lake-unreachable"
 
 
-def test_an_answer_that_was_lost_is_no_fault_of_the_store(place: str, store: ObjectStore) -> None:
+def test_lost_answer_is_no_fault_of_store(place: str, store: ObjectStore) -> None:
     store.set_faults(Faults(lose="_probe"))
     assert probe_store(place) == []

@@ -71,7 +71,7 @@ def test_the_comment_of_a_publication_names_lakes(
 
 
 @pytest.mark.postgres
-def test_an_empty_lake_does_not_take_over_a_slot_that_another_lake_reads(
+def test_empty_lake_refuses_slot_of_populated_lake(
     source: SourceSettings, lake_path: str, tmp_path: Path
 ) -> None:
     read_all(source, lake_path)
@@ -90,9 +90,10 @@ def test_an_empty_lake_does_not_take_over_a_slot_that_another_lake_reads(
 
 
 @pytest.mark.postgres
-def test_unmanaged_nothing_is_written_and_an_empty_lake_is_refused_all_the_same(
+def test_unmanaged_source_is_unchanged_and_refuses_empty_lake(
     source: SourceSettings, lake_path: str, tmp_path: Path
 ) -> None:
+    """Without `manage` nothing is written, and an empty lake is still refused."""
     execute(
         source,
         "CREATE PUBLICATION smelt FOR TABLE items WITH (publish_via_partition_root = true)",
@@ -107,9 +108,8 @@ def test_unmanaged_nothing_is_written_and_an_empty_lake_is_refused_all_the_same(
 
 
 @pytest.mark.postgres
-def test_a_mark_beyond_the_servers_log_costs_one_snapshot_and_is_moved_back(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_mark_beyond_server_log_costs_single_snapshot(source: SourceSettings, lake_path: str) -> None:
+    """A mark beyond the server's log costs a single snapshot, and the reader moves the mark back."""
     read_all(source, lake_path)
     uri, items = f"{lake_path}/bronze/changes", TableName("public", "items")
     for mark in (request_snapshots, open_gaps):

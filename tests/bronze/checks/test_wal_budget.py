@@ -24,7 +24,7 @@ MB = 1 << 20
 NOISE = "SELECT pg_logical_emit_message(false, 'noise', repeat('x', 1000000)) FROM generate_series(1, 80)"
 
 
-def test_it_says_how_long_it_lasts_and_what_holds_it() -> None:
+def test_budget_states_time_left_and_holder_of_wal() -> None:
     assert WalBudget(1024 * MB, 300 * MB, 300 * MB, 724 * MB, 2 * MB, reads=False).message == (
         "300 MB of WAL held back; 724 MB of WAL left until max_slot_wal_keep_size (1,024 MB) is reached; "
         "the server writes 2.1 MB/s now: 6 min left; no reader uses the slot"
@@ -37,7 +37,8 @@ def test_it_says_how_long_it_lasts_and_what_holds_it() -> None:
     assert WalBudget(None, MB, MB, None, None, reads=False).cause == "", "every slot holds some"
 
 
-def test_a_limit_that_is_passed_is_used_up_and_one_that_there_is_not_never_is() -> None:
+def test_budget_of_passed_and_missing_limit() -> None:
+    """A passed limit is used up; a missing limit never is."""
     assert WalBudget(64 * MB, 90 * MB, 0, 0, None, reads=True).used == 1
     assert WalBudget(64 * MB, 0, 0, 80 * MB, None, reads=True).used == 0
     assert WalBudget(0, 5 * MB, 0, 0, None, reads=True).used == 1, "a limit of nothing is one"
@@ -54,7 +55,7 @@ def found(source: SourceSettings) -> Finding:
 
 
 @pytest.mark.postgres
-def test_check_names_an_absent_reader_and_then_an_open_transaction(
+def test_check_names_absent_reader_before_open_transaction(
     own_server: EmbeddedServer, lake_path: str
 ) -> None:
     source = source_of(own_server.dsn(), slot="smelt_budget")
@@ -95,7 +96,7 @@ def test_check_names_an_absent_reader_and_then_an_open_transaction(
 
 
 @pytest.mark.postgres
-def test_a_standby_that_has_the_slot_has_no_budget(own_server: EmbeddedServer) -> None:
+def test_slot_on_standby_has_no_budget(own_server: EmbeddedServer) -> None:
     source = source_of(own_server.dsn(), slot="smelt_standby")
     execute(source, "SELECT pg_create_logical_replication_slot('smelt_standby', 'pgoutput')")
     own_server.stop()

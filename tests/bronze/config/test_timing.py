@@ -33,7 +33,7 @@ def test_it_is_in_no_dump_and_no_schema() -> None:
     assert not [key for key in SourceSettings.model_json_schema()["properties"] if "timing" in key]
 
 
-def test_it_goes_with_every_copy_and_counts_in_a_comparison() -> None:
+def test_timing_survives_copies_and_counts_in_comparison() -> None:
     hasty = source().with_timing(HASTY)
     assert source().timing == Timing()
     assert hasty.timing is HASTY
@@ -49,13 +49,13 @@ def test_it_goes_with_every_copy_and_counts_in_a_comparison() -> None:
     assert {settings.timing for settings in copies} == {HASTY}
 
 
-def test_each_time_is_told_what_it_is_for_in_the_order_of_the_fields() -> None:
+def test_each_time_has_purpose_in_field_order() -> None:
     documented = [line.strip().partition(":")[0] for line in str(Timing.__doc__).splitlines()]
     names = [field.name for field in fields(Timing)]
     assert [name for name in documented if name in names] == names
 
 
-def test_who_waits_for_another_waits_longer_than_the_other_takes() -> None:
+def test_waiting_side_has_longer_limit_than_awaited_side() -> None:
     now = Timing()
     for shorter, longer in (
         (now.feedback * 10, now.reader_silence),

@@ -47,7 +47,8 @@ def complaint(text: str, *, expand_env: bool = False) -> str:
     return str(caught.value)
 
 
-def test_on_no_yes_and_dates_are_words_as_in_yaml_1_2() -> None:
+def test_yaml_1_2_words_and_dates_stay_text() -> None:
+    """As in YAML 1.2, `on`, `no`, `yes` and dates are words."""
     file = parse("on: no\nyes: off\nwhen: 2024-01-01\nn: 1_000\nmany: [on, y, 0o17, 0x1F, 1e3, ~, true]")
     assert file.data == {"on": "no", "yes": "off", "when": "2024-01-01", "n": "1_000",
                          "many": ["on", "y", 15, 31, 1000.0, None, True]}  # fmt: skip
@@ -105,7 +106,7 @@ def test_variables_stay_as_written_when_not_asked_for() -> None:
     assert parse("p: ${PW}").data == {"p": "${PW}"}
 
 
-def test_a_variable_that_is_not_set_names_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unset_variable_names_its_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PW", raising=False)
     assert (
         complaint("title: a\nsecret: ${PW}", expand_env=True)
@@ -118,18 +119,20 @@ def test_a_number_from_the_environment_fits_a_number(monkeypatch: pytest.MonkeyP
     assert validate(Outer, parse("title: a\ninner:\n  port: ${PORT}", expand_env=True)).inner.port == 5432
 
 
-def test_an_unknown_key_names_the_nearest_known_one_at_any_depth() -> None:
+def test_unknown_key_names_nearest_known_key() -> None:
+    """The nearest key is named at any depth of the file."""
     assert (
         complaint("title: a\nmany:\n  - mode: never\n  - prot: 5")
         == "shop.yml:4: unknown key 'prot'; did you mean 'port'?"
     )
 
 
-def test_an_unknown_key_near_nothing_lists_the_known_ones() -> None:
+def test_unmatched_key_lists_known_keys() -> None:
+    """An unknown key without a near match lists all known keys."""
     assert "unknown key 'zzz' (known: port, mode, names)" in complaint("title: a\ninner:\n  zzz: 5")
 
 
-def test_several_problems_come_at_once_in_order_of_lines() -> None:
+def test_problems_are_reported_together_in_line_order() -> None:
     assert complaint("inner:\n  port: high\n  mode: nver\n  names: x\ntitel: a").splitlines() == [
         "shop.yml:1: 'title' is missing",
         "shop.yml:2: inner.port: expected a whole number, found text",
@@ -139,7 +142,7 @@ def test_several_problems_come_at_once_in_order_of_lines() -> None:
     ]
 
 
-def test_a_number_where_text_is_wanted_asks_for_quotes() -> None:
+def test_number_instead_of_text_requests_quotes() -> None:
     assert complaint("title: 5") == "shop.yml:1: title: expected text, found a number (put it in quotes)"
 
 
@@ -149,7 +152,7 @@ def given(name: str) -> str:
     return "s3cret:value # and"
 
 
-def test_a_secret_is_text_whatever_is_in_it_and_is_not_shown() -> None:
+def test_secret_stays_literal_text_and_hidden() -> None:
     text = (
         "title: a\nsecret: ${secret:a.b@c/d-e_f}\nchecked: x ${secret:a.b@c/d-e_f}\nmany: ['$${secret:b/c}']"
     )
@@ -162,7 +165,8 @@ def test_a_secret_is_text_whatever_is_in_it_and_is_not_shown() -> None:
     assert file.data["many"] == ["${secret:b/c}"]
 
 
-def test_a_secret_that_cannot_be_had_names_line_and_reason_after_what_else_is_wrong() -> None:
+def test_unavailable_secret_is_reported_last() -> None:
+    """The message for an unavailable secret names line and reason, after all other problems."""
     text = "title: a\nsecret: ${secret:b/c}\nchecked: ${secret:b/d}\n"
     with pytest.raises(
         ConfigurationError, match=r"shop\.yml:2: the secret b/c cannot be read: nobody"
@@ -182,25 +186,25 @@ def test_what_only_looks_like_a_secret_is_malformed(wrong: str) -> None:
         parse_yaml(f"a: ${{{wrong}}}", Path("shop.yml"), expand_env=True, secrets=given)
 
 
-def test_where_there_are_no_secrets_none_is_asked_for() -> None:
+def test_file_without_secrets_requests_none() -> None:
     assert parse("p: ${secret:b/c}").data == {"p": "${secret:b/c}"}
     with pytest.raises(ConfigurationError, match=r"expected \$\{NAME\} or \$\{NAME:-default\}\)"):
         parse("p: ${secret:b/c}", expand_env=True)
 
 
-def test_an_empty_file_and_a_list_are_no_mapping() -> None:
+def test_empty_file_and_list_are_no_mapping() -> None:
     assert complaint("") == "shop.yml:1: the file: expected a mapping, found nothing"
     assert complaint("- a") == "shop.yml:1: the file: expected a mapping, found a list"
 
 
-def test_a_value_from_the_environment_never_appears_in_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_environment_values_never_appear_in_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PW", "x-very-secret")
     message = complaint("title: a\nchecked: ${PW}\ninner:\n  mode: ${PW}\n  port: ${PW}", expand_env=True)
     assert "very-secret" not in message
     assert "starts with x: '${PW}'" in message
 
 
-def test_a_secret_of_a_wrong_type_is_not_shown() -> None:
+def test_secret_of_wrong_type_stays_hidden() -> None:
     text = "slot: s\npublication: p\ndsn: [postgresql://u:hunter2@h/d]"
     with pytest.raises(ConfigurationError) as caught:
         validate(SourceSettings, parse(text))
@@ -208,7 +212,7 @@ def test_a_secret_of_a_wrong_type_is_not_shown() -> None:
     assert "dsn: expected text, found a list" in str(caught.value)
 
 
-def test_a_missing_file_and_a_file_that_is_not_text_are_named(tmp_path: Path) -> None:
+def test_missing_and_binary_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"none\.yml: the file does not exist"):
         read_yaml(tmp_path / "none.yml")
     (tmp_path / "bad.yml").write_bytes(b"a: 1\nb: \xff")

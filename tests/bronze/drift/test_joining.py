@@ -41,7 +41,8 @@ def test_the_minor_version_says_whether_a_server_forgets(version: int, forgets: 
     assert [finding.level for finding in forgetting_findings(version)] == ["warning"] * forgets
 
 
-def test_a_table_waits_for_the_transactions_of_its_time_and_then_for_a_session_after_them() -> None:
+def test_joining_table_waits_for_transactions_then_later_session() -> None:
+    """A joining table waits for older transactions, then for a session begun after their end."""
     joining = Joining()
     joining.session(Lsn(100))
     joining.record_poll({A: 7}, oldest_xid=50, next_xid=60, end=Lsn(200))
@@ -58,7 +59,7 @@ def test_a_table_waits_for_the_transactions_of_its_time_and_then_for_a_session_a
     assert joining.may_copy(A), "the end of its time does not move on"
 
 
-def test_one_that_joins_anew_waits_anew_and_the_others_do_not() -> None:
+def test_rejoining_table_waits_alone() -> None:
     joining = Joining()
     joining.record_poll({A: 7, B: 8}, oldest_xid=60, next_xid=60, end=Lsn(100))
     joining.session(Lsn(150))
@@ -75,7 +76,7 @@ def source(database: str) -> SourceSettings:
 
 
 @pytest.mark.postgres
-def test_the_stream_begins_anew_before_a_table_that_joined_is_copied(
+def test_stream_restarts_before_copy_of_joined_table(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test's server does not forget, so the test checks the order of session and copy."""

@@ -246,7 +246,7 @@ def test_no_change_is_taken_for_another_columns(acts: list[tuple[object, ...]]) 
         pytest.param("add a; look; add b; look; add c; change; read; look", 1, id="each was looked at"),
     ],
 )
-def test_a_snapshot_is_taken_where_columns_are_in_doubt_alone(acts: str, snapshots: int) -> None:
+def test_only_doubtful_columns_cause_snapshot(acts: str, snapshots: int) -> None:
     values = {"add": [TEXT], "publish": [TEXT], "retype": [VARCHAR], "read": [1000]}
     acts_ = [act.split() for act in acts.split("; ")]
     story = play([(name, *arguments, *values.get(name, [])) for name, *arguments in acts_])

@@ -132,7 +132,7 @@ def copies(lake_path: str) -> dict[str, int]:
         ({"fields": [["x", INT]]}, {"fields": [["x", INT]], "numbers": [2]}, True),
     ],
 )
-def test_a_type_that_was_recorded_without_numbers_is_compared_by_names(
+def test_types_recorded_without_oids_are_compared_by_names(
     before: dict[str, object],
     now: dict[str, object],
     same: bool,  # noqa: FBT001
@@ -145,9 +145,7 @@ def test_a_type_that_was_recorded_without_numbers_is_compared_by_names(
     assert [PgType.from_json(type_.to_json()) for type_ in (recorded, current)] == [recorded, current]
 
 
-def test_what_changed_its_meaning_is_taken_again_and_nothing_else(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_only_redefined_types_are_snapshotted_again(source: SourceSettings, lake_path: str) -> None:
     execute(source, "CREATE SCHEMA elsewhere")
     tables = made(source, "")
     read_all(source, lake_path)
@@ -162,7 +160,7 @@ def test_what_changed_its_meaning_is_taken_again_and_nothing_else(
     assert sum(copies(lake_path).values()) == len(tables) + len(STORIES), "once, and not again"
 
 
-def test_it_is_noticed_within_seconds_while_the_reader_runs(source: SourceSettings, lake_path: str) -> None:
+def test_running_reader_notices_redefinition_within_seconds(source: SourceSettings, lake_path: str) -> None:
     execute(source, "CREATE SCHEMA elsewhere")
     tables = made(source, "_2")
     read_all(source, lake_path)

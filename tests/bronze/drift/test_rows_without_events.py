@@ -246,7 +246,7 @@ class Played:
 
 
 @pytest.mark.parametrize("how", ["16", "beside a reader"])
-def test_bronze_is_the_source_and_nothing_is_copied_without_need(
+def test_bronze_equals_source_without_needless_copies(
     server_dsn: str, server18: EmbeddedServer, lake_path: str, how: str
 ) -> None:
     server = server_dsn if how == "16" else server18.dsn()
@@ -261,9 +261,8 @@ def test_bronze_is_the_source_and_nothing_is_copied_without_need(
         drop_database(server, dsn)
 
 
-def test_a_partition_that_only_the_copy_has_seen_is_missed_when_it_is_dropped(
-    database: str, lake_path: str
-) -> None:
+def test_dropped_partition_seen_only_by_copy_is_noticed(database: str, lake_path: str) -> None:
+    """Only the copy has seen the new partition when a session drops it."""
     source = source_of(database, tables=["public.t"])
     execute(source, *PARTED.strip().splitlines())
     dropping = threading.Thread(target=execute, args=(source, "DROP TABLE t3"))

@@ -35,19 +35,22 @@ def chosen(
     return cut
 
 
-def test_where_gold_is_not_asked_for_silver_is_shown_at_its_newest_cut(lake_path: str) -> None:
+def test_silver_alone_shows_newest_cut(lake_path: str) -> None:
+    """Without gold, silver is shown at its newest cut."""
     control = record(lake_path, silver=(100, 200, 300), gold=(100, 200))
     assert chosen(control, with_gold=False).versions == {("silver", "s"): 300}
 
 
-def test_silver_and_gold_are_shown_at_golds_newest_lsn_where_silver_has_it(lake_path: str) -> None:
+def test_silver_and_gold_show_newest_gold_lsn(lake_path: str) -> None:
+    """Both layers are shown at gold's newest LSN if silver has a cut at the LSN."""
     control = record(lake_path, silver=(100, 200, 300), gold=(100, 200))
     assert chosen(control).versions == {("silver", "s"): 200, ("gold", "g"): 200}
 
 
-def test_where_silvers_record_at_golds_newest_lsn_is_gone_an_older_common_one_is_shown(
+def test_older_common_cut_replaces_missing_silver_record(
     lake_path: str,
 ) -> None:
+    """If silver's record at gold's newest LSN has expired, an older common cut is shown."""
     control = record(lake_path, silver=(50, 100, 150, 300), gold=(20, 100, 200, 250))
     cut = chosen(control)
     assert cut.commit_lsn == 100
@@ -55,9 +58,7 @@ def test_where_silvers_record_at_golds_newest_lsn_is_gone_an_older_common_one_is
 
 
 @pytest.mark.parametrize("golds", [(), (90, 200), (40,)])
-def test_gold_that_has_no_lsn_in_common_with_silver_is_left_out_rather_than_mixed(
-    lake_path: str, golds: tuple[int, ...]
-) -> None:
+def test_gold_without_common_lsn_is_omitted(lake_path: str, golds: tuple[int, ...]) -> None:
     control = record(lake_path, silver=(50, 100, 300), gold=golds)
     cut = chosen(control)
     assert cut.gold is None
@@ -65,7 +66,8 @@ def test_gold_that_has_no_lsn_in_common_with_silver_is_left_out_rather_than_mixe
 
 
 @pytest.mark.parametrize("at", [Lsn(299), BEGIN + timedelta(hours=2.5)])
-def test_a_common_cut_is_also_found_at_or_before_a_moment(lake_path: str, at: Lsn | datetime) -> None:
+def test_common_cut_is_selected_by_moment(lake_path: str, at: Lsn | datetime) -> None:
+    """A common cut is found at or before a moment."""
     control = record(lake_path, silver=(100, 150, 300), gold=(100, 200, 300))
     assert chosen(control, at=at).versions == {("silver", "s"): 100, ("gold", "g"): 100}
 

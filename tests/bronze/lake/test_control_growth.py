@@ -51,7 +51,7 @@ def test_cuts_grow_rarer_with_their_age(lake_path: str) -> None:
     assert control.oldest_version("silver", "a") == 30
 
 
-def test_a_newest_cut_that_was_recorded_before_another_of_its_minute_stays(lake_path: str) -> None:
+def test_newest_cut_survives_later_record_of_same_minute(lake_path: str) -> None:
     control = ControlTables(Lake(lake_path))
     record(control, "silver", 20, timedelta(days=2, seconds=2), a=2)
     record(control, "silver", 10, timedelta(days=2, seconds=1), a=1)
@@ -59,7 +59,7 @@ def test_a_newest_cut_that_was_recorded_before_another_of_its_minute_stays(lake_
     assert lsns(control, "silver") == [10, 20]
 
 
-def test_cuts_at_which_gold_stands_or_may_stand_are_not_thinned(lake_path: str) -> None:
+def test_thinning_spares_cuts_needed_by_gold(lake_path: str) -> None:
     control = ControlTables(Lake(lake_path))
     for second in range(10):
         record(control, "silver", 10 + second, timedelta(hours=2, seconds=-second), a=second)
@@ -82,9 +82,10 @@ def run(name: str, ago: timedelta, mode: str = "incremental") -> Run:
     return Run("silver", name, mode, None, Lsn(1), started_at=NOW - ago)
 
 
-def test_runs_expire_but_the_newest_of_each_table_and_for_a_while_those_that_were_no_ordinary_cycle(
+def test_runs_expire_except_newest_and_recent_unusual_runs(
     lake_path: str,
 ) -> None:
+    """The newest run of each table stays, and runs other than ordinary cycles stay for a while."""
     control = ControlTables(Lake(lake_path))
     before = NOW - timedelta(days=7)
     assert control.expire_runs(NOW, before) == 0
@@ -110,7 +111,7 @@ def test_runs_expire_but_the_newest_of_each_table_and_for_a_while_those_that_wer
     assert control.expire_runs(NOW, NOW) == 0
 
 
-def test_errors_that_were_closed_expire_and_open_ones_stay(lake_path: str) -> None:
+def test_closed_errors_expire_and_open_errors_stay(lake_path: str) -> None:
     control = ControlTables(Lake(lake_path))
     assert control.expire_errors(NOW) == 0
     names = ("past", "closed", "open")
@@ -124,9 +125,10 @@ def test_errors_that_were_closed_expire_and_open_ones_stay(lake_path: str) -> No
     assert [error.name for error in ControlTables(Lake(lake_path)).open_errors()] == ["open"]
 
 
-def test_a_day_of_dense_cuts_as_an_earlier_release_leaves_them_comes_down_to_one_a_minute(
+def test_dense_cuts_of_earlier_release_thin_to_minutes(
     lake_path: str,
 ) -> None:
+    """A day of dense cuts from an earlier release shrinks to one cut a minute."""
     tables = 40
     control = ControlTables(Lake(lake_path))
     names = {f"t{number}": number for number in range(tables)}

@@ -35,9 +35,10 @@ def lsns(control: ControlTables) -> list[int]:
     return [int(recorded_cut.commit_lsn) for recorded_cut in control.cuts("silver")]
 
 
-def test_what_a_cycle_records_takes_two_requests_a_table_and_a_look_one(
+def test_cycle_records_in_two_requests_per_table(
     store: ObjectStore, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Recording takes two requests a table, and reading the newest state takes one."""
     monkeypatch.setattr(control_table, "_JUST_PUT", 60)
     control = ControlTables(Lake(place))
     counts: list[Counter[str]] = []
@@ -58,9 +59,7 @@ def test_what_a_cycle_records_takes_two_requests_a_table_and_a_look_one(
     assert len(second_control.runs()) == len(control.runs()) == 31
 
 
-def test_what_other_processes_record_meanwhile_is_seen_and_nothing_is_lost(
-    store: ObjectStore, place: str
-) -> None:
+def test_concurrent_records_of_processes_are_seen_without_loss(store: ObjectStore, place: str) -> None:
     first, second = ControlTables(Lake(place)), ControlTables(Lake(place))
     first.record_cut(cut(1))
     assert lsns(second) == [1]
@@ -75,9 +74,10 @@ def test_what_other_processes_record_meanwhile_is_seen_and_nothing_is_lost(
     assert lsns(first) == lsns(second) == lsns(ControlTables(Lake(place))) == list(range(1, 28))
 
 
-def test_rows_that_were_not_read_back_are_changed_compacted_and_closed(
+def test_unread_rows_are_changed_compacted_and_closed(
     store: ObjectStore, place: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Rows that the writer has not read back are changed, compacted and closed."""
     monkeypatch.setattr(control_table, "COMPACT_ABOVE", 12)
     control = ControlTables(Lake(place))
     for name in ("a", "b"):
@@ -107,7 +107,7 @@ def test_the_log_is_listed_again_after_a_while(
     assert lsns(ControlTables(Lake(place))) == [1, 2, 3, 4]
 
 
-def test_nothing_is_put_into_a_log_that_was_removed_or_put_back_meanwhile(
+def test_removed_or_rolled_back_log_gets_no_entry(
     store: ObjectStore, place: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(control_table, "_JUST_PUT", 0)

@@ -90,7 +90,7 @@ def without_nulls(action: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in action.items() if value is not None}
 
 
-def test_a_commit_after_another_one_that_it_does_not_know_is_deltalakes(uri: str) -> None:
+def test_commit_after_unknown_commit_uses_deltalake(uri: str) -> None:
     table, second_handle = made(uri), delta.open_existing(uri)
     commit(second_handle, 1)
     commit(table, 2)
@@ -98,7 +98,7 @@ def test_a_commit_after_another_one_that_it_does_not_know_is_deltalakes(uri: str
     assert not is_ours(uri, 2)
 
 
-def test_a_mark_that_another_one_set_meanwhile_is_refused(uri: str) -> None:
+def test_concurrently_set_mark_is_rejected(uri: str) -> None:
     table, second_handle = made(uri), delta.open_existing(uri)
     commit(second_handle, 1, marks={"app": 1})
     with pytest.raises(CommitFailedError):
@@ -106,7 +106,7 @@ def test_a_mark_that_another_one_set_meanwhile_is_refused(uri: str) -> None:
     assert ids_in(uri) == [1]
 
 
-def test_a_commit_whose_answer_was_lost_came_about_once(store: ObjectStore, uri: str) -> None:
+def test_commit_with_lost_answer_applies_once(store: ObjectStore, uri: str) -> None:
     table = made(uri)
     store.set_faults(Faults(lose=r"_delta_log/0*1\.json"))
     commit(table, 1, marks={"app": 1})
@@ -114,7 +114,7 @@ def test_a_commit_whose_answer_was_lost_came_about_once(store: ObjectStore, uri:
     assert ids_in(uri) == [1]
 
 
-def test_a_store_that_does_not_answer_is_an_error_of_the_lake(
+def test_unresponsive_store_is_lake_error(
     store: ObjectStore, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table, parts = made(uri), part(uri, 1)
@@ -124,7 +124,7 @@ def test_a_store_that_does_not_answer_is_an_error_of_the_lake(
         table.commit(parts, SCHEMA)
 
 
-def test_nothing_is_put_into_the_log_of_a_table_that_was_made_anew(uri: str) -> None:
+def test_recreated_table_gets_no_log_entry(uri: str) -> None:
     table = made(uri)
     for number in range(3):
         commit(table, number)
@@ -136,7 +136,8 @@ def test_nothing_is_put_into_the_log_of_a_table_that_was_made_anew(uri: str) -> 
     assert ids_in(uri) == []
 
 
-def test_nothing_is_put_after_an_entry_that_was_removed_for_its_age(uri: str) -> None:
+def test_expired_entry_gets_no_successor(uri: str) -> None:
+    """Nothing is written after an entry that retention has removed."""
     table, ahead = made(uri), made(uri)
     for number in range(3):
         commit(ahead, number)
@@ -148,7 +149,7 @@ def test_nothing_is_put_after_an_entry_that_was_removed_for_its_age(uri: str) ->
     assert not objects.exists(uri, "_delta_log/00000000000000000001.json")
 
 
-def test_a_table_of_later_features_is_left_to_deltalake(uri: str) -> None:
+def test_table_with_newer_features_uses_deltalake(uri: str) -> None:
     table = made(uri, {"delta.enableChangeDataFeed": "true"})
     assert table.protocol().min_writer_version > 2
     commit(table, 1)
@@ -156,7 +157,7 @@ def test_a_table_of_later_features_is_left_to_deltalake(uri: str) -> None:
     assert not is_ours(uri, 1)
 
 
-def test_marks_of_commits_of_ones_own_are_known_and_those_of_others_read(uri: str) -> None:
+def test_own_marks_are_cached_and_foreign_marks_read(uri: str) -> None:
     table, second_handle = made(uri), delta.open_existing(uri)
     assert table.transaction_version("app") is None
     for number in range(1, 4):
@@ -171,7 +172,7 @@ def test_marks_of_commits_of_ones_own_are_known_and_those_of_others_read(uri: st
     assert [DeltaTable.transaction_version(table, name) for name in ("app", "other")] == [5, 4]
 
 
-def test_files_whose_joining_came_about_without_an_answer_stay(store: ObjectStore, uri: str) -> None:
+def test_compacted_files_survive_lost_answer(store: ObjectStore, uri: str) -> None:
     table = made(uri)
     for number in range(4):
         commit(table, number)

@@ -32,7 +32,7 @@ alike = st.text("aAbB-_0fFsSkK.\u017f\u212a/ ", min_size=1, max_size=6)
 
 @given(names)
 @example("a" * 64 + "Ü" * 64)
-def test_a_folders_name_is_short_and_plain_and_tells_the_tables(name: str) -> None:
+def test_folder_name_is_short_and_names_table(name: str) -> None:
     folder = folder_name(name)
     assert re.fullmatch(r"[a-z0-9-][a-z0-9_-]*", folder)
     assert len(folder) <= LONGEST
@@ -46,13 +46,14 @@ def test_plain_names_stay(name: str) -> None:
 
 
 @given(alike | names, alike | names)
-def test_two_names_are_two_folders_also_where_case_and_accents_do_not_count(one: str, other: str) -> None:
+def test_two_names_make_two_folders_despite_case_folding(one: str, other: str) -> None:
+    """Names that differ only in case or accents get different folders."""
     folded = [unicodedata.normalize("NFKD", folder_name(name)).casefold() for name in (one, other)]
     assert (folded[0] == folded[1]) == (one == other)
 
 
 @given(st.text("abcxyz019-_", max_size=12))
-def test_what_is_no_folder_of_a_table_is_refused_and_the_rest_read_back(folder: str) -> None:
+def test_foreign_folder_is_rejected_and_others_round_trip(folder: str) -> None:
     try:
         name = table_name(folder)
     except ValueError:
@@ -64,7 +65,7 @@ def test_what_is_no_folder_of_a_table_is_refused_and_the_rest_read_back(folder: 
     ("schema", "table"),
     [("ä" * 31, "ö" * 31), ("\U0001f642" * 15, "日" * 21), ("A" * 63, "/" * 63), (".", "..")],
 )
-def test_every_name_of_a_database_in_utf8_is_told_also_of_a_history(schema: str, table: str) -> None:
+def test_every_utf8_name_round_trips_with_history_suffix(schema: str, table: str) -> None:
     name = f"{schema}__{table}__history"
     assert table_name(folder_name(name)) == name
 

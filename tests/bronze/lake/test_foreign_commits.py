@@ -39,7 +39,8 @@ def file(*, change: bool) -> dict[str, Any]:
     return {"add": {"path": "a", "size": 1, "dataChange": change, "stats": stats}}
 
 
-def test_a_log_shows_who_changed_rows_and_what_others_did_without_changing_any(lake_path: str) -> None:
+def test_log_reports_foreign_row_changes_and_harmless_commits(lake_path: str) -> None:
+    """The log shows foreign commits with changed rows, and foreign commits without."""
     lake = Lake(lake_path)
     uri, log = lake.uri("silver", "t"), SilverLog(lake)
 
@@ -95,7 +96,7 @@ PART = {"operation": "WRITE", "operationParameters": {"mode": "Overwrite", "pred
         (entry({}, file(change=True)), "changes rows"),
     ],
 )
-def test_an_entry_states_whose_it_is_and_what_it_did(written: bytes, stated: str) -> None:
+def test_entry_states_owner_and_effect(written: bytes, stated: str) -> None:
     commit = commit_of(written)
     words = {"ours": commit.ours, "changes rows": commit.changes_rows, "replaces all": commit.replaces_all}
     assert ", ".join(word for word, holds in words.items() if holds) == stated
@@ -109,13 +110,14 @@ def test_an_entry_states_whose_it_is_and_what_it_did(written: bytes, stated: str
         ({"operation": "MERGE", "userMetadata": "theirs"}, {"a b"}),
     ],
 )
-def test_files_are_known_by_a_signature_and_not_by_a_mark(info: dict[str, Any], added: set[str]) -> None:
+def test_owned_files_are_recognized_by_signature_not_mark(info: dict[str, Any], added: set[str]) -> None:
     mark = {"txn": {"appId": SILVER_APP, "version": 7}}
     come, removed = {"add": {"path": "a%20b", "dataChange": False}}, {"remove": {"path": "c"}}
     assert added_by_others(entry(info, mark, come, removed)) == added
 
 
-def test_of_a_catalogs_history_a_restore_alone_is_somebody_elses_and_a_gap_is_passed_over() -> None:
+def test_only_restore_counts_as_foreign_in_catalog_history() -> None:
+    """A gap in the history is passed over."""
     names = enumerate(["MERGE", "UPDATE", "RESTORE"])
     commits: dict[int, dict[str, Any]] = {at: {"version": at, "operation": name} for at, name in names}
 
@@ -126,7 +128,7 @@ def test_of_a_catalogs_history_a_restore_alone_is_somebody_elses_and_a_gap_is_pa
     assert (str(first), first_foreign([1, 0], commit_at)) == ("version 2 (RESTORE)", None)
 
 
-def test_a_log_that_was_cut_is_looked_at_no_farther_than_its_oldest_entry() -> None:
+def test_truncated_log_is_read_to_oldest_entry_only() -> None:
     versions: list[int] = []
 
     def commit_at(version: int) -> Commit | None:

@@ -27,7 +27,7 @@ def test_the_newest_commits_are_found(tmp_path: Path, folder: str) -> None:
     assert newest["timestamp"] > 0
 
 
-def test_a_log_that_was_cut_off_says_what_it_has(tmp_path: Path) -> None:
+def test_truncated_log_returns_available_history(tmp_path: Path) -> None:
     uri = str(tmp_path / "x#y")
     table = delta.open_or_create(uri, pa.schema([("a", pa.int64())]), description="of a test")
     table.append(pa.table({"a": [1]}))

@@ -37,9 +37,7 @@ def test_what_others_commit_is_seen(lake_path: str) -> None:
 
 
 @pytest.mark.parametrize("lsns", [(1,), (1, 2, 3), (1, 2, 3, 4, 5)])
-def test_a_local_table_that_was_made_anew_is_noticed(
-    lake_path: str, tmp_path: Path, lsns: tuple[int, ...]
-) -> None:
+def test_recreated_local_table_is_noticed(lake_path: str, tmp_path: Path, lsns: tuple[int, ...]) -> None:
     watch = PositionWatch(Lake(lake_path))
     written(lake_path, 10, 20, 30)
     assert watch.read() is not None
@@ -49,9 +47,7 @@ def test_a_local_table_that_was_made_anew_is_noticed(
     assert watch.read() == read_position(Lake(lake_path))
 
 
-def test_a_table_in_a_store_that_has_fewer_versions_than_before_is_noticed(
-    place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_store_table_with_fewer_versions_is_noticed(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     root = place
     watch = PositionWatch(Lake(root))
     written(root, 10, 20, 30)
@@ -62,7 +58,7 @@ def test_a_table_in_a_store_that_has_fewer_versions_than_before_is_noticed(
     assert watch.read() == read_position(Lake(root))
 
 
-def test_a_look_that_finds_nothing_new_takes_one_request(store: ObjectStore, place: str) -> None:
+def test_poll_without_news_takes_single_request(store: ObjectStore, place: str) -> None:
     root = place
     written(root, *range(1, 12))
     open_sink(root).add_relations([shape(1, "id")])
@@ -73,7 +69,7 @@ def test_a_look_that_finds_nothing_new_takes_one_request(store: ObjectStore, pla
     assert [(request.method, request.status) for request in store.requests()] == [("GET", 404)] * 2
 
 
-def test_a_look_that_finds_a_commit_reads_its_marks_once(store: ObjectStore, place: str) -> None:
+def test_poll_with_new_commit_reads_marks_once(store: ObjectStore, place: str) -> None:
     root = place
     watch, sink = PositionWatch(Lake(root)), open_sink(root)
     sink.commit(at(10))
@@ -90,7 +86,7 @@ def test_a_look_that_finds_a_commit_reads_its_marks_once(store: ObjectStore, pla
     assert watch.read() == read_position(Lake(root))
 
 
-def test_what_is_new_in_a_store_is_seen_at_the_next_look(place: str) -> None:
+def test_next_poll_sees_new_commit_in_store(place: str) -> None:
     root = place
     watch, sink = PositionWatch(Lake(root)), open_sink(root)
     for lsn in (10, 20, 30):

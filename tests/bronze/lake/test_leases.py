@@ -55,9 +55,8 @@ def hold(root: str, store: ObjectStore, name: str = "silver") -> subprocess.Pope
     return holder
 
 
-def test_one_that_is_alive_is_told_and_one_that_was_killed_is_waited_for(
-    root: str, store: ObjectStore
-) -> None:
+def test_living_holder_is_named_and_killed_holder_awaited(root: str, store: ObjectStore) -> None:
+    """A living holder is refused by name; the lease of a killed holder is waited for."""
     with hold(root, store) as holder:
         with (
             pytest.raises(DefiniteError) as raised,
@@ -79,7 +78,7 @@ def test_one_that_is_alive_is_told_and_one_that_was_killed_is_waited_for(
     assert f"process {holder.pid}" in messages[0]
 
 
-def test_one_that_was_given_back_is_free_at_once(root: str) -> None:
+def test_released_lease_is_free_at_once(root: str) -> None:
     for _ in range(3):
         start = time.monotonic()
         with leased(root, "silver", command="smelt run", wait=False) as lease:
@@ -87,7 +86,7 @@ def test_one_that_was_given_back_is_free_at_once(root: str) -> None:
             lease.check()
 
 
-def test_it_is_held_for_as_long_as_the_block_runs(root: str) -> None:
+def test_lease_is_held_until_block_ends(root: str) -> None:
     with leased(root, "silver", command="smelt run", wait=False) as lease:
         for _ in range(8):
             time.sleep(0.5)
@@ -117,9 +116,8 @@ def test_threads_and_processes_wait_for_each_other(root: str, store: ObjectStore
     assert len(order) == 4
 
 
-def test_a_holder_that_cannot_reach_the_store_begins_no_commit_after_its_time(
-    root: str, store: ObjectStore
-) -> None:
+def test_holder_without_store_begins_no_late_commit(root: str, store: ObjectStore) -> None:
+    """A holder without access to the store begins no commit after its lease time."""
     lake, name = Lake(path=root), writing_of("silver")
     still_writing(lake, "silver")  # who holds none, as a caller of the parts may, is not asked for one
     with leased(root, name, command="smelt run", wait=False):
@@ -137,7 +135,7 @@ def test_a_holder_that_cannot_reach_the_store_begins_no_commit_after_its_time(
         still_writing(lake, "silver")
 
 
-def test_a_lease_that_another_one_took_is_lost_for_good(root: str) -> None:
+def test_lease_acquired_by_second_holder_stays_lost(root: str) -> None:
     with leased(root, "silver", command="smelt run", wait=False) as lease:
         before = objects.read(root, object_of("silver"))
         assert before is not None
@@ -178,7 +176,7 @@ def test_a_store_that_is_not_there_is_said(root: str) -> None:
 
 @pytest.mark.parametrize("wait", [False, True])
 @pytest.mark.parametrize("first", [False, True])
-def test_an_answer_that_is_lost_while_it_is_taken_costs_nothing(
+def test_lost_answer_during_acquisition_is_harmless(
     root: str, store: ObjectStore, *, wait: bool, first: bool
 ) -> None:
     if not first:
@@ -191,7 +189,7 @@ def test_an_answer_that_is_lost_while_it_is_taken_costs_nothing(
     assert time.monotonic() - start < PACE.seconds / 2
 
 
-def test_what_was_renewed_without_an_answer_is_given_back(root: str, store: ObjectStore) -> None:
+def test_lease_renewed_without_answer_is_released(root: str, store: ObjectStore) -> None:
     with leased(root, "silver", command="smelt run", wait=False) as lease:
         before = lease.put
         lease.renew()
@@ -202,9 +200,8 @@ def test_what_was_renewed_without_an_answer_is_given_back(root: str, store: Obje
     assert store
 
 
-def test_what_a_killed_process_left_is_waited_for_once_for_all_its_stages(
-    root: str, store: ObjectStore
-) -> None:
+def test_leases_of_killed_process_are_awaited_once_together(root: str, store: ObjectStore) -> None:
+    """The stages of a killed process share a single wait."""
     names = ["silver", "gold", writing_of("silver")]
     for name in names:
         with hold(root, store, name) as holder:
@@ -217,9 +214,8 @@ def test_what_a_killed_process_left_is_waited_for_once_for_all_its_stages(
     assert time.monotonic() - start < 1.7 * (PACE.seconds + PACE.grace)
 
 
-def test_what_another_process_left_long_after_our_own_is_not_taken_for_alive(
-    root: str, store: ObjectStore
-) -> None:
+def test_killed_successor_lease_does_not_count_as_alive(root: str, store: ObjectStore) -> None:
+    """The lease of a killed process is taken over, also after an own earlier lease."""
     with leased(root, "silver", command="smelt run", wait=False):
         pass
     with hold(root, store) as holder:

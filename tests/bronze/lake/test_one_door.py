@@ -36,7 +36,7 @@ def asked(path: Path) -> set[str]:
     return {name.name for place in places for name in place.names} & KINDS | set(ASKS.findall(text))
 
 
-def test_no_module_outside_the_lake_asks_of_which_kind_a_place_is() -> None:
+def test_only_lake_modules_distinguish_kinds_of_place() -> None:
     """Callers use the methods of a place, and each kind of place implements them."""
     rooms = ("bronze", "silver", "gold", "pipelines", "deltasmelt")
     modules = (path for room in rooms for path in (ROOT / room).rglob("*.py"))
@@ -53,7 +53,7 @@ STILL_INSIDE = {
 """Modules that still know how a catalog keeps tables. None may come to them."""
 
 
-def test_no_more_modules_know_how_a_catalog_keeps_tables() -> None:
+def test_catalog_knowledge_stays_in_known_modules() -> None:
     inside = re.compile(r"\bfrom deltasmelt\.bronze\.lake\.catalog(?:\.(?!session\b)\w+)? import ")
     rooms = ("bronze", "silver", "gold", "pipelines", "deltasmelt")
     modules = (path for room in rooms for path in (ROOT / room).rglob("*.py"))

@@ -39,12 +39,12 @@ if TYPE_CHECKING:
         ("/data/s3://bucket", None),
     ],
 )
-def test_the_scheme_of_a_url_and_none_of_a_path(location: str, scheme: str | None) -> None:
+def test_url_has_scheme_and_path_has_none(location: str, scheme: str | None) -> None:
     assert scheme_of(location) == scheme
 
 
 @pytest.mark.parametrize("scheme", sorted(SCHEMES))
-def test_every_scheme_takes_its_own_options_and_those_of_spark(scheme: str) -> None:
+def test_each_scheme_accepts_own_and_spark_options(scheme: str) -> None:
     place = f"{scheme}://lake@account.host/x" if scheme in AZURE else f"{scheme}://bucket/lake"
     option_name = {"s": "aws_region", "a": "azure_storage_account_name", "g": "google_service_account"}[
         scheme[0]
@@ -55,14 +55,15 @@ def test_every_scheme_takes_its_own_options_and_those_of_spark(scheme: str) -> N
         refuse_wrong(place, {option_name: "x", "x": "1"})
 
 
-def test_a_local_path_takes_no_options_not_even_those_of_spark() -> None:
+def test_local_path_accepts_no_options() -> None:
+    """A local path refuses Spark options, too."""
     refuse_wrong("/data/lake", {})
     for name in ("aws_region", "fs.s3a.threads.max"):
         with pytest.raises(ValueError, match="this lake is a local folder"):
             refuse_wrong("/data/lake", {name: "1"})
 
 
-def test_every_location_of_a_lake_carries_the_lakes_own_options() -> None:
+def test_every_location_carries_options_of_its_lake() -> None:
     lake = Lake(in_store("s3://own/lake/", {"aws_region": "lake", "fs.s3a.threads.max": "9"}))
     for location in (lake.root, lake.uri("bronze", "changes"), lake.below("_fresh/1").uri("gold", "x")):
         assert options_of(location) == {"aws_region": "lake"}
@@ -73,14 +74,14 @@ def test_every_location_of_a_lake_carries_the_lakes_own_options() -> None:
     assert options_of(Lake("/own/lake").uri("gold", "x")) is None
 
 
-def test_a_location_keeps_its_place_where_it_is_copied_or_sent_to_another_process() -> None:
+def test_location_survives_copy_and_transfer_to_process() -> None:
     location = Lake(in_store("s3://sent/lake", {"aws_region": "one"})).uri("gold", "x")
     sent = pickle.loads(pickle.dumps(location))  # noqa: S301 - our own
     for twin in (copy(location), sent, Location(location)):
         assert (twin, options_of(twin)) == (location, {"aws_region": "one"})
 
 
-def test_keys_are_blanked_out_of_a_text_and_other_options_are_not() -> None:
+def test_keys_are_masked_and_other_options_shown() -> None:
     in_store(
         "s3://blanked/lake",
         {
@@ -105,26 +106,27 @@ def test_keys_are_blanked_out_of_a_text_and_other_options_are_not() -> None:
         ("fs.s3a.bucket.lake.performance.flags", "delete,create", "overwrite commits of other writers"),
     ],
 )
-def test_a_value_that_cannot_be_right_or_is_not_safe_is_refused(name: str, value: str, said: str) -> None:
+def test_invalid_or_unsafe_option_is_rejected(name: str, value: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         refuse_wrong("s3://bucket/lake", {name: value})
 
 
-def test_what_only_looks_like_a_store_s_url_is_known() -> None:
+def test_lookalike_of_store_url_is_recognized() -> None:
     assert all(
         map(is_meant_for_store, ("s3:/bucket/lake", "s3:bucket", "gs:/x", "S3A:/b", "s3:///x", "s3://"))
     )
     assert not any(map(is_meant_for_store, ("s3://bucket", "/data/s3:/x", "./s3", "file:///x")))
 
 
-def test_a_service_account_s_content_is_no_file_s_name_and_abfss_names_its_account() -> None:
+def test_key_content_and_incomplete_abfss_url_are_rejected() -> None:
+    """A service account's content is no file name, and an abfss URL must name its account."""
     with pytest.raises(ValueError, match="is a file"):
         refuse_wrong("gs://bucket/lake", {"google_service_account": '{"private_key": "x"}'})
     with pytest.raises(ValueError, match="needs container and account"):
         refuse_wrong("abfss://container/lake", {})
 
 
-def test_a_location_below_a_lake_is_found_there_however_it_is_written() -> None:
+def test_location_below_lake_is_resolved_in_any_spelling() -> None:
     store = Store("s3://odd/my läke", {})
     for location in ("s3://odd/my%20l%C3%A4ke/bronze/changes/", "S3://odd/my läke/bronze/changes"):
         assert store.below(location) == "bronze/changes"
@@ -135,7 +137,7 @@ def test_http_that_is_written_is_allowed() -> None:
     assert options_of(plain) == {"aws_endpoint_url": "http://x", "aws_allow_http": "true"}
 
 
-def test_a_key_within_json_and_one_that_a_library_says_as_bytes_are_blanked_out() -> None:
+def test_keys_inside_json_and_bytes_are_masked() -> None:
     key = '{"type": "service_account", "private_key": "-----BEGIN\\nGEHEIMGEHEIM\\nEND"}'
     in_store("gs://json/lake", {"google_service_account_key": key})
     for text in (key, "-----BEGIN\nGEHEIMGEHEIM\nEND", "-----BEGIN\\nGEHEIMGEHEIM\\nEND"):
@@ -145,9 +147,7 @@ def test_a_key_within_json_and_one_that_a_library_says_as_bytes_are_blanked_out(
 
 
 @pytest.mark.process
-def test_two_lakes_at_one_location_each_use_their_own_options_and_both_keys_are_masked(
-    store: ObjectStore, place: Location
-) -> None:
+def test_lakes_at_same_location_use_own_masked_options(store: ObjectStore, place: Location) -> None:
     keys, nowhere = ("a-key-of-the-first", "a-key-of-the-second"), {"aws_endpoint_url": "http://127.0.0.1:9"}
     first, second = (
         Lake(in_store(place, store.options() | {"aws_secret_access_key": key} | extra_options))
@@ -167,7 +167,7 @@ def test_two_lakes_at_one_location_each_use_their_own_options_and_both_keys_are_
 
 
 @pytest.mark.process
-def test_one_client_serves_every_table_of_a_lake_whatever_its_name(place: Location) -> None:
+def test_single_client_serves_every_table_name(place: Location) -> None:
     names = ("plain", "a b", "100%", "ü", "a#b", "100%25")
     uris = {name: place / f"silver/{quote(name)}" for name in names}
     before = objects._connected.cache_info().misses, parquet._connected.cache_info().misses

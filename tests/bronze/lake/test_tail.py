@@ -42,7 +42,7 @@ def mark(lsn: int) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("order", [1, -1], ids=["removed first", "added first"])
-def test_a_file_that_gets_a_deletion_vector_stays_and_counts_once(order: int) -> None:
+def test_file_gaining_deletion_vector_counts_once(order: int) -> None:
     tail = Tail(3, {"a b.parquet": (10, 100), "c.parquet": (5, 50)})
     actions = [remove("a%20b.parquet"), add("a%20b.parquet", 10, 100, deletionVector=VECTOR)]
     commit_info = {"commitInfo": {"operation": "MERGE"}}
@@ -58,7 +58,7 @@ def counted(path: str, rows: int | None, **nulls: int) -> dict[str, Any]:
     return {"add": {"path": path, "size": 1, "stats": json.dumps(stats)}}
 
 
-def test_values_of_a_column_are_counted_where_each_file_has_statistics_of_it() -> None:
+def test_columns_are_counted_if_all_files_have_statistics() -> None:
     tail = Tail(3, {}, column="col-1")
     assert tail.total() == 0
     assert tail.follow(entry(counted("a", 10, **{"col-1": 7}), counted("b", 5, **{"col-1": 5})))
@@ -70,7 +70,7 @@ def test_values_of_a_column_are_counted_where_each_file_has_statistics_of_it() -
     assert tail.total() == 3
 
 
-def test_values_of_a_column_are_counted_as_a_handle_shows_them(tmp_path: Path) -> None:
+def test_column_counts_match_table_handle(tmp_path: Path) -> None:
     empty = open_or_create(str(tmp_path / "empty"), pa.schema([("id", pa.int64())]), description="")
     assert tail_of(empty, "id").total() == 0
     rows = pa.table({"id": [1, 2, 3], "text": ["x", None, None]})
@@ -102,7 +102,7 @@ def test_what_is_not_understood_changes_nothing(actions: bytes) -> None:
 
 
 @pytest.mark.process
-def test_every_version_of_a_table_in_a_store_is_as_a_handle_shows_it(store: ObjectStore, place: str) -> None:
+def test_store_versions_match_table_handle(store: ObjectStore, place: str) -> None:
     options = store.options()
 
     def write(mode: Any, *ids: int, lsn: int) -> None:

@@ -58,9 +58,7 @@ def at_a_line(whole: bytes) -> bytes:
 @pytest.mark.parametrize(
     "tear", [in_pages(4096), in_pages(8192), with_zeros, at_a_line, in_pages(0), in_pages(50), bytes_of_zero]
 )
-def test_a_torn_entry_at_the_end_of_the_log_is_a_commit_that_did_not_come_about(
-    lake_path: str, tear: Callable[[bytes], bytes]
-) -> None:
+def test_torn_last_entry_is_rolled_back(lake_path: str, tear: Callable[[bytes], bytes]) -> None:
     sink = open_sink(lake_path)
     sink.write(rows(100, 2))
     sink.commit(at(100))
@@ -99,9 +97,7 @@ def test_every_commit_says_how_many_actions_it_has(lake_path: str) -> None:
 
 
 @pytest.mark.parametrize("tear", [in_pages(0), at_a_line, lambda whole: whole[:-10]])
-def test_who_reads_a_table_before_its_writer_sees_what_comes_in_the_place_of_a_torn_entry(
-    lake_path: str, tear: Callable[[bytes], bytes]
-) -> None:
+def test_early_reader_sees_replacement_of_torn_entry(lake_path: str, tear: Callable[[bytes], bytes]) -> None:
     """Delta accepts the first two as whole entries, and reads no version twice."""
     lake, sink = Lake(lake_path), open_sink(lake_path)
     control = ControlTables(lake)
@@ -125,7 +121,7 @@ def test_who_reads_a_table_before_its_writer_sees_what_comes_in_the_place_of_a_t
 
 
 @pytest.mark.parametrize("tear", [in_pages(0), in_pages(50), bytes_of_zero, lambda whole: whole[:-10]])
-def test_a_torn_entry_of_a_table_that_spark_writes_goes_with_the_checksums_of_its_version(
+def test_torn_spark_entry_is_removed_with_its_checksums(
     tmp_path: Path, tear: Callable[[bytes], bytes]
 ) -> None:
     """Spark's commits count no actions. The lost version's checksum would count for the next entry."""
@@ -150,9 +146,7 @@ def test_a_torn_entry_of_a_table_that_spark_writes_goes_with_the_checksums_of_it
 
 
 @pytest.mark.parametrize(("layer", "says"), [("silver", "from bronze"), ("bronze", "move the lake away")])
-def test_a_torn_entry_in_the_middle_is_named_with_a_remedy_for_its_table(
-    tmp_path: Path, layer: Layer, says: str
-) -> None:
+def test_torn_middle_entry_is_named_with_table_remedy(tmp_path: Path, layer: Layer, says: str) -> None:
     lake = Lake(str(tmp_path))
     for lsn in (1, 2, 3):
         write_deltalake(lake.uri(layer, "t"), rows(lsn, 2), mode="append")
@@ -165,9 +159,7 @@ def test_a_torn_entry_in_the_middle_is_named_with_a_remedy_for_its_table(
     assert entry.exists()
 
 
-def test_an_entry_that_was_written_whole_since_it_was_judged_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_entry_completed_after_check_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the check and the rename a second process renames the torn entry and commits."""
     uri = Lake(str(tmp_path)).uri("bronze", "t")
     for lsn in (1, 2):
@@ -189,9 +181,10 @@ def test_an_entry_that_was_written_whole_since_it_was_judged_stays(
     assert entry.stat().st_size > 0
 
 
-def test_a_process_that_hangs_with_the_lock_of_a_log_stops_no_other_for_good(
+def test_hanging_lock_holder_blocks_others_only_briefly(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A call waits only a limited time for the lock, and then raises a transient error."""
     monkeypatch.setattr(torn_log, "_LOCK_SECONDS", 0.2)
     uri = Lake(str(tmp_path)).uri("bronze", "t")
     write_deltalake(uri, rows(1, 2), mode="append")
@@ -207,7 +200,7 @@ def test_a_process_that_hangs_with_the_lock_of_a_log_stops_no_other_for_good(
     assert set_torn_aside(uri)
 
 
-def test_what_a_clean_up_commits_is_on_disk_before_it_returns(lake_path: str) -> None:
+def test_clean_up_commit_is_durable_on_return(lake_path: str) -> None:
     control = ControlTables(Lake(lake_path))
     control.open_error(OpenError("table", "a", "some-code", "said", None))
     control.close_errors("table", "a")  # by another file in the place of the first
@@ -227,7 +220,8 @@ def test_what_a_clean_up_commits_is_on_disk_before_it_returns(lake_path: str) ->
     assert {str(path) for path in new_entries} <= flushed
 
 
-def test_a_torn_entry_that_others_follow_is_a_definite_error_that_names_the_file(lake_path: str) -> None:
+def test_torn_entry_with_successors_is_definite_error(lake_path: str) -> None:
+    """The error names the torn file."""
     sink = open_sink(lake_path)
     sink.commit(at(100))
     entry = newest(lake_path)

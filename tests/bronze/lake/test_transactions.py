@@ -81,9 +81,7 @@ def test_at_every_version_it_is_what_deltalake_says(tmp_path: Path, seed: int) -
     assert any(value is not None for value in same(moving).values())
 
 
-def test_the_log_is_read_once_for_all_and_then_only_its_new_entries(
-    tmp_path: Path, reads: Callable[[], Any]
-) -> None:
+def test_log_is_read_once_then_incrementally(tmp_path: Path, reads: Callable[[], Any]) -> None:
     commit(tmp_path / "t", app_0=1)
     table = FolderTable(str(tmp_path / "t"))
     with guarded(reads()):
@@ -99,13 +97,13 @@ def test_the_log_is_read_once_for_all_and_then_only_its_new_entries(
         assert reads.passes == 2  # type: ignore[attr-defined]
 
 
-def test_another_handle_under_the_same_name_is_read_for_itself(tmp_path: Path) -> None:
+def test_second_handle_at_same_address_is_read_separately(tmp_path: Path) -> None:
     for number in range(20):
         commit(tmp_path / str(number), app_0=number)
         assert FolderTable(str(tmp_path / str(number))).transaction_version("app:0") == number
 
 
-def test_an_entry_that_was_removed_is_made_up_for_by_the_checkpoint(tmp_path: Path) -> None:
+def test_checkpoint_replaces_removed_entry_in_log(tmp_path: Path) -> None:
     uri, log = tmp_path / "t", tmp_path / "t" / "_delta_log"
     commit(uri, app_0=1)
     table = FolderTable(str(uri))
@@ -120,7 +118,7 @@ def test_an_entry_that_was_removed_is_made_up_for_by_the_checkpoint(tmp_path: Pa
     assert same(FolderTable(str(uri)))["app:1"] == 2
 
 
-def test_ids_that_expire_and_unknown_checkpoints_are_left_to_deltalake(tmp_path: Path) -> None:
+def test_expiring_ids_and_unknown_checkpoints_use_deltalake(tmp_path: Path) -> None:
     uri = tmp_path / "t"
     commit(uri, app_0=1)
     table = FolderTable(str(uri))
@@ -144,7 +142,7 @@ def test_ids_that_expire_and_unknown_checkpoints_are_left_to_deltalake(tmp_path:
         assert FolderTable(str(second_folder), version=1).transaction_version("app:0") == 2, content
 
 
-def test_a_checkpoint_that_cannot_be_read_is_left_to_deltalake(tmp_path: Path) -> None:
+def test_unreadable_checkpoint_falls_back_to_deltalake(tmp_path: Path) -> None:
     uri, log = tmp_path / "t", tmp_path / "t" / "_delta_log"
     commit(uri, app_0=1)
     commit(uri, app_0=2)

@@ -51,7 +51,7 @@ def test_a_small_file_is_put_by_one_request(store: ObjectStore, table: str) -> N
     assert read(table, part.path) == pa.concat_tables([first, second])
 
 
-def test_a_file_that_outgrows_the_memory_is_sent_in_parts(store: ObjectStore, table: str) -> None:
+def test_file_exceeding_memory_is_uploaded_in_parts(store: ObjectStore, table: str) -> None:
     writer, groups = PartWriter(table, "stream", schema=SCHEMA), [rows(HELD_BYTES // 2) for _ in range(3)]
     for group in groups:
         writer.write(group)
@@ -62,7 +62,7 @@ def test_a_file_that_outgrows_the_memory_is_sent_in_parts(store: ObjectStore, ta
     assert read(table, part.path) == pa.concat_tables(groups)
 
 
-def test_a_file_in_parts_that_is_given_up_leaves_nothing(store: ObjectStore, table: str) -> None:
+def test_aborted_multipart_upload_leaves_nothing(store: ObjectStore, table: str) -> None:
     writer = PartWriter(table, "stream", schema=SCHEMA)
     for _ in range(3):
         writer.write(rows(HELD_BYTES // 2))
@@ -71,7 +71,7 @@ def test_a_file_in_parts_that_is_given_up_leaves_nothing(store: ObjectStore, tab
     assert not file_system(table).get_file_info(FileSelector("", allow_not_found=True))
 
 
-def test_a_put_whose_answer_was_lost_is_sent_again(store: ObjectStore, table: str) -> None:
+def test_put_with_lost_answer_is_sent_again(store: ObjectStore, table: str) -> None:
     writer, expected = PartWriter(table, "stream", schema=SCHEMA), rows(10)
     store.set_faults(Faults(lose="stream-"))
     writer.write(expected)
@@ -80,7 +80,7 @@ def test_a_put_whose_answer_was_lost_is_sent_again(store: ObjectStore, table: st
 
 
 @pytest.mark.parametrize("size", [1000, HELD_BYTES * 2])
-def test_a_writer_whose_file_the_store_did_not_take_is_at_its_end(
+def test_writer_is_unusable_after_rejected_upload(
     store: ObjectStore, table: str, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     monkeypatch.setattr("deltasmelt.bronze.lake.objects._TIMEOUT_OF_FILES", timedelta(seconds=1))
@@ -106,12 +106,12 @@ def test_a_writer_that_is_given_up_sends_nothing(store: ObjectStore, table: str)
     assert store.requests("PUT") == []
 
 
-def test_a_reader_of_a_local_lake_loads_no_client_of_stores() -> None:
+def test_reader_of_local_lake_loads_no_store_client() -> None:
     code = "import sys, deltasmelt.pipelines.runtime.reader_process; sys.exit('obstore' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
-def test_other_options_of_a_place_are_heeded_at_once(store: ObjectStore, table: str) -> None:
+def test_changed_options_of_place_apply_at_once(store: ObjectStore, table: str) -> None:
     system = file_system(table)
     assert file_system(table) == system
     elsewhere = in_store(table, store.options() | {"aws_region": "eu-central-1"})

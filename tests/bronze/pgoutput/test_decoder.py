@@ -83,9 +83,7 @@ def check(messages: Sequence[bytes], cuts: Sequence[int]) -> None:
 
 @pytest.mark.parametrize("recording", RECORDINGS)
 @pytest.mark.parametrize("size", [3, 500, 10_000])
-def test_a_recorded_stream_reads_as_the_reference_reads_it_in_batches_of_any_size(
-    recording: str, size: int
-) -> None:
+def test_recorded_stream_matches_reference_at_any_batch_size(recording: str, size: int) -> None:
     messages = load(FOLDER / recording)
     check(messages, range(size, len(messages), size))
 
@@ -100,7 +98,8 @@ def test_slices_inside_of_a_batch_leave_no_trace(recording: str, monkeypatch: py
 
 
 @pytest.mark.parametrize("recording", RECORDINGS)
-def test_recorded_rows_are_in_order_and_every_transaction_ends_once(recording: str) -> None:
+def test_recorded_rows_are_ordered_with_single_transaction_ends(recording: str) -> None:
+    """Rows are in order, and every transaction ends once."""
     decoded = decoder().feed(load(FOLDER / recording))
     order = [(row["commit_lsn"], row["seq"]) for row in rows(decoded)]
     assert order == sorted(set(order))
@@ -182,7 +181,7 @@ def draw_message(draw: st.DrawFn, stream: Stream) -> None:
 
 @settings(max_examples=300)
 @given(st.data())
-def test_random_streams_read_as_the_reference_reads_them_however_they_are_cut(data: st.DataObject) -> None:
+def test_random_streams_match_reference_at_any_slicing(data: st.DataObject) -> None:
     messages = data.draw(streams())
     cuts = data.draw(st.lists(st.integers(0, len(messages)), max_size=6))
     with pytest.MonkeyPatch.context() as patch:
@@ -196,7 +195,8 @@ def transaction(*messages: bytes, lsn: int = 1000) -> list[bytes]:
     return [wire.begin(lsn), *messages, wire.commit(lsn)]
 
 
-def test_the_last_row_waits_for_the_commit_even_when_only_excluded_tables_change_after_it() -> None:
+def test_last_row_waits_for_commit_after_excluded_changes() -> None:
+    """The last row waits for the commit even if only excluded tables change after it."""
     fast = decoder()
     first_batch = fast.feed(
         [wire.begin(1000), wire.plain_relation(1, "a", ["id"]), wire.insert(1, ["1"]), wire.insert(1, ["2"])]
@@ -210,14 +210,15 @@ def test_the_last_row_waits_for_the_commit_even_when_only_excluded_tables_change
     assert three.complete_rows == 1
 
 
-def test_a_heartbeat_takes_no_number_and_leaves_no_row_but_its_commit_counts() -> None:
+def test_heartbeat_leaves_no_row_but_commit_counts() -> None:
+    """A heartbeat takes no sequence number."""
     decoded = decoder().feed(transaction(wire.message("deltasmelt", b""), lsn=5000))
     assert decoded.changes.num_rows == 0
     assert decoded.last_commit is not None
     assert decoded.last_commit.commit_lsn == 5000
 
 
-def test_a_message_outside_of_transactions_never_shares_the_lsn_of_the_commit_after_it() -> None:
+def test_nontransactional_message_has_lsn_before_next_commit() -> None:
     # Its LSN is the end of its record, where the commit record of the next transaction may begin.
     messages = [wire.message("outside", b"x", transactional=False, lsn=2000), *transaction(
         wire.plain_relation(1, "a", ["id"]), wire.insert(1, ["1"]), lsn=2000)]  # fmt: skip
@@ -228,7 +229,7 @@ def test_a_message_outside_of_transactions_never_shares_the_lsn_of_the_commit_af
     ]
 
 
-def test_truncate_of_several_tables_gives_a_numbered_row_for_each_that_is_kept() -> None:
+def test_truncate_numbers_row_for_each_included_table() -> None:
     relations = [wire.plain_relation(i, name, ["id"]) for i, name in enumerate(["a", "excluded", "c"])]
     listed = rows(decoder().feed(transaction(*relations, wire.truncate([2, 1, 0]), wire.insert(0, ["1"]))))
     assert [(row["op"], row["table_name"], row["seq"]) for row in listed] == [
@@ -238,7 +239,7 @@ def test_truncate_of_several_tables_gives_a_numbered_row_for_each_that_is_kept()
     ]
 
 
-def test_a_table_of_1600_columns_beside_one_without_any() -> None:
+def test_table_of_1600_columns_precedes_table_without_columns() -> None:
     names = [f"column_{i}" for i in range(1600)]
     cells = [None if i % 3 else "v" * (i % 50) for i in range(1600)]
     messages = transaction(
@@ -275,7 +276,7 @@ def test_memoryviews_are_read_like_bytes() -> None:
 
 
 @pytest.mark.parametrize("recording", RECORDINGS)
-def test_servers_do_send_messages_whose_lsn_is_the_next_commit(recording: str) -> None:
+def test_server_sends_messages_at_lsn_of_next_commit(recording: str) -> None:
     # Why a message outside of transactions stands one byte before its LSN.
     messages = load(FOLDER / recording)
     commits = {message[26:34] for message in messages if message[25:26] == b"B"}

@@ -56,7 +56,7 @@ def attnums(relation: Relation) -> dict[str, int | None]:
     return {column.name: column.attnum for column in relation.columns}
 
 
-def test_a_catalog_with_the_same_columns_completes_the_message() -> None:
+def test_catalog_with_same_columns_completes_message() -> None:
     domain = PgType("domain", "price", "public", 50000, 655366, element=builtin_type(1700, 655366))
     catalog = version(("id", 1, INT4), ("p", 3, domain))
     message = AnnouncedRelation(
@@ -66,7 +66,7 @@ def test_a_catalog_with_the_same_columns_completes_the_message() -> None:
     assert completed == replace(catalog, from_lsn=Lsn(9))
 
 
-def test_a_column_dropped_and_added_again_by_name_is_seen_by_its_attnum() -> None:
+def test_readded_column_is_recognized_by_attnum() -> None:
     recorded = version(("id", 1, INT4), ("v", 2, INT4))
     catalog = version(("id", 1, INT4), ("v", 3, TEXT))
     completed = complete(announced(("id", INT4), ("v", TEXT)), catalog, recorded)
@@ -120,14 +120,14 @@ def test_columns_come_in_the_order_of_their_attnums(
         ([("id", 1, INT4), ("a", 2, TEXT), ("b", None, TEXT)], True),
     ],
 )
-def test_a_shape_breaks_with_the_one_before_where_values_may_be_others(
+def test_shape_breaks_with_predecessor_if_values_may_differ(
     columns: list[tuple[str, int, PgType]],
     breaks: bool,  # noqa: FBT001
 ) -> None:
     assert breaks_with([ALIKE], version(*columns)) is breaks
 
 
-def test_a_key_keeps_its_columns_when_their_names_are_swapped_in_a_catalog_that_is_ahead() -> None:
+def test_key_keeps_columns_swapped_in_later_catalog() -> None:
     recorded = version(("id", 1, INT4), ("nr", 2, INT4), key=("id",), identity="f")
     catalog = version(("nr", 1, INT4), ("id", 2, INT4), key=("nr",), identity="f")
     for names in ("id", "nr"), ("nr", "id"):
@@ -135,20 +135,20 @@ def test_a_key_keeps_its_columns_when_their_names_are_swapped_in_a_catalog_that_
         assert completed.key == names[:1]
 
 
-def test_names_swapped_in_a_catalog_that_is_ahead_do_not_swap_what_is_known() -> None:
+def test_names_swapped_in_later_catalog_swap_no_column() -> None:
     recorded = version(("id", 1, INT4), ("a", 2, INT4), ("b", 3, TEXT))
     catalog = version(("id", 1, INT4), ("b", 2, INT4), ("a", 3, TEXT))
     completed = complete(announced(("id", INT4), ("a", INT4), ("b", TEXT)), catalog, recorded)
     assert same_shape(completed, recorded)
 
 
-def test_a_column_dropped_in_a_catalog_that_is_ahead_keeps_what_is_known_of_it() -> None:
+def test_column_dropped_in_later_catalog_keeps_description() -> None:
     recorded = version(("id", 1, INT4), ("v", 2, TEXT))
     catalog = version(("id", 1, INT4))
     assert same_shape(complete(announced(("id", INT4), ("v", TEXT)), catalog, recorded), recorded)
 
 
-def test_a_column_that_was_widened_later_has_its_old_type_and_its_attnum() -> None:
+def test_column_widened_later_keeps_old_type_and_attnum() -> None:
     catalog = version(("id", 1, INT4), ("n", 2, INT8))
     completed = complete(announced(("id", INT4), ("n", builtin_type(1700, 786439))), catalog)
     assert attnums(completed) == {"id": 1, "n": 2}
@@ -156,7 +156,8 @@ def test_a_column_that_was_widened_later_has_its_old_type_and_its_attnum() -> No
     assert not completed.column("n").not_null
 
 
-def test_a_table_dropped_since_has_types_by_oid_and_by_type_message() -> None:
+def test_dropped_table_gets_types_by_oid_and_message() -> None:
+    """Types of a dropped table come from their OIDs and from type messages."""
     mood = AnnouncedType(50000, "public", "mood")
     completed = complete(
         announced(("id", INT4), ("m", PgType("enum", "", oid=50000)), ("x", PgType("base", "", oid=60000))),
@@ -167,14 +168,14 @@ def test_a_table_dropped_since_has_types_by_oid_and_by_type_message() -> None:
     assert completed.key == ("id",)
 
 
-def test_a_key_override_of_the_catalog_holds_while_its_columns_are_announced() -> None:
+def test_key_override_applies_while_columns_are_announced() -> None:
     catalog = version(("id", 1, INT4), ("tenant", 2, TEXT), key=("tenant", "id"), identity="f")
     columns = (("id", INT4), ("tenant", TEXT))
     assert complete(announced(*columns, key=("id", "tenant"), identity="f"), catalog).key == ("tenant", "id")
     assert complete(announced(("id", INT4), key=("id",), identity="f"), catalog).key == ()
 
 
-def test_a_key_changed_in_a_catalog_that_is_ahead_does_not_replace_the_known_one() -> None:
+def test_key_changed_in_later_catalog_keeps_known_key() -> None:
     recorded = version(("id", 1, INT4), ("v", 2, TEXT), key=("id",))
     catalog = version(("id", 1, INT4), ("v", 2, TEXT), key=("v",))
     assert complete(announced(("id", INT4), ("v", TEXT), key=("id",)), catalog, recorded).key == ("id",)
@@ -198,7 +199,7 @@ OTHER = wire.plain_relation(2, "other", ["id"])
 
 
 @pytest.mark.parametrize("cut", range(11))
-def test_a_shape_begins_after_the_last_change_before_it(cut: int) -> None:
+def test_shape_begins_after_last_preceding_change(cut: int) -> None:
     messages = [
         wire.begin(100), NARROW, wire.insert(1, ["1", "a"], lsn=10), OTHER, wire.insert(2, ["1"], lsn=20),
         WIDE, wire.insert(1, ["2", "b", "c"], lsn=30), WIDE, wire.insert(1, ["3", "b", "c"], lsn=40),
@@ -212,7 +213,8 @@ def test_a_shape_begins_after_the_last_change_before_it(cut: int) -> None:
     assert places == [(100, 0), (100, 20), (100, 20), (100, 40), (200, 0)]
 
 
-def test_a_relation_is_kept_under_a_name_that_it_has_inside_of_a_transaction_alone() -> None:
+def test_relation_is_selected_under_name_inside_transaction_only() -> None:
+    """A relation also counts under a name given only inside a transaction."""
     catalog = version(("id", 1, TEXT), ("v", 2, TEXT))
     elsewhere = replace(catalog, table=TableName("public", "away"), relation_id=3)
     decoder = StreamDecoder(
@@ -229,7 +231,7 @@ def test_a_relation_is_kept_under_a_name_that_it_has_inside_of_a_transaction_alo
     assert [relation.table for relation in decoded.relations] == [TABLE]
 
 
-def test_a_table_that_is_renamed_has_its_new_name() -> None:
+def test_renamed_table_has_new_name() -> None:
     before, after = (
         version(("id", 1, INT4)),
         replace(version(("id", 1, INT4)), table=TableName("public", "u")),
@@ -252,15 +254,16 @@ KEYED_ANEW = version(("id", 1, INT4), ("a", 2, TEXT), ("b", 3, TEXT), key=("b",)
         (ALIKE, replace(ALIKE, replica_identity="f", after_lsn=Lsn(1)), False),
     ],
 )
-def test_rows_of_one_transaction_are_known_by_columns_that_all_old_tuples_have(
+def test_transaction_rows_are_identified_by_common_old_columns(
     former: Relation,
     relation: Relation,
     breaks: bool,  # noqa: FBT001
 ) -> None:
+    """Columns present in all old tuples of a transaction identify its rows."""
     assert breaks_with([former], relation) is breaks
 
 
-def test_of_a_partitioned_tables_old_tuples_the_key_counts_alone() -> None:
+def test_only_key_counts_in_partitioned_old_tuples() -> None:
     catalog = replace(version(("id", 1, INT4), ("v", 2, TEXT), identity="k"), partitioned=True)
     message = announced(("id", INT4), ("v", TEXT), key=("id", "v"), identity="f")
     completed = complete(message, catalog)
@@ -285,7 +288,7 @@ def test_excluded_tables_are_not_described() -> None:
 
 
 @pytest.mark.postgres
-def test_a_live_catalog_agrees_with_what_the_server_announces_of_every_table(database: str) -> None:
+def test_live_catalog_agrees_with_server_announcements(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(schema().encode())
         messages = record(database, history())
@@ -308,7 +311,7 @@ def test_a_live_catalog_agrees_with_what_the_server_announces_of_every_table(dat
 
 
 @pytest.mark.postgres
-def test_built_in_types_are_what_a_server_says_of_them(server_dsn: str) -> None:
+def test_built_in_types_match_server_description(server_dsn: str) -> None:
     modified = {
         1700: [655366, 786439, -1],
         1043: [44],
@@ -339,7 +342,7 @@ def test_built_in_types_are_what_a_server_says_of_them(server_dsn: str) -> None:
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("size", [1, 1000])
-def test_a_partition_that_logs_less_than_its_root_is_told_when_it_begins_to(database: str, size: int) -> None:
+def test_partition_logging_less_than_root_is_reported_immediately(database: str, size: int) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         for statement in (
             "CREATE TABLE parted (id int, part int, v text) PARTITION BY LIST (part)",

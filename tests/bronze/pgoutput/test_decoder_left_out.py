@@ -50,7 +50,8 @@ ODD = wire.plain_relation(1, "b", ["id", "odd"])
 OTHER = wire.plain_relation(2, "c", ["id", "v"])
 
 
-def test_others_go_on_and_each_batch_tells_its_newest_change() -> None:
+def test_batch_reports_newest_omitted_change_per_table() -> None:
+    """Other tables continue, and each batch reports the newest change of the omitted table."""
     reports: Told = []
     batch_decoder = decoder(reports)
     decoded = batch_decoder.feed(
@@ -70,7 +71,8 @@ def test_others_go_on_and_each_batch_tells_its_newest_change() -> None:
     assert reports[2:] == [(B, Lsn(400), None)]
 
 
-def test_what_was_left_out_before_the_table_is_read_again_in_the_same_batch_is_told() -> None:
+def test_omitted_changes_before_recovery_in_batch_are_reported() -> None:
+    """The table becomes readable again within the same batch."""
     reports: Told = []
     batch_decoder = decoder(reports)
     batch_decoder.feed(transaction(100, ODD))
@@ -86,7 +88,7 @@ def test_what_was_left_out_before_the_table_is_read_again_in_the_same_batch_is_t
     assert len(reports) == 2
 
 
-def test_a_known_table_is_missing_under_its_other_names_too() -> None:
+def test_known_table_is_also_missing_under_other_names() -> None:
     reports: Told = []
     decoded = decoder(reports, knows=True).feed(transaction(100, ODD, wire.insert(1, ["1", "a"])))
     assert decoded.left_out == [(1, Lsn(100))]

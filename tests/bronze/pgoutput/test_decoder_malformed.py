@@ -61,7 +61,7 @@ def refused(messages: Sequence[bytes], match: str, where: str = str(Lsn(LSN))) -
     assert where in caught.value.where
 
 
-def test_the_stream_that_the_others_are_broken_from_is_good() -> None:
+def test_unbroken_base_stream_is_decoded() -> None:
     slow = ReferenceDecoder(lambda _table: True, TableName)
     slow.feed(GOOD)
     assert decode(GOOD) == slow.rows
@@ -77,14 +77,14 @@ def test_a_message_that_is_cut_anywhere_is_refused(place: int) -> None:
 
 
 @pytest.mark.parametrize("place", range(len(GOOD)))
-def test_a_message_with_a_byte_left_over_is_refused(place: int) -> None:
+def test_message_with_surplus_byte_is_rejected(place: int) -> None:
     with pytest.raises(DefiniteError) as caught:
         decode([*GOOD[:place], GOOD[place] + b"t", *GOOD[place + 1 :]])
     assert caught.value.code == "stream-malformed"
 
 
 @pytest.mark.parametrize("place", range(len(GOOD)))
-def test_a_stream_that_lost_a_message_is_refused_unless_the_rest_still_makes_sense(place: int) -> None:
+def test_stream_missing_message_is_rejected_unless_still_consistent(place: int) -> None:
     remaining = [*GOOD[:place], *GOOD[place + 1 :]]
     if remaining[-1][25:26] != b"C":
         assert len(decode(remaining)) == 7  # all but the row held back for a Commit to come
@@ -98,7 +98,7 @@ def test_a_stream_that_lost_a_message_is_refused_unless_the_rest_still_makes_sen
 
 @settings(max_examples=600)
 @given(st.data())
-def test_flipped_bytes_are_refused_or_read_as_the_reference_reads_them(data: st.DataObject) -> None:
+def test_flipped_bytes_are_rejected_or_match_reference(data: st.DataObject) -> None:
     messages = list(GOOD)
     for _ in range(data.draw(st.integers(1, 3))):
         place = data.draw(st.integers(0, len(messages) - 1))
@@ -121,12 +121,13 @@ def test_an_unknown_message_type_names_its_place() -> None:
     refused([*GOOD[:5], wire.xlog(b"S\0\0\0\1\1", LSN - 85)], "unknown message type b'S'", str(Lsn(LSN - 85)))
 
 
-def test_a_relation_message_which_has_no_lsn_names_its_transaction() -> None:
+def test_error_in_relation_message_names_its_transaction() -> None:
+    """A relation message has no LSN, so the error names the transaction."""
     cut = wire.xlog(GOOD[2][25:-1])
     refused([GOOD[0], cut], "'R' message: the message is truncated", str(Lsn(LSN)))
 
 
-def test_binary_values_which_were_not_asked_for_are_refused() -> None:
+def test_unrequested_binary_values_are_rejected() -> None:
     binary = wire.xlog(b"I" + struct.pack(">IcH", 1, b"N", 2) + b"t\0\0\0\1x" + b"b\0\0\0\1\xff", LSN - 5)
     refused([*GOOD[:4], binary], "binary form", str(Lsn(LSN - 5)))
 
@@ -136,13 +137,13 @@ def test_values_that_are_not_utf8_are_refused() -> None:
     refused([*GOOD[:4], latin1, GOOD[-1]], "not valid UTF-8", "")
 
 
-def test_a_tuple_of_another_width_than_announced_is_refused() -> None:
+def test_tuple_of_unannounced_width_is_rejected() -> None:
     refused(
         [*GOOD[:4], wire.insert(1, ["1"], LSN - 5)], "1 columns, the server announced 2", str(Lsn(LSN - 5))
     )
 
 
-def test_an_old_tuple_with_a_value_that_was_not_sent_is_refused() -> None:
+def test_old_tuple_with_unsent_value_is_rejected() -> None:
     broken = wire.delete(1, ["1", wire.UNCHANGED], "O", LSN - 5)
     refused([*GOOD[:4], broken], "old tuple contains a value that was not sent", str(Lsn(LSN - 5)))
 
@@ -155,7 +156,8 @@ def test_a_commit_of_another_transaction_is_refused() -> None:
     refused([*GOOD[:5], wire.commit(LSN + 8)], "without a matching Begin", "")
 
 
-def test_a_transaction_that_commits_behind_the_one_before_is_refused_also_in_the_next_batch() -> None:
+def test_backward_commit_is_rejected_across_batches() -> None:
+    """A commit behind its predecessor is refused, also in the next batch."""
     decoder = StreamDecoder(lambda _relation, _lsn: None, lambda _table: True)
     decoder.feed(GOOD)
     decoder.feed([])
@@ -163,7 +165,7 @@ def test_a_transaction_that_commits_behind_the_one_before_is_refused_also_in_the
         decoder.feed([wire.begin(LSN), wire.commit(LSN)])
 
 
-def test_a_keepalive_is_not_a_message_of_the_stream() -> None:
+def test_keepalive_is_no_stream_message() -> None:
     refused([b"k" + bytes(40)], "not an XLogData message: the first byte is 0x6b", "unknown position")
 
 
@@ -181,7 +183,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", sorted(LIES))
-def test_a_count_that_lies_is_refused_and_takes_no_memory(lie: str) -> None:
+def test_false_count_is_rejected_without_allocation(lie: str) -> None:
     hostile = [*GOOD[:4], wire.xlog(LIES[lie], LSN - 95), GOOD[-1]]
     decode(GOOD)
     arrow = pa.default_memory_pool()
@@ -198,7 +200,7 @@ def test_a_count_that_lies_is_refused_and_takes_no_memory(lie: str) -> None:
 
 @settings(max_examples=200)
 @given(st.lists(st.binary(max_size=80), max_size=6), st.sampled_from(b"BCORYIUDTM"))
-def test_bytes_of_chance_are_refused_or_left_out_as_one_error_of_ours(bodies: list[bytes], kind: int) -> None:
+def test_random_bytes_raise_known_error_or_are_omitted(bodies: list[bytes], kind: int) -> None:
     hostile = [wire.xlog(bytes([kind]) + body, LSN - 95) for body in bodies]
     try:
         decode([*GOOD[:4], *hostile])

@@ -8,7 +8,7 @@ import pyarrow as pa
 from deltasmelt.bronze.store.text_lists import TEXT_LIST, cells_between, list_array
 
 
-def test_cells_are_what_lies_between_their_bounds_and_keep_nothing_of_the_buffer() -> None:
+def test_cells_follow_bounds_and_copy_buffer() -> None:
     buffer = bytearray(b"one,,three")
     bounds = np.array([[0, 3], [4, 4], [5, 5], [5, 10]], np.int32)
     cells = cells_between(bounds, buffer, np.array([False, False, True, False]))

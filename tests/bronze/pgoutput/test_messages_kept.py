@@ -23,7 +23,7 @@ def source(database: str) -> SourceSettings:
     return source
 
 
-def test_a_message_of_a_transaction_is_a_row_of_it_in_order(source: SourceSettings, lake_path: str) -> None:
+def test_transactional_message_is_ordered_row(source: SourceSettings, lake_path: str) -> None:
     read_all(source, lake_path)
     with session(source) as connection, connection.transaction():
         connection.execute("INSERT INTO items VALUES (1)")
@@ -44,9 +44,7 @@ def test_a_message_of_a_transaction_is_a_row_of_it_in_order(source: SourceSettin
     assert_each_change_once(rows)
 
 
-def test_a_message_outside_of_transactions_is_there_although_its_session_rolled_back(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_nontransactional_message_survives_rollback(source: SourceSettings, lake_path: str) -> None:
     read_all(source, lake_path)
     with session(source) as connection, connection.transaction(force_rollback=True):
         connection.execute("SELECT pg_logical_emit_message(true, 'lost', 'x')")

@@ -11,7 +11,7 @@ from tests.bronze.replaying import source_of
 
 
 @pytest.mark.postgres
-def test_what_the_server_says_is_shown_without_its_names(database: str) -> None:
+def test_running_transactions_are_shown_without_server_terms(database: str) -> None:
     with (
         connect(source_of(database)) as looking,
         psycopg.connect(database, application_name="pay, (roll) 5 s") as first,

@@ -143,7 +143,7 @@ def test_client_variables_that_beat_options_are_overruled(
         assert walsender.command(RENDERED).get_value(0, 0) == EXPECTED[0].encode()
 
 
-def test_options_of_the_user_stay_but_do_not_beat_ours(
+def test_user_options_stay_but_never_override_required_options(
     database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with connect(source(f"{database} options='-c work_mem=12MB -c TimeZone=Asia/Tokyo'")) as connection:
@@ -216,7 +216,7 @@ def test_keywords_win_over_the_dsn_and_reach_libpq() -> None:
         f"postgresql://me@db:{PASSWORD}:5432/shop?{PASSWORD}",
     ],
 )
-def test_an_unreadable_dsn_is_refused_without_repeating_any_part_of_it(dsn: str) -> None:
+def test_unreadable_dsn_is_rejected_without_quoting_parts(dsn: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         conninfo(source(dsn))
     assert caught.value.code == "dsn-invalid"
@@ -255,7 +255,7 @@ def test_a_database_without_the_connect_privilege(guarded: EmbeddedServer) -> No
     assert 'GRANT CONNECT ON DATABASE "locked" TO "guest";' in str(error.remedy)
 
 
-def test_an_unknown_role_and_one_that_may_not_log_in(guarded: EmbeddedServer) -> None:
+def test_unknown_role_and_role_without_login(guarded: EmbeddedServer) -> None:
     for user in ("sleeper", "unknown"):
         error = failure(guest(guarded, user=user))
         assert isinstance(error, ConfigurationError)
@@ -270,7 +270,7 @@ def test_a_connection_that_pg_hba_does_not_admit(guarded: EmbeddedServer) -> Non
     assert "hostssl postgres stranger" in str(error.remedy)
 
 
-def test_a_server_that_wants_encryption_and_one_that_has_none(guarded: EmbeddedServer) -> None:
+def test_server_requiring_tls_and_server_without_tls(guarded: EmbeddedServer) -> None:
     assert failure(guest(guarded, user="encrypted")).code == "pg-hba-rejected"
     error = failure(guest(guarded, sslmode="require"))
     assert isinstance(error, ConfigurationError)
@@ -362,7 +362,7 @@ def test_a_connection_that_an_administrator_ends(own_server: EmbeddedServer) -> 
         assert error.code == "connection-lost"
 
 
-def test_an_answer_that_never_comes_ends_with_patience_or_a_stop(database: str) -> None:
+def test_missing_answer_ends_by_patience_or_stop(database: str) -> None:
     hasty, patient = source(database).with_timing(Timing(answer=0.5)), source(database)
     with connect(hasty) as first, connect(hasty) as second:
         swallow(first)
@@ -464,7 +464,7 @@ def test_a_statement_that_fails(database: str, statement: str, kind: type[SmeltE
         assert "(SQLSTATE " in error.message
 
 
-def test_a_definite_error_of_a_tables_copy_has_a_code_that_is_closed_with_the_copy(database: str) -> None:
+def test_copy_error_code_closes_with_its_copy(database: str) -> None:
     settings, table = source(database), TableName("public", "a")
     with connect(settings) as connection:
         for sqlstate, message in (
@@ -488,9 +488,11 @@ def test_a_definite_error_of_a_tables_copy_has_a_code_that_is_closed_with_the_co
             table_error(table, caught.value, settings)
 
 
-def test_messages_in_another_language_are_told_apart_by_names_and_by_asking_again(
+def test_foreign_language_messages_are_classified_by_names(
     guarded: EmbeddedServer,
 ) -> None:
+    """Names in the message, and a second connection, identify errors in foreign languages."""
+
     def said(text: str, settings: SourceSettings) -> SmeltError:
         whole = f'connection to server at "127.0.0.1", port 1 failed: {text}'
         return translate(psycopg.OperationalError(whole), settings)
@@ -519,7 +521,7 @@ def test_messages_in_another_language_are_told_apart_by_names_and_by_asking_agai
         ("FATAL:  sorry, too many clients already", "too-many-connections"),
     ],
 )
-def test_a_server_that_restarts_or_is_full_is_waited_for(text: str, code: str) -> None:
+def test_restarting_or_full_server_is_awaited(text: str, code: str) -> None:
     settings = source("postgresql://shop@127.0.0.1:1/shop")
     error = translate(
         psycopg.OperationalError(f'connection to server at "127.0.0.1", port 1 failed: {text}'), settings

@@ -94,23 +94,22 @@ def assert_silent(settings: SourceSettings) -> None:
 @example(password=f"1/{HEAD}?port={TAIL}", form=URIS[0], encoded=False)
 @example(password=f"%zz{HEAD}{TAIL}", form=URIS[0], encoded=False)
 @example(password=f"{HEAD}{TAIL}%91", form=URIS[0], encoded=False)
-def test_no_form_of_a_connection_string_brings_its_password_to_light(
-    password: str, form: str, *, encoded: bool
-) -> None:
+def test_connection_string_never_reveals_password(password: str, form: str, *, encoded: bool) -> None:
     assert_silent(source(dsn=form.format(quote(password, safe="") if encoded else password)))
 
 
 @settings(max_examples=100)
 @given(password=PASSWORDS, key=st.sampled_from(WRONG_KEYS))
 @example(password=f"{HEAD}/{TAIL}", key="database")
-def test_nor_does_a_connection_string_in_the_place_of_another_key(password: str, key: str) -> None:
+def test_connection_string_in_wrong_key_reveals_no_password(password: str, key: str) -> None:
     ours = {"host": "127.0.0.1", "port": 1, "user": "smelt", "database": "shop"}
     assert_silent(source(**{**ours, key: f"postgresql://smelt:{password}@127.0.0.1:1/shop"}))
 
 
 @settings(max_examples=100)
 @given(password=PASSWORDS)
-def test_a_password_of_its_own_key_reaches_libpq_as_it_is_or_is_refused(password: str) -> None:
+def test_password_reaches_libpq_exactly_or_is_rejected(password: str) -> None:
+    """The settings hold the password under a separate key, outside the connection string."""
     ours = source(host="127.0.0.1", port=1, user="smelt", database="shop", password=password)
     assert_silent(ours)
     if "\0" not in password:
@@ -137,7 +136,7 @@ def test_what_no_packet_can_carry_is_refused(password: str) -> None:
         ("host=h1,h2 port=,5433 user=me@corp dbname=shop@home", "h1,h2:,5433/shop@home as me@corp"),
     ],
 )
-def test_what_is_written_as_it_should_be_is_taken_as_it_is(dsn: str, place: str) -> None:
+def test_correct_connection_string_is_accepted_unchanged(dsn: str, place: str) -> None:
     assert address_of(source(dsn=dsn)) == place
 
 
@@ -158,7 +157,7 @@ def test_the_texts_of_foreign_errors_lose_whole_passwords(text: str) -> None:
     assert "***" in redacted
 
 
-def test_a_library_that_repeats_the_password_is_cut_short() -> None:
+def test_library_error_repeating_password_is_truncated() -> None:
     ours = source(host="db", user="me", password=f"{HEAD} {TAIL}")
     assert without_passwords(f'server said "{HEAD} {TAIL}"', ours) == 'server said "****"'
     assert isinstance(psycopg.OperationalError(), psycopg.Error)

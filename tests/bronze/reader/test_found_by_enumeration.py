@@ -37,7 +37,7 @@ class Once:
 
 
 @pytest.mark.postgres
-def test_a_backend_that_ends_while_settings_are_pinned_is_a_lost_connection(database: str) -> None:
+def test_backend_ending_during_settings_is_lost_connection(database: str) -> None:
     source = source_of(database)
 
     def end_first(where: str, effect: Callable[[], Any]) -> Any:
@@ -52,7 +52,7 @@ def test_a_backend_that_ends_while_settings_are_pinned_is_a_lost_connection(data
 
 
 @pytest.mark.postgres
-def test_a_command_on_a_connection_that_was_lost_before_is_a_lost_connection(database: str) -> None:
+def test_command_on_lost_connection_is_lost_connection(database: str) -> None:
     source = source_of(database)
     with connect(source) as connection:
         connection.pgconn.exec_(b"SELECT pg_terminate_backend(pg_backend_pid())")
@@ -61,7 +61,7 @@ def test_a_command_on_a_connection_that_was_lost_before_is_a_lost_connection(dat
     assert caught.value.code == "connection-lost"
 
 
-def test_a_store_that_does_not_show_our_own_commit_is_asked_again(lake_path: str) -> None:
+def test_store_hiding_own_commit_is_read_again(lake_path: str) -> None:
     sink = DeltaSink(Lake(lake_path), "shop", IDENTITY)
     sink.commit(Position(Lsn(9), Lsn(10), 0, None))
     first = Position(Lsn(19), Lsn(20), 0, None)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 ROOT = TableName("public", "p")
 
 
-def test_a_refusal_is_remembered_and_ends_the_questions_of_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refusal_is_cached_and_ends_queries_of_table(monkeypatch: pytest.MonkeyPatch) -> None:
     checked: list[str] = []
     missing = {"p2"}
 

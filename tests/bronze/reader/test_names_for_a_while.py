@@ -49,9 +49,8 @@ def gaps(lake_path: str) -> dict[str, bool]:
     }
 
 
-def test_what_is_changed_in_a_table_under_another_name_is_made_good_when_it_is_back(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_changes_under_temporary_name_are_recovered(source: SourceSettings, lake_path: str) -> None:
+    """Changes under a temporary table name reach bronze after the former name returns."""
     # Nobody looks at the catalog between two steps, unless the stream asks for it.
     source = source.with_timing(Timing(watch=3600.0, catalog_poll=3600.0))
     read_all(source, lake_path)

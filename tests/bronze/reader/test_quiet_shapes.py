@@ -61,7 +61,8 @@ def messages(source: SourceSettings) -> int:
     )
 
 
-def test_tables_are_free_while_their_shapes_are_written_all_in_one_commit(source: SourceSettings) -> None:
+def test_shapes_commit_together_without_table_locks(source: SourceSettings) -> None:
+    """Tables stay unlocked during the single commit of all their shapes."""
     execute(source, "SELECT pg_create_logical_replication_slot('m', 'pgoutput')")
     commits: list[int] = []
 
@@ -84,7 +85,7 @@ def test_tables_are_free_while_their_shapes_are_written_all_in_one_commit(source
         execute(source, "SELECT pg_drop_replication_slot('m')")
 
 
-def test_what_the_time_is_too_short_for_is_left_and_said(
+def test_shapes_beyond_time_limit_are_reported_and_skipped(
     source: SourceSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deltasmelt.bronze.reader.quiet_shapes._GROUP", 1)
@@ -101,7 +102,7 @@ def test_what_the_time_is_too_short_for_is_left_and_said(
     assert len(appended) == 1
 
 
-def test_a_job_comes_to_its_end_with_the_shapes_of_all_tables(
+def test_job_ends_with_shapes_of_all_tables(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deltasmelt.bronze.reader.quiet_shapes._GROUP", 1)
@@ -115,7 +116,7 @@ def test_a_job_comes_to_its_end_with_the_shapes_of_all_tables(
     assert {relation.columns[1].name for relation in newest.values()} == {"n"}
 
 
-def test_a_message_that_may_not_be_written_leaves_no_version_behind(source: SourceSettings) -> None:
+def test_forbidden_message_leaves_no_version(source: SourceSettings) -> None:
     assert source.dsn is not None
     function = "FUNCTION pg_logical_emit_message(boolean, text, text)"
     role = SecretStr(make_conninfo(source.dsn.get_secret_value(), user="no_message"))
@@ -141,7 +142,7 @@ def test_a_message_that_may_not_be_written_leaves_no_version_behind(source: Sour
     assert "GRANT EXECUTE ON FUNCTION pg_logical_emit_message(boolean,text,text)" in (finding.remedy or "")
 
 
-def test_what_an_older_version_did_not_record_is_no_news(source: SourceSettings) -> None:
+def test_fields_missing_in_older_version_are_no_change(source: SourceSettings) -> None:
     now = relations(source)[0]
     (key, mood) = now.columns
     assert mood.type.numbers

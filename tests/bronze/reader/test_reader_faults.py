@@ -70,7 +70,7 @@ class NowAndThen:
     ("seed", "rounds"),
     [(1, 60), *(pytest.param(seed, 250, marks=pytest.mark.torture) for seed in range(2, 8))],
 )
-def test_a_lake_that_fails_now_and_then_costs_no_change(
+def test_intermittent_lake_failures_lose_no_change(
     database: str, lake_path: str, monkeypatch: pytest.MonkeyPatch, seed: int, rounds: int
 ) -> None:
     monkeypatch.setattr("deltasmelt.bronze.stream.session.WRITE_BYTES", 20_000)
@@ -114,9 +114,7 @@ def test_a_lake_that_fails_now_and_then_costs_no_change(
     assert_bronze_equals_source(source, lake_path, "public.items", "public.others")
 
 
-def test_a_change_that_cannot_be_sent_is_given_up_with_its_slot_and_every_table_is_taken(
-    database: str, lake_path: str
-) -> None:
+def test_unsendable_change_costs_slot_and_copies_all(database: str, lake_path: str) -> None:
     """A type's output function fails, as with a missing library or a bytea of 540 MB, but at less cost."""
     source = source_of(database)
     output = "CREATE OR REPLACE FUNCTION odd_out(odd) RETURNS cstring LANGUAGE internal STRICT IMMUTABLE AS "

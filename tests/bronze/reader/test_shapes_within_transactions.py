@@ -73,7 +73,7 @@ def test_stories_fold_to_the_source(source: SourceSettings, lake_path: str) -> N
         assert_folds(source, lake_path, {name: story[number] for name, story in stories().items()})
 
 
-def test_a_gap_that_could_not_be_marked_is_marked_by_the_next_session(
+def test_unmarked_gap_is_marked_by_next_session(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     execute(source, "CREATE TABLE t (id int PRIMARY KEY, v int)", "INSERT INTO t VALUES (1, 1)")

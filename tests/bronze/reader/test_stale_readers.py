@@ -49,7 +49,7 @@ def skewed(monkeypatch: pytest.MonkeyPatch, by: timedelta) -> None:
 
 
 @pytest.mark.parametrize("hours", [-1, 1])
-def test_a_living_reader_is_left_alone_and_one_that_fell_silent_is_ended(
+def test_silent_reader_is_ended_and_living_reader_spared(
     source: SourceSettings, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
     skewed(monkeypatch, timedelta(hours=hours))

@@ -40,9 +40,8 @@ TABLE = "CREATE TABLE a (id int PRIMARY KEY)"
 
 
 @pytest.mark.postgres
-def test_a_reader_goes_on_from_where_the_one_before_it_ended_not_from_where_that_one_stood(
-    database: str, lake_path: str
-) -> None:
+def test_reader_continues_at_final_position_of_predecessor(database: str, lake_path: str) -> None:
+    """The position counts as of the predecessor's end, not as of the successor's first read."""
     source = source_of(database)
     execute(source, TABLE)
     messages: list[str] = []
@@ -80,7 +79,7 @@ def test_a_reader_goes_on_from_where_the_one_before_it_ended_not_from_where_that
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("confirmed", [True, False])
-def test_a_place_that_moves_while_the_stream_is_started_is_taken_over(
+def test_position_moving_during_stream_start_is_adopted(
     database: str, lake_path: str, *, confirmed: bool
 ) -> None:
     source = source_of(database)
@@ -110,9 +109,7 @@ def test_a_place_that_moves_while_the_stream_is_started_is_taken_over(
 
 
 @pytest.mark.postgres
-def test_the_server_hears_from_a_reader_that_takes_long_to_take_the_lake(
-    own_server: EmbeddedServer, lake_path: str
-) -> None:
+def test_server_hears_from_reader_opening_lake_slowly(own_server: EmbeddedServer, lake_path: str) -> None:
     source = source_of(own_server.dsn(), slot="smelt_slow")
     execute(source, TABLE, "ALTER SYSTEM SET wal_sender_timeout = '1s'", "SELECT pg_reload_conf()")
     read_all(source, lake_path)
@@ -133,7 +130,8 @@ def test_the_server_hears_from_a_reader_that_takes_long_to_take_the_lake(
 
 
 @pytest.mark.postgres
-def test_a_server_that_tells_nothing_is_not_one_that_says_the_line_is_dead(database: str) -> None:
+def test_silent_server_differs_from_server_reporting_death(database: str) -> None:
+    """A server without an answer does not prove that the connection is dead."""
     source = source_of(database)
     role = source.slot.removeprefix("smelt_")
     execute(source, f"CREATE ROLE {role} LOGIN CONNECTION LIMIT 0")
@@ -160,7 +158,7 @@ def test_a_server_that_tells_nothing_is_not_one_that_says_the_line_is_dead(datab
         execute(source, f"DROP ROLE {role}")
 
 
-def test_a_line_of_which_nothing_is_known_is_left_alone() -> None:
+def test_connection_of_unknown_state_is_left_alone() -> None:
     answers = [Liveness.UNKNOWN] * 5 + [Liveness.OVER, Liveness.WORKS, Liveness.OVER, Liveness.OVER]
     answer = iter(answers)
     silent: Any = SimpleNamespace(silent_for=100.0)

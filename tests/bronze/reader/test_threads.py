@@ -72,7 +72,7 @@ class Control(ControlTables):
         self.errors = [open_error for open_error in self.errors if open_error.key not in closed]
 
 
-def test_a_look_does_not_close_the_error_of_a_copy_that_fails_while_it_records() -> None:
+def test_poll_keeps_error_of_concurrently_failing_copy() -> None:
     before = OpenError("table", str(B), "copy-failed", "of the process before")
     control = Control(before)
     errors = TableErrors(control, Timing())
@@ -88,7 +88,7 @@ def test_a_look_does_not_close_the_error_of_a_copy_that_fails_while_it_records()
     assert [(error.name, error.code) for error in control.errors] == [(str(B), "copy-failed")]
 
 
-def test_a_table_asked_for_while_its_copy_fails_is_tried_at_once() -> None:
+def test_requested_table_with_failing_copy_is_retried_immediately() -> None:
     control = Control()
     errors = TableErrors(control, Timing())
     errors.copy_failed(failed(B), Lsn(10))
@@ -97,7 +97,7 @@ def test_a_table_asked_for_while_its_copy_fails_is_tried_at_once() -> None:
     assert not errors.may_be_tried(B, Lsn(20), by_stream=True), "its gap would be opened by each copy"
 
 
-def test_a_table_that_the_stream_asked_for_once_can_still_be_asked_for_by_a_person(database: str) -> None:
+def test_request_of_stream_permits_later_request_of_person(database: str) -> None:
     control = Control()
     nothing: Any = None
     errors = TableErrors(control, Timing())
@@ -120,7 +120,7 @@ def test_a_table_that_the_stream_asked_for_once_can_still_be_asked_for_by_a_pers
     assert not due(30)
 
 
-def test_tables_are_left_out_while_a_look_reads_which_are() -> None:
+def test_tables_are_omitted_during_poll_of_omissions() -> None:
     unreadable = UnreadableTables(Timing())
     ended = threading.Event()
 
@@ -155,7 +155,7 @@ def look(copies: SnapshotThread, **found: Any) -> CatalogPoll:
     return copies.tables.newest
 
 
-def test_a_round_without_anything_left_is_complete_until_the_stream_asks(copies: SnapshotThread) -> None:
+def test_finished_round_stays_complete_until_stream_request(copies: SnapshotThread) -> None:
     assert not copies.complete
     copies._end_round(look(copies))
     assert copies.complete
@@ -165,7 +165,7 @@ def test_a_round_without_anything_left_is_complete_until_the_stream_asks(copies:
     assert copies.complete
 
 
-def test_a_table_that_waits_for_a_session_is_not_complete_because_that_has_begun(
+def test_table_awaiting_session_is_incomplete_despite_session_begin(
     copies: SnapshotThread,
 ) -> None:
     poll = look(copies, rejoining=frozenset({A}))
@@ -174,14 +174,14 @@ def test_a_table_that_waits_for_a_session_is_not_complete_because_that_has_begun
     assert not copies.complete
 
 
-def test_what_the_watch_found_while_a_round_copied_is_not_complete(copies: SnapshotThread) -> None:
+def test_tables_seen_by_watcher_during_round_are_incomplete(copies: SnapshotThread) -> None:
     poll = look(copies)
     look(copies)  # the watch's
     copies._end_round(poll)
     assert not copies.complete
 
 
-def test_a_later_round_that_leaves_a_table_waiting_is_not_complete(copies: SnapshotThread) -> None:
+def test_later_round_with_waiting_table_is_incomplete(copies: SnapshotThread) -> None:
     copies._end_round(look(copies))
     copies._end_round(look(copies, waiting=frozenset({A})))
     assert not copies.complete
@@ -217,7 +217,7 @@ class IdleStream:
         return True
 
 
-def test_a_target_lies_after_every_snapshot_that_completes_the_copies(database: str, lake_path: str) -> None:
+def test_target_lies_after_every_completing_snapshot(database: str, lake_path: str) -> None:
     reader = make_reader(source_of(database), lake_path)
     stream: Any = IdleStream(Lsn(200))
     copies: Any = EndingCopies()
@@ -227,7 +227,7 @@ def test_a_target_lies_after_every_snapshot_that_completes_the_copies(database: 
 
 
 @pytest.mark.postgres
-def test_a_target_is_not_reached_before_what_the_watch_found_is_copied(database: str, lake_path: str) -> None:
+def test_target_waits_for_copies_requested_by_watcher(database: str, lake_path: str) -> None:
     source = source_of(database, tables=["public.t"])
     execute(
         source,

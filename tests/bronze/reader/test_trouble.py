@@ -99,9 +99,10 @@ def lines(caplog: pytest.LogCaptureFixture) -> int:
     ],
     ids=["disk full at the source", "disk full at the lake", "denied", "no free connection", "catalog error"],
 )
-def test_two_hours_of_a_fault_of_the_stream_are_few_attempts_and_one_row(
+def test_long_stream_fault_makes_few_attempts_and_row(
     database: str, lake_path: str, caplog: pytest.LogCaptureFixture, fault: tuple[Effect, str, Exception]
 ) -> None:
+    """Two hours of a stream fault cost few attempts and a single row of errors."""
     source = source_of(database, timing=TIMING)
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)")
     read_all(source, lake_path)
@@ -120,7 +121,7 @@ def test_two_hours_of_a_fault_of_the_stream_are_few_attempts_and_one_row(
 
 
 @pytest.mark.postgres
-def test_an_idle_stream_that_starts_again_shows_that_it_works(database: str, lake_path: str) -> None:
+def test_restarted_idle_stream_proves_recovery(database: str, lake_path: str) -> None:
     source = source_of(database)
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)")
     read_all(source, lake_path)
@@ -162,9 +163,11 @@ def errors_of(lake_path: str) -> PipelineErrors:
 
 
 @pytest.mark.parametrize("code", ["server-resources", "too-many-connections", "concurrent-change"])
-def test_two_hours_of_a_fault_of_the_copies_are_few_attempts_and_one_row(
+def test_long_copy_fault_makes_few_attempts_and_row(
     lake_path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, code: str
 ) -> None:
+    """Two hours of a fault of the copies cost few attempts and a single row of errors."""
+
     def rounds() -> CatalogPoll:
         raise transient(code)
 
@@ -181,9 +184,11 @@ def test_two_hours_of_a_fault_of_the_copies_are_few_attempts_and_one_row(
 
 @pytest.mark.postgres
 @pytest.mark.parametrize("error", [DefiniteError("it stays", code="server-error"), transient("lock-timeout")])
-def test_two_hours_of_a_look_that_fails_while_tables_are_copied_are_few_attempts(
+def test_long_poll_failure_during_copies_makes_few_attempts(
     database: str, lake_path: str, caplog: pytest.LogCaptureFixture, error: SmeltError
 ) -> None:
+    """The poll fails for two hours while tables are copied."""
+
     def look() -> bool:
         raise error
 
@@ -203,9 +208,8 @@ def test_two_hours_of_a_look_that_fails_while_tables_are_copied_are_few_attempts
     assert codes(lake_path) == []
 
 
-def test_two_hours_of_a_table_that_cannot_be_copied_are_few_attempts_and_one_row(
-    lake_path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_uncopyable_table_makes_few_attempts_and_row(lake_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hours of failing copies of a table cost few attempts and a single row of errors."""
     now = 0.0
     monkeypatch.setattr(backoff, "time", SimpleNamespace(monotonic=lambda: now))
     errors, attempts = TableErrors(ControlTables(Lake(lake_path)), Timing()), 0
@@ -225,7 +229,7 @@ def test_two_hours_of_a_table_that_cannot_be_copied_are_few_attempts_and_one_row
     assert codes(lake_path) == []
 
 
-def test_what_a_look_opens_is_one_commit_and_so_is_what_it_closes(lake_path: str) -> None:
+def test_poll_opens_and_closes_errors_in_single_commits(lake_path: str) -> None:
     errors = TableErrors(ControlTables(Lake(lake_path)), Timing())
     tables = [TableName("public", f"t{number}") for number in range(150)]
     table_errors = {table: [TableError(table, "it has no key", code="table-without-key")] for table in tables}
@@ -243,7 +247,7 @@ def test_what_a_look_opens_is_one_commit_and_so_is_what_it_closes(lake_path: str
     assert len(codes(lake_path)) == 20
 
 
-def test_an_error_that_could_not_be_closed_is_closed_by_what_works_next(lake_path: str) -> None:
+def test_unclosed_error_is_closed_by_next_success(lake_path: str) -> None:
     trouble = Trouble(errors_of(lake_path), TIMING)
     trouble.failed(transient("connection-lost"))
     with lasting(Effect.COMMIT, "/control/errors", OSError("the lake is down")):
@@ -257,7 +261,7 @@ def test_an_error_that_could_not_be_closed_is_closed_by_what_works_next(lake_pat
     assert codes(lake_path) == []
 
 
-def test_what_a_line_that_ended_had_met_closes_with_the_stream(lake_path: str) -> None:
+def test_errors_of_ended_worker_close_with_stream(lake_path: str) -> None:
     errors = errors_of(lake_path)
     stream, copies = Trouble(errors, TIMING, stream=True), Trouble(errors, TIMING)
     copies.failed(transient("connection-lost"))
@@ -268,7 +272,7 @@ def test_what_a_line_that_ended_had_met_closes_with_the_stream(lake_path: str) -
     assert [stray.code for stray in strays] == ["connection-lost"]
 
 
-def test_an_error_that_two_lines_met_is_one_row_until_both_work(lake_path: str) -> None:
+def test_shared_error_stays_single_row_until_both_recover(lake_path: str) -> None:
     errors = errors_of(lake_path)
     stream, copies = Trouble(errors, TIMING, stream=True), Trouble(errors, TIMING)
     ControlTables(Lake(lake_path)).open_error(OpenError("pipeline", "shop", "slot-lost", "of before"))
@@ -283,7 +287,7 @@ def test_an_error_that_two_lines_met_is_one_row_until_both_work(lake_path: str) 
     assert len(rows_of(lake_path)) == 3
 
 
-def test_a_round_that_fails_while_the_lake_does_is_tried_again_when_both_are_back(
+def test_round_failing_with_lake_is_retried_after_recovery(
     lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failures = iter(["connection-lost", "lake-unwritable", "lake-unwritable"])

@@ -59,7 +59,7 @@ def make_tables(source: SourceSettings) -> None:
     )
 
 
-def test_the_others_go_on_and_the_table_is_copied_when_it_can_be_read(
+def test_unreadable_table_is_copied_later_and_others_continue(
     source: SourceSettings, lake_path: str, unforeseen: Unforeseen
 ) -> None:
     source = source.with_timing(Timing(catalog_poll=3.0))
@@ -92,9 +92,10 @@ def test_the_others_go_on_and_the_table_is_copied_when_it_can_be_read(
     assert_bronze_equals_source(source, lake_path, "public.a", "public.b")
 
 
-def test_a_run_that_ends_records_it_and_the_next_start_makes_it_good(
+def test_ending_run_records_gap_healed_by_next_start(
     source: SourceSettings, lake_path: str, unforeseen: Unforeseen
 ) -> None:
+    """The run ends with an error recorded, and the next start repairs the table."""
     make_tables(source)
     read_all(source, lake_path)
     execute(source, "ALTER TABLE b ADD COLUMN odd int", "UPDATE b SET odd = 2")
@@ -114,7 +115,7 @@ def assert_arrives(source: SourceSettings) -> None:
     wait_for(lambda: confirmed(source) >= end, 30)
 
 
-def test_a_table_that_the_catalog_describes_as_nobody_foresaw_is_alone(
+def test_unforeseen_catalog_description_affects_single_table(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make_tables(source)

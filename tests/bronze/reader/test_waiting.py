@@ -73,7 +73,7 @@ def waits_once() -> Callable[[], bool]:
 
 
 @pytest.mark.parametrize("fixture", ["database", "database18"])
-def test_a_slot_that_is_given_up_leaves_neither_slot_nor_walsender(
+def test_abandoned_slot_leaves_no_slot_and_walsender(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, fixture: str
 ) -> None:
     source = source_of(request.getfixturevalue(fixture))
@@ -106,7 +106,7 @@ def test_a_slot_that_is_given_up_leaves_neither_slot_nor_walsender(
         wait_for(lambda: fetch(source, HELD) == 0, 3)
 
 
-def test_copies_wait_for_a_free_slot_while_the_stream_goes_on(source: SourceSettings, lake_path: str) -> None:
+def test_copies_wait_for_free_slot_while_streaming(source: SourceSettings, lake_path: str) -> None:
     execute(source, "SELECT pg_create_physical_replication_slot('of_a_standby')")
     control = ControlTables(Lake(lake_path))
     with Running(source, lake_path) as running:
@@ -124,9 +124,7 @@ def test_copies_wait_for_a_free_slot_while_the_stream_goes_on(source: SourceSett
     assert_bronze_equals_source(source, lake_path, "public.a")
 
 
-def test_a_job_that_must_end_does_not_wait_for_a_slot_for_ever(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_finite_job_waits_for_slot_only_limited_time(source: SourceSettings, lake_path: str) -> None:
     execute(source, "SELECT pg_create_physical_replication_slot('of_a_standby')")
     try:
         with pytest.raises(DefiniteError) as caught:
@@ -140,7 +138,7 @@ def test_a_job_that_must_end_does_not_wait_for_a_slot_for_ever(
 
 
 @pytest.mark.parametrize(("fixture", "forgets"), [("database", True), ("database18", False)])
-def test_a_job_that_must_end_names_the_transactions_that_copies_wait_for_and_gives_up(
+def test_finite_job_names_blocking_transactions_and_gives_up(
     request: pytest.FixtureRequest,
     lake_path: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -148,6 +146,7 @@ def test_a_job_that_must_end_names_the_transactions_that_copies_wait_for_and_giv
     *,
     forgets: bool,
 ) -> None:
+    """A job with an end names the transactions for which copies wait."""
     monkeypatch.setattr("deltasmelt.bronze.reader.carried_tables.may_forget", lambda _: forgets)
     source = source_of(request.getfixturevalue(fixture))
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE elsewhere (id int)")
@@ -180,7 +179,7 @@ def test_a_job_that_must_end_names_the_transactions_that_copies_wait_for_and_giv
     assert ControlTables(Lake(lake_path)).open_errors() == []
 
 
-def test_a_reader_that_has_streamed_waits_for_a_walsender(source: SourceSettings, lake_path: str) -> None:
+def test_reader_after_streaming_waits_for_walsender(source: SourceSettings, lake_path: str) -> None:
     read_all(source, lake_path)
     control = ControlTables(Lake(lake_path))
     with Running(source, lake_path) as running:
@@ -211,9 +210,10 @@ def test_a_reader_that_has_streamed_waits_for_a_walsender(source: SourceSettings
     assert control.open_errors() == []
 
 
-def test_a_role_without_replication_is_refused_at_a_start_and_waited_for_later(
+def test_missing_replication_role_fails_start_and_waits_later(
     narrow: EmbeddedServer, source: SourceSettings, lake_path: str
 ) -> None:
+    """A role without replication is refused at a start, and waited for later."""
     assert source.dsn is not None
     weak = source_of(
         source.dsn.get_secret_value(), slot="smelt_narrow", user="weak", manage=False, tables=["public.*"]
@@ -258,7 +258,7 @@ def test_a_role_without_replication_is_refused_at_a_start_and_waited_for_later(
         execute(source, "DROP OWNED BY weak", "DROP ROLE weak")
 
 
-def test_a_job_that_must_end_does_not_wait_for_a_server_for_ever(
+def test_finite_job_waits_for_server_only_limited_time(
     own_server: EmbeddedServer, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = source_of(own_server.dsn(), slot="smelt_ends")
@@ -287,7 +287,7 @@ def test_a_job_that_must_end_does_not_wait_for_a_server_for_ever(
         ("INSERT INTO elsewhere VALUES (1)", "pg_create_logical_replication_slot"),
     ],
 )
-def test_a_reader_that_is_stopped_at_its_first_start_ends_at_once_and_leaves_nothing(
+def test_stopped_first_start_ends_immediately_without_traces(
     database: str, lake_path: str, holds: str, waits: str
 ) -> None:
     source = source_of(database)
@@ -324,7 +324,7 @@ def test_a_reader_that_is_stopped_at_its_first_start_ends_at_once_and_leaves_not
     assert ControlTables(Lake(lake_path)).open_errors() == []
 
 
-def test_a_stream_that_stays_silent_for_hours_is_pushed_for_hours(database: str) -> None:
+def test_silent_stream_is_nudged_for_hours(database: str) -> None:
     pushes: list[None] = []
     receiver: Any = SimpleNamespace(request_reply=lambda: pushes.append(None))
     nudge = Nudge(source_of(database), receiver)

@@ -55,12 +55,12 @@ def ensured(settings: SourceSettings) -> bool:
     return slot.failover
 
 
-def test_a_slot_is_made_so_where_it_is_asked_for_and_only_there(database18: str) -> None:
+def test_failover_slot_is_made_only_on_request(database18: str) -> None:
     assert ensured(source(database18))
     assert not ensured(source(database18, failover=False))
 
 
-def test_a_slot_that_exists_is_marked_and_keeps_its_place(database18: str) -> None:
+def test_existing_slot_is_marked_and_keeps_position(database18: str) -> None:
     settings = source(database18)
     run(database18, f"SELECT pg_create_logical_replication_slot('{settings.slot}', 'pgoutput')")
     with connect(settings) as connection:
@@ -76,7 +76,7 @@ def test_a_slot_that_exists_is_marked_and_keeps_its_place(database18: str) -> No
     assert "failover-to-do" not in found(settings)
 
 
-def test_unmanaged_a_slot_is_left_alone_and_the_command_printed_works(
+def test_unmanaged_slot_is_unchanged_and_printed_command_works(
     database18: str, server18: EmbeddedServer
 ) -> None:
     settings = source(database18, manage=False)
@@ -100,7 +100,7 @@ def test_unmanaged_a_slot_is_left_alone_and_the_command_printed_works(
     assert ensured(settings)
 
 
-def test_before_17_it_is_refused_and_nothing_is_made(database: str, lake_path: str) -> None:
+def test_failover_before_17_is_rejected_without_changes(database: str, lake_path: str) -> None:
     with psycopg.connect(database) as connection:
         if connection.info.server_version >= 170000:
             pytest.skip("the server of this run has failover slots")
@@ -133,7 +133,7 @@ def name_standbys(server: EmbeddedServer, names: str) -> None:
     raise AssertionError("the configuration was not read again")
 
 
-def test_standbys_that_are_not_named_or_not_there_are_told(primary: EmbeddedServer) -> None:
+def test_unnamed_and_missing_standbys_are_reported(primary: EmbeddedServer) -> None:
     settings = source(primary.dsn())
     unnamed = found(settings)["failover-standbys-unnamed"]
     assert unnamed.level == "warning"

@@ -51,7 +51,7 @@ def prepared(*statements: str) -> str:
     return "; ".join(["BEGIN", *statements, "PREPARE TRANSACTION 'left over'"])
 
 
-def test_a_first_start_beside_a_prepared_transaction_says_within_seconds_what_it_waits_for(
+def test_first_start_names_blocking_prepared_transaction_within_seconds(
     source: SourceSettings, lake_path: str
 ) -> None:
     messages: list[str] = []
@@ -76,7 +76,7 @@ def test_a_first_start_beside_a_prepared_transaction_says_within_seconds_what_it
     )
 
 
-def test_a_prepared_transaction_that_holds_a_lock_is_named(source: SourceSettings) -> None:
+def test_prepared_transaction_holding_lock_is_named(source: SourceSettings) -> None:
     locked: list[TableError] = []
     hasty = source.with_timing(Timing(members_lock=0.2, member_lock=0.2, members_in_parts=1.0))
     a, b = TableName("public", "a"), TableName("public", "b")
@@ -106,7 +106,9 @@ def limited(source: SourceSettings, limit: int) -> SourceSettings:
     return source.model_copy(update={"user": role})
 
 
-def test_a_role_with_too_few_connections_is_refused_at_once(source: SourceSettings, lake_path: str) -> None:
+def test_role_with_too_few_connections_is_rejected_immediately(
+    source: SourceSettings, lake_path: str
+) -> None:
     narrow = limited(source, 3)
     try:
         with pytest.raises(DefiniteError, match="may open at most 3 connections") as caught:
@@ -118,9 +120,7 @@ def test_a_role_with_too_few_connections_is_refused_at_once(source: SourceSettin
         execute(source, f"DROP OWNED BY {narrow.user}", f"DROP ROLE {narrow.user}")
 
 
-def test_a_role_with_few_connections_copies_with_fewer_workers(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_role_with_few_connections_uses_fewer_workers(source: SourceSettings, lake_path: str) -> None:
     narrow = limited(source, 8)
     further = [f"t{number}" for number in range(10)]
     execute(source, *(f"CREATE TABLE {name} AS SELECT * FROM a" for name in further))

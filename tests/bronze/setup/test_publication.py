@@ -66,7 +66,7 @@ def published(dsn: str) -> list[str]:
         return [row[0] for row in rows]
 
 
-def test_a_missing_publication_is_made_with_exactly_the_tables_through_partition_roots(dsn: str) -> None:
+def test_new_publication_has_exact_tables_through_partition_roots(dsn: str) -> None:
     with connect(source(dsn)) as connection:
         result = ensure_publication(connection, source(dsn), [P, B])
         assert result == [
@@ -79,7 +79,7 @@ def test_a_missing_publication_is_made_with_exactly_the_tables_through_partition
         assert ensure_publication(connection, source(dsn), [P, B]) == []
 
 
-def test_without_a_table_an_empty_publication_is_made_that_can_be_extended(dsn: str) -> None:
+def test_source_without_tables_gets_extensible_empty_publication(dsn: str) -> None:
     with connect(source(dsn)) as connection:
         ensure_publication(connection, source(dsn), [])
         assert published(dsn) == []
@@ -87,7 +87,7 @@ def test_without_a_table_an_empty_publication_is_made_that_can_be_extended(dsn: 
         assert published(dsn) == ["a"]
 
 
-def test_a_table_that_is_missing_is_added_and_the_others_stay(dsn: str) -> None:
+def test_missing_table_is_added_and_others_stay(dsn: str) -> None:
     run(dsn, "CREATE PUBLICATION smelt_pub FOR TABLE a WITH (publish_via_partition_root = true)")
     with connect(source(dsn)) as connection:
         result = ensure_publication(connection, source(dsn), [B, P])
@@ -104,7 +104,8 @@ def test_missing_operations_and_the_partition_root_are_set(dsn: str) -> None:
     assert (publication.operations, publication.via_root) == (WHOLE, True)
 
 
-def test_tables_of_a_published_schema_and_all_tables_are_not_added_again(dsn: str) -> None:
+def test_tables_published_by_schema_are_not_added_again(dsn: str) -> None:
+    """Nor are tables of a publication of all tables."""
     run(
         dsn,
         "CREATE PUBLICATION smelt_pub FOR TABLES IN SCHEMA public WITH (publish_via_partition_root = true)",
@@ -116,7 +117,7 @@ def test_tables_of_a_published_schema_and_all_tables_are_not_added_again(dsn: st
         assert ensure_publication(connection, source(dsn), [A, B, P]) == []
 
 
-def test_unmanaged_nothing_is_changed_and_the_error_holds_sql_that_works(dsn: str) -> None:
+def test_unmanaged_publication_is_unchanged_and_error_has_sql(dsn: str) -> None:
     settings = source(dsn, manage=False)
     with connect(settings) as connection:
         for tables, code in (([A], "publication-missing"), ([A, B], "publication-incomplete")):
@@ -129,7 +130,7 @@ def test_unmanaged_nothing_is_changed_and_the_error_holds_sql_that_works(dsn: st
             assert ensure_publication(connection, settings, tables) == []
 
 
-def test_a_role_that_may_not_is_told_what_the_owner_should_run(dsn: str, role: str) -> None:
+def test_unprivileged_role_gets_sql_for_owner(dsn: str, role: str) -> None:
     with connect(source(role)) as connection:
         with pytest.raises(DefiniteError) as caught:
             ensure_publication(connection, source(role), [A, B])
@@ -144,7 +145,7 @@ def test_a_role_that_may_not_is_told_what_the_owner_should_run(dsn: str, role: s
     assert published(dsn) == ["a"]
 
 
-def test_starts_at_the_same_moment_do_not_disturb_each_other(dsn: str) -> None:
+def test_concurrent_starts_do_not_disturb_each_other(dsn: str) -> None:
     settings = source(dsn)
     failures: list[SmeltError] = []
     gate = threading.Barrier(6)
@@ -167,9 +168,8 @@ def test_starts_at_the_same_moment_do_not_disturb_each_other(dsn: str) -> None:
     assert published(dsn) == ["a", "b", "child", "p"]
 
 
-def test_blocked_tables_are_taken_out_of_our_own_publication_alone_and_each_by_itself(
-    dsn: str, role: str
-) -> None:
+def test_blocked_tables_leave_only_own_publication_separately(dsn: str, role: str) -> None:
+    """A separate statement removes each blocked table, and only from a publication made by deltasmelt."""
     bare, hidden = TableName("public", "bare"), TableName("hidden", "t")
     parts = conninfo_to_dict(role)
     run(dsn, f"""
@@ -191,7 +191,7 @@ def test_blocked_tables_are_taken_out_of_our_own_publication_alone_and_each_by_i
     assert published(dsn) == ["t"], "the server refuses to look into its schema, which stops no other table"
 
 
-def test_a_table_that_is_dropped_meanwhile_is_no_lasting_error(dsn: str) -> None:
+def test_concurrently_dropped_table_is_transient_error(dsn: str) -> None:
     with connect(source(dsn)) as connection, pytest.raises(TransientError) as caught:
         ensure_publication(
             connection, source(dsn), [A, TableName("public", "gone"), TableName("no", "schema")]

@@ -80,7 +80,7 @@ def test_a_missing_slot_is_made_and_then_found(settings: SourceSettings) -> None
     assert existing.invalidation is None
 
 
-def test_unmanaged_a_missing_slot_is_an_error_whose_sql_makes_it(settings: SourceSettings) -> None:
+def test_unmanaged_missing_slot_is_error_with_working_sql(settings: SourceSettings) -> None:
     unmanaged = settings.model_copy(update={"manage": False})
     error = refusal(unmanaged)
     assert error.code == "slot-missing"
@@ -131,7 +131,7 @@ def streaming(settings: SourceSettings) -> PGconn:
     return walsender
 
 
-def test_a_slot_that_another_session_reads_names_that_session(settings: SourceSettings) -> None:
+def test_slot_in_use_names_reading_session(settings: SourceSettings) -> None:
     with connect(settings) as connection:
         ensure_slot(connection, settings)
     walsender = streaming(settings)
@@ -144,7 +144,7 @@ def test_a_slot_that_another_session_reads_names_that_session(settings: SourceSe
     assert "pg_terminate_backend" in str(error.remedy)
 
 
-def test_a_reader_that_goes_within_the_patience_is_waited_for_and_said_so(settings: SourceSettings) -> None:
+def test_departing_reader_is_awaited_and_reported(settings: SourceSettings) -> None:
     with connect(settings) as connection:
         ensure_slot(connection, settings)
         walsender = streaming(settings)
@@ -157,7 +157,7 @@ def test_a_reader_that_goes_within_the_patience_is_waited_for_and_said_so(settin
     assert settings.slot in messages[0]
 
 
-def test_making_a_slot_names_the_transactions_it_waits_for(settings: SourceSettings) -> None:
+def test_slot_creation_names_awaited_transactions(settings: SourceSettings) -> None:
     messages: list[str] = []
     dsn = dsn_of(settings)
     run(dsn, "CREATE TABLE t (id int PRIMARY KEY)")
@@ -179,7 +179,7 @@ def test_making_a_slot_names_the_transactions_it_waits_for(settings: SourceSetti
     assert blocker in messages[0]
 
 
-def test_starts_at_the_same_moment_share_the_one_slot(settings: SourceSettings) -> None:
+def test_concurrent_starts_share_single_slot(settings: SourceSettings) -> None:
     answers: list[SlotState | SmeltError] = []
     gate = threading.Barrier(4)
 
@@ -220,7 +220,7 @@ def test_a_slot_whose_log_is_gone(version: int) -> None:
         assert f"pg_drop_replication_slot('{settings.slot}')" in str(error.remedy)
 
 
-def test_a_server_without_logical_wal_and_one_without_room() -> None:
+def test_server_without_logical_wal_or_free_slot() -> None:
     limits = {"wal_level": "replica"}
     with EmbeddedServer(settings=limits) as server:
         error = refusal(source(server.dsn()))
@@ -247,7 +247,7 @@ def test_a_role_without_replication(settings: SourceSettings) -> None:
         run(dsn_of(settings), f"DROP ROLE {name}")
 
 
-def test_an_interrupted_wait_leaves_no_slot_and_a_usable_connection(settings: SourceSettings) -> None:
+def test_interrupted_wait_leaves_no_slot_and_usable_connection(settings: SourceSettings) -> None:
     dsn = dsn_of(settings)
     run(dsn, "CREATE TABLE t (id int PRIMARY KEY)")
 
@@ -264,7 +264,7 @@ def test_an_interrupted_wait_leaves_no_slot_and_a_usable_connection(settings: So
         assert read_slot(connection, settings.slot) is None
 
 
-def test_a_wait_whose_cancel_request_is_not_taken_ends_with_its_own_error(
+def test_wait_with_failed_cancel_raises_original_error(
     settings: SourceSettings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hasty = settings.with_timing(Timing(slot_transactions=0.3, cancel=0.3, client_check=0.3))

@@ -80,9 +80,8 @@ def at(point: str, act: Callable[[], Any]) -> Callable[[str], None]:
 
 
 @pytest.mark.postgres
-def test_partitions_made_between_the_look_and_the_locks_are_copied(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_partitions_made_before_locks_are_copied(source: SourceSettings, lake_path: str) -> None:
+    """The partitions are made between the catalog poll and the locks."""
     execute(
         source,
         "CREATE TABLE m (id int PRIMARY KEY) PARTITION BY RANGE (id)",
@@ -105,9 +104,10 @@ def test_partitions_made_between_the_look_and_the_locks_are_copied(
 
 
 @pytest.mark.postgres
-def test_a_partition_attached_after_the_locks_is_copied_as_the_snapshot_has_it(
+def test_partition_attached_after_locks_is_copied_as_snapshotted(
     source: SourceSettings, lake_path: str
 ) -> None:
+    """The copy reads the partition in the state of the snapshot."""
     execute(
         source,
         "CREATE TABLE m (id int PRIMARY KEY) PARTITION BY RANGE (id)",
@@ -128,9 +128,7 @@ def test_a_partition_attached_after_the_locks_is_copied_as_the_snapshot_has_it(
 
 
 @pytest.mark.postgres
-def test_a_session_that_connects_while_the_slot_is_made_and_waits_for_us_goes_first(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_session_blocked_by_slot_creation_proceeds_first(source: SourceSettings, lake_path: str) -> None:
     execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     stop, failures = threading.Event(), list[BaseException]()
 
@@ -162,7 +160,7 @@ def test_a_session_that_connects_while_the_slot_is_made_and_waits_for_us_goes_fi
 
 
 @pytest.mark.postgres
-def test_a_table_that_is_locked_fails_alone_and_says_by_whom(source: SourceSettings, lake_path: str) -> None:
+def test_locked_table_fails_alone_and_names_holder(source: SourceSettings, lake_path: str) -> None:
     source = source.with_timing(Timing(group_locks=1.0))
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)", "CREATE TABLE b (id int PRIMARY KEY)")
     with session(source) as second:
@@ -190,9 +188,7 @@ def test_a_table_that_is_locked_fails_alone_and_says_by_whom(source: SourceSetti
 
 
 @pytest.mark.postgres
-def test_a_table_that_cannot_join_the_publication_yet_is_recorded_and_the_others_go_on(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_unpublishable_table_is_recorded_and_others_continue(source: SourceSettings, lake_path: str) -> None:
     source = source.with_timing(Timing(catalog_poll=0.3, members_lock=0.3, member_lock=0.3))
     tables = ("a", "b", "c")
     execute(
@@ -222,9 +218,7 @@ def test_a_table_that_cannot_join_the_publication_yet_is_recorded_and_the_others
 
 
 @pytest.mark.postgres
-def test_each_table_and_partition_is_locked_once_however_many_workers_read(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_each_partition_is_locked_once_for_any_workers(source: SourceSettings, lake_path: str) -> None:
     execute(source, *partitioned(30, 3000), "CREATE TABLE t (id int PRIMARY KEY)")
     counts: list[int] = []
 
@@ -241,9 +235,10 @@ def test_each_table_and_partition_is_locked_once_however_many_workers_read(
 
 
 @pytest.mark.postgres
-def test_with_more_partitions_than_may_be_locked_only_those_are_that_are_read(
+def test_excess_partitions_are_locked_only_while_read(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """With more partitions than locks allowed, only the partitions being read are locked."""
     monkeypatch.setattr("deltasmelt.bronze.snapshot.snapshot.lock_budget", lambda _: 4)
     execute(source, *partitioned(20, 2000), *(f"CREATE TABLE t{n} (id int PRIMARY KEY)" for n in range(6)))
     counts: list[int] = []
@@ -283,7 +278,7 @@ def test_with_more_partitions_than_may_be_locked_only_those_are_that_are_read(
 
 
 @pytest.mark.postgres
-def test_who_waits_for_a_worker_is_not_waited_for_by_another(source: SourceSettings, lake_path: str) -> None:
+def test_waiting_session_blocks_only_holder_of_its_lock(source: SourceSettings, lake_path: str) -> None:
     """A TRUNCATE waits for the holder of the partition's lock; only the holder reads the partition."""
     execute(source, *partitioned(6, 6000))
     truncating = [
@@ -339,7 +334,8 @@ def table(name: str, partitions: int = 0) -> SourceTable:
     return SourceTable(whole, shape, "p" if partitions else "r", partitions=names)
 
 
-def test_groups_keep_the_order_and_the_budget_and_one_table_too_large_counts_with_its_root() -> None:
+def test_groups_preserve_order_and_lock_budget() -> None:
+    """A table larger than the budget counts with its root alone."""
     tables = [table("a"), table("b", 3), table("c"), table("huge", 50), table("d"), table("e", 4)]
     assert [[member.table.name for member in group] for group in groups(tables, 5)] == [
         ["a", "b"],
@@ -351,9 +347,7 @@ def test_groups_keep_the_order_and_the_budget_and_one_table_too_large_counts_wit
 
 
 @pytest.mark.postgres
-def test_an_index_that_is_locked_while_its_table_is_copied_keeps_that_table_alone_out(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_locked_index_excludes_only_its_table(source: SourceSettings, lake_path: str) -> None:
     source = source.with_timing(Timing(partition_lock=1.0))
     execute(
         source,
@@ -374,7 +368,7 @@ def test_an_index_that_is_locked_while_its_table_is_copied_keeps_that_table_alon
     assert outcome.copied == [B]
 
 
-def test_a_row_that_nobody_foresaw_stops_its_own_table_until_it_can_be_read(
+def test_unforeseen_row_stops_its_table_until_readable(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     execute(
@@ -406,9 +400,7 @@ def test_a_row_that_nobody_foresaw_stops_its_own_table_until_it_can_be_read(
 
 
 @pytest.mark.postgres
-def test_a_copy_that_the_server_fails_twice_in_a_row_fails_its_table_alone(
-    own_server: EmbeddedServer, lake_path: str
-) -> None:
+def test_copy_failed_twice_by_server_fails_only_table(own_server: EmbeddedServer, lake_path: str) -> None:
     """The server has too little memory for one row; a single worker copies all tables."""
     source = source_of(own_server.dsn(), slot="smelt_memory", timing=Timing(catalog_poll=1.0))
     execute(

@@ -136,7 +136,7 @@ def rows_without_times(lake_path: str) -> list[tuple[Any, ...]]:
     ]
 
 
-def test_rows_are_those_of_the_readers_own_workers_also_where_every_task_runs_twice(
+def test_executor_rows_match_reader_workers_despite_repeated_tasks(
     source: SourceSettings, lake_path: str, tmp_path: Path
 ) -> None:
     execute(
@@ -167,9 +167,8 @@ def test_rows_are_those_of_the_readers_own_workers_also_where_every_task_runs_tw
     assert_no_stray(lake_path)
 
 
-def test_what_a_session_waits_to_alter_is_left_to_the_session_that_holds_it(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_table_awaited_by_alter_is_copied_by_holder(source: SourceSettings, lake_path: str) -> None:
+    """A session waits to alter the table, so the session with the lock copies it."""
     execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT generate_series(1, 9000)")
     execute(source, "ANALYZE t")
     altering = Altering(source, "snapshot-exported")
@@ -181,9 +180,7 @@ def test_what_a_session_waits_to_alter_is_left_to_the_session_that_holds_it(
     assert_no_stray(lake_path)
 
 
-def test_what_the_server_refuses_of_one_table_fails_that_alone_and_its_files_are_removed(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_rejected_table_fails_alone_and_its_files_vanish(source: SourceSettings, lake_path: str) -> None:
     execute(
         source,
         "CREATE TABLE a (id int PRIMARY KEY)",
@@ -206,9 +203,7 @@ def test_what_the_server_refuses_of_one_table_fails_that_alone_and_its_files_are
     assert_no_stray(lake_path)
 
 
-def test_a_snapshot_whose_holder_ended_is_gone_and_the_reader_takes_another(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_snapshot_of_ended_holder_is_replaced(source: SourceSettings, lake_path: str) -> None:
     execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT generate_series(1, 9000)")
     execute(source, "ANALYZE t")
     ended: list[str] = []
@@ -235,9 +230,7 @@ def test_a_snapshot_whose_holder_ended_is_gone_and_the_reader_takes_another(
     assert_no_stray(lake_path)
 
 
-def test_an_executor_that_was_not_examined_fails_the_table_it_was_given_and_no_other(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_unexamined_executor_fails_only_its_own_table(source: SourceSettings, lake_path: str) -> None:
     execute(
         source,
         *(f"CREATE TABLE {name} (id int PRIMARY KEY)" for name in "abcde"),
@@ -279,9 +272,7 @@ def test_an_executor_that_was_not_examined_fails_the_table_it_was_given_and_no_o
     assert_no_stray(lake_path)
 
 
-def test_without_executors_only_large_tables_wait_and_the_stream_goes_on(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_without_executors_large_tables_wait_while_streaming(source: SourceSettings, lake_path: str) -> None:
     source = source.with_timing(Timing(catalog_poll=0.3))
     execute(
         source,
@@ -361,9 +352,7 @@ def test_small_tables_are_copied_whatever_becomes_of_executors(
     assert_bronze_equals_source(source, lake_path, "public.small")
 
 
-def test_executors_that_are_never_given_are_an_error_of_the_large_tables(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_missing_executors_are_error_of_large_tables(source: SourceSettings, lake_path: str) -> None:
     execute(source, *TWO_TABLES)
     source = source.with_timing(Timing(executors_silence=0.5))
     outcome = take(source, lake_path, settings=SMALL, executors=Silent(lambda _: True).ready)
@@ -374,7 +363,7 @@ def test_executors_that_are_never_given_are_an_error_of_the_large_tables(
     assert_no_stray(lake_path)
 
 
-def test_a_round_in_which_nothing_is_copied_any_more_lets_the_snapshot_go(
+def test_round_without_progress_releases_snapshot(
     source: SourceSettings, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deltasmelt.bronze.snapshot.remote_copy._TICK", 0.1)
@@ -400,7 +389,7 @@ def test_a_round_in_which_nothing_is_copied_any_more_lets_the_snapshot_go(
     assert_no_stray(lake_path)
 
 
-def test_what_keeps_executors_from_copying_is_said_before_anything_is_locked(
+def test_obstacles_to_executor_copies_are_reported_before_locks(
     source: SourceSettings, lake_path: str, tmp_path: Path
 ) -> None:
     (tmp_path / "lake").mkdir()
@@ -435,9 +424,10 @@ def test_what_keeps_executors_from_copying_is_said_before_anything_is_locked(
     assert list((tmp_path / "lake").iterdir()) == []
 
 
-def test_the_very_server_is_named_without_what_the_environment_said(
+def test_exact_server_is_named_without_environment(
     source: SourceSettings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    """The address for executors names the same server without any environment variable."""
     assert source.dsn is not None
     own_parameters = psycopg.conninfo.conninfo_to_dict(source.dsn.get_secret_value())
     passwords = tmp_path / "pass"
@@ -472,7 +462,7 @@ def test_the_very_server_is_named_without_what_the_environment_said(
     assert row == ("7MB", "UTC")
 
 
-def test_packages_that_executors_lack_or_have_in_another_version_are_named() -> None:
+def test_missing_or_different_executor_packages_are_named() -> None:
     parsed = json.loads(
         _packages_report(("deltasmelt", "psycopg", "pyarrow", "deltalake", "no_such_package"))()
     )
@@ -486,7 +476,7 @@ def test_packages_that_executors_lack_or_have_in_another_version_are_named() -> 
         _require_packages(parsed)
 
 
-def test_jobs_hold_more_ranges_where_there_are_very_many() -> None:
+def test_jobs_hold_more_ranges_if_ranges_are_many() -> None:
     def sizes(count: int, workers: int) -> list[int]:
         return [len(batch) for batch in _batches(list(range(count)), workers)]  # type: ignore[arg-type]
 

@@ -79,7 +79,7 @@ def take(
     )
 
 
-def test_many_chunks_by_many_workers_are_every_row_once(source: SourceSettings, lake_path: str) -> None:
+def test_many_chunks_and_workers_copy_every_row_once(source: SourceSettings, lake_path: str) -> None:
     execute(
         source,
         "CREATE TABLE t (id int PRIMARY KEY, note text)",
@@ -120,9 +120,7 @@ class Altering:
         assert not self._session.is_alive()
 
 
-def test_an_alter_table_that_waits_does_not_hold_up_a_snapshot_that_has_its_locks(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_waiting_alter_does_not_block_locked_snapshot(source: SourceSettings, lake_path: str) -> None:
     execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t SELECT generate_series(1, 9000)")
     altering = Altering(source, "snapshot-exported")
     take(source, lake_path, settings=SnapshotSettings(workers=2, chunk_rows=1000), reached=altering)
@@ -130,9 +128,7 @@ def test_an_alter_table_that_waits_does_not_hold_up_a_snapshot_that_has_its_lock
     assert_bronze_equals_source(source, lake_path, "public.t")
 
 
-def test_an_alter_table_that_comes_between_the_locks_goes_first(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_alter_between_locks_proceeds_first(source: SourceSettings, lake_path: str) -> None:
     execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     altering = Altering(source, "snapshot-locked")
     with pytest.raises(TransientError) as caught:
@@ -143,9 +139,7 @@ def test_an_alter_table_that_comes_between_the_locks_goes_first(
     assert_bronze_equals_source(source, lake_path, "public.t")
 
 
-def test_partitions_are_copied_through_their_root_also_where_column_orders_differ(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_partitions_copy_through_root_in_any_column_order(source: SourceSettings, lake_path: str) -> None:
     execute(
         source,
         "CREATE TABLE m (id int, day int, note text, PRIMARY KEY (id, day)) PARTITION BY RANGE (day)",
@@ -180,7 +174,7 @@ def test_children_of_inheritance_are_tables_of_their_own(source: SourceSettings,
     assert by_table == {"parent": [["1"]], "child": [["2", "x"]]}
 
 
-def test_generated_columns_are_left_out_of_snapshot_and_stream(
+def test_generated_columns_are_absent_from_snapshot_and_stream(
     source: SourceSettings, lake_path: str
 ) -> None:
     execute(
@@ -213,9 +207,7 @@ def test_odd_names_wide_tables_and_large_values_pass(source: SourceSettings, lak
     assert_bronze_equals_source(odd, lake_path, '"Odd ""one"""."T.t"')
 
 
-def test_a_commit_racing_with_the_snapshot_is_in_exactly_one_of_snapshot_and_stream(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_racing_commit_is_in_snapshot_or_stream_only(source: SourceSettings, lake_path: str) -> None:
     execute(source, "CREATE TABLE t (id serial PRIMARY KEY)")
     finished = threading.Event()
 
@@ -244,9 +236,7 @@ def test_a_commit_racing_with_the_snapshot_is_in_exactly_one_of_snapshot_and_str
     assert sorted(ids) == list(range(1, fetch(source, "SELECT count(*) FROM t") + 1))
 
 
-def test_a_table_cannot_be_rewritten_between_the_snapshot_and_its_copy(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_table_cannot_be_rewritten_before_its_copy(source: SourceSettings, lake_path: str) -> None:
     execute(
         source,
         "CREATE TABLE t (id int PRIMARY KEY, n int)",
@@ -268,7 +258,7 @@ def test_a_table_cannot_be_rewritten_between_the_snapshot_and_its_copy(
     assert_bronze_equals_source(source, lake_path, "public.t")
 
 
-def test_a_missing_privilege_fails_its_table_alone_with_a_remedy(
+def test_missing_privilege_fails_only_table_with_remedy(
     source: SourceSettings, lake_path: str, database: str
 ) -> None:
     role = f"r_{source.slot}"
@@ -309,9 +299,7 @@ def test_a_table_dropped_before_its_copy_fails_alone(source: SourceSettings, lak
     assert [error.table.name for error in outcome.failed] == ["a"]
 
 
-def test_a_stopped_snapshot_leaves_nothing_visible_and_is_taken_again(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_stopped_snapshot_stays_invisible_and_is_repeated(source: SourceSettings, lake_path: str) -> None:
     execute(
         source,
         "CREATE TABLE t (id int PRIMARY KEY, note text)",
@@ -327,9 +315,7 @@ def test_a_stopped_snapshot_leaves_nothing_visible_and_is_taken_again(
     assert_bronze_equals_source(source, lake_path, "public.t")
 
 
-def test_a_table_taken_again_replaces_rows_that_no_longer_exist(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_repeated_snapshot_removes_vanished_rows(source: SourceSettings, lake_path: str) -> None:
     execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1), (2)")
     first = take(source, lake_path)
     execute(source, "DELETE FROM t WHERE id = 1", "INSERT INTO t VALUES (3)")
@@ -342,7 +328,7 @@ def test_a_table_taken_again_replaces_rows_that_no_longer_exist(
     assert same_shape(before, after), "said again: the stream may announce another one between the two"
 
 
-def test_a_lost_connection_in_the_middle_is_retried_and_complete_tables_stay_complete(
+def test_interrupted_copy_retries_and_keeps_complete_tables(
     own_server: EmbeddedServer, lake_path: str
 ) -> None:
     source = source_of(own_server.dsn(), slot="smelt_lost")
@@ -368,9 +354,7 @@ def test_a_lost_connection_in_the_middle_is_retried_and_complete_tables_stay_com
     assert_bronze_equals_source(source, lake_path, "public.t0", "public.t1", "public.t2")
 
 
-def test_no_temporary_slot_is_left_and_none_holds_wal_while_rows_are_copied(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_copy_leaves_no_slot_and_holds_no_wal(source: SourceSettings, lake_path: str) -> None:
     execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     slots: list[Any] = []
     query = "SELECT count(*) FROM pg_replication_slots WHERE temporary AND database = current_database()"
@@ -394,9 +378,7 @@ def test_a_snapshot_is_taken_on_version_18(database18: str, lake_path: str) -> N
         assert current_lsn(connection) > 0
 
 
-def test_a_running_reader_takes_a_table_again_when_another_process_asks(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_running_reader_copies_table_requested_by_process(source: SourceSettings, lake_path: str) -> None:
     execute(
         source, "CREATE TABLE t (id int PRIMARY KEY, note text)", "INSERT INTO t VALUES (1, 'a'), (2, 'b')"
     )
@@ -420,9 +402,7 @@ def test_a_running_reader_takes_a_table_again_when_another_process_asks(
     assert_bronze_equals_source(source, lake_path, "public.t")
 
 
-def test_asked_for_while_no_reader_ran_it_is_taken_again_at_the_start(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_request_without_reader_is_served_at_start(source: SourceSettings, lake_path: str) -> None:
     execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
     read_all(source, lake_path, snapshot=SnapshotSettings(mode="never"))
     with connect(source) as connection:
@@ -444,9 +424,8 @@ def wait_for_copy(lake_path: str, *, after: Lsn) -> Lsn:
     return copy_lsns[0]
 
 
-def test_a_copy_that_failed_is_tried_again_without_a_restart_once_the_source_allows_it(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_failed_copy_is_retried_once_source_permits(source: SourceSettings, lake_path: str) -> None:
+    """The running reader needs no restart."""
     source = source.with_timing(Timing(catalog_poll=0.3))
     role = f"r_{source.slot}"
     execute(
@@ -473,7 +452,7 @@ def test_a_copy_that_failed_is_tried_again_without_a_restart_once_the_source_all
         execute(source, f"DROP OWNED BY {role}", f"DROP ROLE {role}")
 
 
-def test_time_limits_of_the_role_do_not_end_a_snapshot(source: SourceSettings, lake_path: str) -> None:
+def test_role_time_limits_do_not_end_snapshot(source: SourceSettings, lake_path: str) -> None:
     name = fetch(source, "SELECT current_database()")
     limits = ("statement_timeout", "idle_in_transaction_session_timeout", "lock_timeout")
     execute(
@@ -487,9 +466,8 @@ def test_time_limits_of_the_role_do_not_end_a_snapshot(source: SourceSettings, l
     assert [row["op"] for row in bronze_rows(lake_path)].count("snapshot") == 20000
 
 
-def test_tables_of_the_most_and_the_fewest_columns_and_rows_pass(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_widest_and_narrowest_tables_pass(source: SourceSettings, lake_path: str) -> None:
+    """The tables have the most and the fewest columns and rows."""
     many = ", ".join(f"c{number} int" for number in range(1, 1600))
     execute(
         source,

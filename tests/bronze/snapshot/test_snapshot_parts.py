@@ -32,14 +32,14 @@ RELATION = Relation(
 )
 
 
-def test_chunks_cover_every_page_once_and_the_last_one_is_open_at_the_end() -> None:
+def test_chunks_cover_pages_once_with_open_end() -> None:
     chunks = chunks_of([(ITEMS, 10)], rows=1000, chunk_rows=300)
     assert [(chunk.number, chunk.first, chunk.end) for chunk in chunks] == [
         (0, 0, 3), (1, 3, 6), (2, 6, 9), (3, 9, None),
     ]  # fmt: skip
 
 
-def test_a_small_table_and_an_empty_one_are_one_chunk_without_a_condition() -> None:
+def test_small_or_empty_table_is_single_unconditional_chunk() -> None:
     for pages in (0, 1):
         (chunk,) = chunks_of([(ITEMS, pages)], rows=0, chunk_rows=1000)
         assert chunk.query(RELATION) == 'SELECT "id", "a""b" FROM ONLY "public"."items"'
@@ -86,9 +86,7 @@ values = st.none() | st.text(
     ),
     st.integers(1, 9),
 )
-def test_every_text_null_and_empty_string_comes_back_as_it_was(
-    rows: list[list[str | None]], slice_bytes: int
-) -> None:
+def test_texts_nulls_and_empty_strings_round_trip(rows: list[list[str | None]], slice_bytes: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("deltasmelt.bronze.snapshot.copy_out._SLICE_BYTES", slice_bytes)
         cells = cells_of(copied(rows))
@@ -96,7 +94,7 @@ def test_every_text_null_and_empty_string_comes_back_as_it_was(
     assert cells.to_pylist() == [value for row in rows for value in row]
 
 
-def test_text_that_looks_like_null_or_the_end_of_data_is_text() -> None:
+def test_text_resembling_null_or_end_is_text() -> None:
     rows: list[list[str | None]] = [["\\N", None], ["\\.", "N"], ["", "\\"]]
     assert copied(rows) == b"\\\\N\t\\N\n\\\\.\tN\n\t\\\\\n"
     assert cells_of(copied(rows)).to_pylist() == ["\\N", None, "\\.", "N", "", "\\"]
@@ -110,13 +108,13 @@ def test_rows_without_columns_are_rows() -> None:
     assert table["new"].to_pylist() == [[], []]
 
 
-def test_values_that_do_not_fill_their_rows_are_refused() -> None:
+def test_values_not_filling_rows_are_rejected() -> None:
     rows = SnapshotRows(RELATION, Lsn(99), datetime(2026, 11, 21, tzinfo=UTC))
     with pytest.raises(ValueError, match="3 values do not fill rows of 2 columns"):
         rows.rows(pa.array(["1", "2", "3"]), 0)
 
 
-def test_rows_carry_the_snapshots_lsn_and_count_from_their_chunks_number() -> None:
+def test_rows_carry_snapshot_lsn_and_chunk_numbers() -> None:
     taken_at = datetime(2026, 11, 21, tzinfo=UTC)
     table = SnapshotRows(RELATION, Lsn(99), taken_at).rows(pa.array(["1", None, "2", ""]), 3 * SEQ_OF_CHUNK)
     assert table.schema == ROWS_SCHEMA
@@ -133,7 +131,7 @@ def test_rows_carry_the_snapshots_lsn_and_count_from_their_chunks_number() -> No
 
 @settings(max_examples=300)
 @given(st.lists(st.sampled_from([b"\\", b"\t", b"\n", b"N", b"x", b"\0", b"\xff", b"\xc3", b"\xa4"])))
-def test_bytes_that_no_server_sends_are_refused_or_valid_text(pieces: list[bytes]) -> None:
+def test_invalid_bytes_are_rejected_or_valid_text(pieces: list[bytes]) -> None:
     block = bytearray(b"".join(pieces))
     try:
         cells = cells_of(block)

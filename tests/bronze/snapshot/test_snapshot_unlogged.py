@@ -1,7 +1,7 @@
 """Changes without an event are found in PostgreSQL's catalog, and the table is resnapshotted.
 
 Most cases share one database and the runs of a reader, each case in a separate schema. The resnapshotted
-tables distinguish the cases. The log of `test_a_quiet_table…` and `test_the_traces_are_there…` contains only
+tables distinguish the cases. The log of `test_running_reader…` and `test_the_traces_are_there…` contains only
 the case's change.
 """
 
@@ -276,7 +276,7 @@ def shared(server_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 @pytest.mark.parametrize("case", COPIED, ids=case_id)
-def test_a_change_without_events_is_found_also_where_no_reader_ran(
+def test_unlogged_change_is_detected_even_without_running_reader(
     shared: Shared, case: tuple[list[str], str]
 ) -> None:
     assert shared.copies(case) == [1, 2, 2, 2]
@@ -284,12 +284,12 @@ def test_a_change_without_events_is_found_also_where_no_reader_ran(
 
 
 @pytest.mark.parametrize("case", FREE, ids=case_id)
-def test_a_change_that_alters_no_value_costs_no_copy(shared: Shared, case: tuple[list[str], str]) -> None:
+def test_value_preserving_change_costs_no_copy(shared: Shared, case: tuple[list[str], str]) -> None:
     assert shared.copies(case) == [1, 1, 1, 1]
 
 
 @pytest.mark.parametrize("case", GONE, ids=case_id)
-def test_a_column_that_was_gone_before_its_changes_were_read_costs_a_copy(
+def test_column_dropped_before_reading_its_changes_costs_copy(
     shared: Shared, case: tuple[list[str], str]
 ) -> None:
     first, _, *later = shared.copies(case)
@@ -297,11 +297,11 @@ def test_a_column_that_was_gone_before_its_changes_were_read_costs_a_copy(
     shared.assert_equal(case)
 
 
-def test_each_change_of_the_shared_log_is_there_once(shared: Shared) -> None:
+def test_each_change_of_shared_log_appears_once(shared: Shared) -> None:
     assert_each_change_once(shared.rows)
 
 
-def test_a_quiet_table_is_taken_again_while_the_reader_runs(source: SourceSettings, lake_path: str) -> None:
+def test_running_reader_copies_quiet_table_again(source: SourceSettings, lake_path: str) -> None:
     source = source.with_timing(Timing(catalog_poll=0.2))
     execute(source, *PLAIN)
     with Running(source, lake_path):
@@ -327,7 +327,7 @@ def test_the_traces_are_there_on_version_18(database18: str, lake_path: str) -> 
     assert_bronze_equals_source(source, lake_path, "public.t")
 
 
-def test_what_was_seen_comes_back_from_json_as_it_was() -> None:
+def test_observed_storage_round_trips_through_json() -> None:
     storage = Storage(
         5, {1: StoredColumn("ä", None, 7, missing=True)}, {5: Part("t", 0), 9: Part("p", 1, 2, born=False)}
     )
@@ -364,7 +364,7 @@ def missing(lake_path: str) -> dict[str, str | None]:
 
 
 @pytest.mark.parametrize("written", [True, False], ids=["announced by a change", "found by a look"])
-def test_a_default_is_carried_as_the_text_that_rows_from_before_it_have(
+def test_default_is_recorded_as_text_of_older_rows(
     source: SourceSettings, lake_path: str, *, written: bool
 ) -> None:
     execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
@@ -382,7 +382,7 @@ def test_a_default_is_carried_as_the_text_that_rows_from_before_it_have(
     assert copies(lake_path) == 1
 
 
-def test_a_version_recorded_too_late_gets_its_default_from_one_that_was_not() -> None:
+def test_late_version_inherits_default_of_complete_version() -> None:
     early = Relation(5, TableName("public", "t"), (Column("id", 1, INT, "int4"),), ("id",), "d", Lsn(10))
     complete = Column("v", 2, INT, "int4", missing="7")
     recorded: list[Relation] = []
@@ -400,7 +400,7 @@ def test_a_version_recorded_too_late_gets_its_default_from_one_that_was_not() ->
     assert shapes.missing(5) == {1: None, 2: "7"}
 
 
-def test_a_lake_of_an_earlier_release_takes_shapes_with_defaults(tmp_path: Path) -> None:
+def test_older_lake_accepts_shapes_with_defaults(tmp_path: Path) -> None:
     columns = RELATIONS_SCHEMA.field("columns").type.value_type
     plain = [columns.field(i) for i in range(columns.num_fields) if columns.field(i).name != "missing"]
     at = RELATIONS_SCHEMA.get_field_index("columns")

@@ -28,7 +28,7 @@ def changes(lake_path: str) -> Table:
     return open_existing(f"{lake_path}/bronze/changes")
 
 
-def test_a_source_without_comments_has_no_table_of_them_and_no_commit(lake_path: str) -> None:
+def test_source_without_comments_has_no_table_or_commit(lake_path: str) -> None:
     sink = open_sink(lake_path)
     before = changes(lake_path).version()
     sink.tables.record_comments({T: Comments(1), OTHER: Comments(2)})
@@ -37,7 +37,8 @@ def test_a_source_without_comments_has_no_table_of_them_and_no_commit(lake_path:
     assert CommentsWatch(Lake(lake_path)).read(changes(lake_path)) == {}
 
 
-def test_only_what_is_new_is_recorded_and_silver_reads_it_where_the_mark_moved(lake_path: str) -> None:
+def test_new_comments_alone_are_recorded_and_silver_follows(lake_path: str) -> None:
+    """Silver reads the new comments once the mark has moved."""
     sink, watch = open_sink(lake_path), CommentsWatch(Lake(lake_path))
     first, plain = Comments(1, "it's\n😀", {2: "x" * 2000}), Comments(2)
     sink.tables.record_comments({T: first, OTHER: plain})
@@ -59,7 +60,8 @@ def test_only_what_is_new_is_recorded_and_silver_reads_it_where_the_mark_moved(l
     assert not comments[3]
 
 
-def test_a_reader_that_died_before_the_mark_sets_it_at_its_next_look(lake_path: str) -> None:
+def test_missing_mark_is_set_by_next_poll(lake_path: str) -> None:
+    """The former reader died between the comments and the mark."""
     open_sink(lake_path)
     died = CommentLog(f"{lake_path}/control/comments")
     died.note({T: Comments(1, "orders")})
@@ -70,7 +72,7 @@ def test_a_reader_that_died_before_the_mark_sets_it_at_its_next_look(lake_path: 
     assert watch.read(changes(lake_path)) == {1: Comments(1, "orders")}
 
 
-def test_a_clock_that_was_put_back_hides_no_newer_comment(lake_path: str) -> None:
+def test_clock_moved_back_hides_no_newer_comment(lake_path: str) -> None:
     log = CommentLog(f"{lake_path}/control/comments")
     log.note({T: Comments(1, "orders")})
     ahead = datetime.now(UTC) + timedelta(days=1)
@@ -82,7 +84,7 @@ def test_a_clock_that_was_put_back_hides_no_newer_comment(lake_path: str) -> Non
     assert second_log.recorded_at == ahead + timedelta(microseconds=2)
 
 
-def test_comments_that_cannot_be_read_stop_nothing_and_are_read_later(lake_path: str) -> None:
+def test_unreadable_comments_stop_nothing_and_are_read_later(lake_path: str) -> None:
     open_sink(lake_path).tables.record_comments({T: Comments(1, "orders")})
     log, away = Path(lake_path, "control", "comments", "_delta_log"), Path(lake_path, "away")
     entry = log / f"{1:020}.json"
@@ -94,7 +96,7 @@ def test_comments_that_cannot_be_read_stop_nothing_and_are_read_later(lake_path:
     assert watch.read(changes(lake_path)) == {1: Comments(1, "orders")}
 
 
-def test_a_comment_that_went_with_the_name_of_its_table_is_recorded(lake_path: str) -> None:
+def test_comment_lost_with_table_name_is_recorded(lake_path: str) -> None:
     sink, watch = open_sink(lake_path), CommentsWatch(Lake(lake_path))
     sink.tables.record_comments({T: Comments(1, "orders")})
     for each_sink in (sink, sink, open_sink(lake_path)):
@@ -104,7 +106,7 @@ def test_a_comment_that_went_with_the_name_of_its_table_is_recorded(lake_path: s
     assert DeltaTable(f"{lake_path}/control/comments").version() == 2
 
 
-def test_comments_that_cannot_be_kept_stop_no_reader_and_are_kept_later(
+def test_unwritable_comments_stop_no_reader_and_follow_later(
     lake_path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     open_sink(lake_path).tables.record_comments({T: Comments(1, "orders")})
@@ -124,7 +126,7 @@ def test_comments_that_cannot_be_kept_stop_no_reader_and_are_kept_later(
     assert CommentsWatch(Lake(lake_path)).read(changes(lake_path)) == {1: Comments(1, "all orders")}
 
 
-def test_a_comment_that_is_not_as_we_write_it_is_as_one_that_cannot_be_read(lake_path: str) -> None:
+def test_malformed_comment_counts_as_unreadable(lake_path: str) -> None:
     open_sink(lake_path).tables.record_comments({T: Comments(1, "orders")})
     row = {"table_schema": "public", "table_name": "t", "recorded_at": datetime.now(UTC), "comments": "{}"}
     write_deltalake(f"{lake_path}/control/comments", pa.Table.from_pylist([row]), mode="append")

@@ -102,7 +102,7 @@ def sink(lake_path: str) -> DeltaSink:
 
 @pytest.mark.parametrize("door", [Effect.OPEN_PART, Effect.WRITE_PART, Effect.CLOSE_PART, Effect.FLUSH])
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_a_write_that_fails_is_followed_by_no_commit(
+def test_failed_write_is_followed_by_no_commit(
     sink: DeltaSink, lake_path: str, door: Effect, when: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
@@ -120,7 +120,7 @@ def test_a_write_that_fails_is_followed_by_no_commit(
     assert_nothing_is_lost(server, lake_path)
 
 
-def test_a_write_that_fails_in_the_middle_of_a_file_leaves_no_file_to_be_named(
+def test_write_failing_mid_file_leaves_no_nameable_file(
     sink: DeltaSink, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The store takes a part of the bytes: Arrow's file has rows and no footer that says where.
@@ -164,7 +164,7 @@ def test_a_write_that_fails_in_the_middle_of_a_file_leaves_no_file_to_be_named(
     assert_nothing_is_lost(server, lake_path)
 
 
-def test_marks_that_wait_behind_a_commit_that_fails_are_not_committed(
+def test_marks_behind_failed_commit_are_not_committed(
     sink: DeltaSink, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Or a step would wait for the hanging commit, where the writer is slow and each transaction is a commit.
@@ -230,7 +230,7 @@ def write_by_twenty(writer: PartWriter, table: pa.Table) -> None:
 
 
 @pytest.mark.parametrize("door", [Effect.OPEN_PART, Effect.WRITE_PART, Effect.CLOSE_PART, Effect.FLUSH])
-def test_a_writer_of_files_is_of_no_use_after_a_failure_and_leaves_no_file(
+def test_failed_file_writer_is_unusable_and_leaves_nothing(
     tmp_path: Path, door: Effect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deltasmelt.bronze.lake.parquet.FILE_BYTES", 3_000)
@@ -244,7 +244,8 @@ def test_a_writer_of_files_is_of_no_use_after_a_failure_and_leaves_no_file(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_sink_takes_nothing_after_a_commit_that_failed_until_the_next_session(lake_path: str) -> None:
+def test_sink_rejects_work_between_failed_commit_and_session(lake_path: str) -> None:
+    """After a failed commit the sink accepts nothing until the next session."""
     sink = open_sink(lake_path)
     sink.write(rows(10, 1))
     with guarded(Faults(Fault(Effect.COMMIT, 1, "before"))), pytest.raises(TransientError):
@@ -260,7 +261,7 @@ def test_a_sink_takes_nothing_after_a_commit_that_failed_until_the_next_session(
     assert len(list(Path(lake_path, "bronze/changes").glob("stream-*"))) == 1
 
 
-def test_a_commit_whose_answer_was_lost_keeps_its_files(lake_path: str) -> None:
+def test_commit_with_lost_answer_keeps_files(lake_path: str) -> None:
     sink = open_sink(lake_path)
     sink.write(rows(10, 1))
     with guarded(Faults(Fault(Effect.COMMIT, 1, "after"))), pytest.raises(TransientError):
@@ -279,7 +280,7 @@ def test_a_commit_whose_answer_was_lost_keeps_its_files(lake_path: str) -> None:
     [Fault(Effect.REFRESH, 2, "before"), Fault(Effect.COMMIT, 1, "after")],
     ids=["came about and not seen", "answer lost"],
 )
-def test_the_stream_goes_on_after_a_copys_commit_that_came_about(lake_path: str, unseen: Fault) -> None:
+def test_stream_continues_after_applied_snapshot_commit(lake_path: str, unseen: Fault) -> None:
     """Found by seed 1 of `test_reader_faults`: Delta refused the stream because of the reader's own entry."""
     sink = open_sink(lake_path)
     sink.claim()
@@ -311,7 +312,7 @@ class Late:
         return effect()
 
 
-def test_a_commit_that_comes_about_while_the_next_is_tried_is_gone_on_from(lake_path: str) -> None:
+def test_late_commit_is_adopted_during_next_attempt(lake_path: str) -> None:
     sink = open_sink(lake_path)
     sink.claim()
     sink.write(rows(10, 1))
@@ -334,7 +335,7 @@ def test_a_commit_that_comes_about_while_the_next_is_tried_is_gone_on_from(lake_
     assert len(list(Path(lake_path, "bronze/changes").glob("stream-*"))) == 2
 
 
-def test_a_reader_that_is_over_is_refused_after_a_commit_of_its_own_that_was_not_seen(lake_path: str) -> None:
+def test_replaced_reader_is_rejected_after_unseen_own_commit(lake_path: str) -> None:
     sink = open_sink(lake_path)
     sink.claim()
     with guarded(Faults(Fault(Effect.COMMIT, 1, "before"))), pytest.raises(TransientError):
@@ -347,7 +348,7 @@ def test_a_reader_that_is_over_is_refused_after_a_commit_of_its_own_that_was_not
     assert contents(lake_path) == []
 
 
-def test_a_gap_that_is_set_right_before_a_snapshot_is_committed_is_healed_by_it(
+def test_gap_opened_just_before_snapshot_commit_heals(
     sink: DeltaSink, lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     uri, commit = f"{lake_path}/bronze/changes", sink._changes.commit
@@ -364,9 +365,7 @@ def test_a_gap_that_is_set_right_before_a_snapshot_is_committed_is_healed_by_it(
     assert is_whole(open_existing(uri), T, Lsn(300))
 
 
-def test_the_files_of_a_snapshot_that_was_not_even_tried_to_commit_are_removed(
-    sink: DeltaSink, lake_path: str
-) -> None:
+def test_files_of_unattempted_snapshot_commit_are_removed(sink: DeltaSink, lake_path: str) -> None:
     writer = sink.parts("snapshot-7")
     writer.write(rows(500, 2).cast(ROWS_SCHEMA))
     parts = writer.finish()

@@ -54,9 +54,10 @@ def take(changes: Table, lsn: int, table: TableName = ITEMS) -> None:
     commit_marks(changes, marks)
 
 
-def test_a_table_with_a_gap_is_not_whole_until_a_snapshot_behind_it_lies_in_the_window(
+def test_gapped_table_is_whole_after_snapshot_in_window(
     changes: Table,
 ) -> None:
+    """The snapshot must lie behind the gap and inside silver's window."""
     assert is_whole(changes, ITEMS, Lsn(300))
     commit_marks(changes, gap_marks([ITEMS], Lsn(200)))
     assert needs_snapshot(changes, ITEMS)
@@ -68,7 +69,7 @@ def test_a_table_with_a_gap_is_not_whole_until_a_snapshot_behind_it_lies_in_the_
     assert is_whole(changes, ITEMS, Lsn(250))
 
 
-def test_a_table_that_is_taken_once_more_stays_whole_before_the_newest_snapshot(changes: Table) -> None:
+def test_table_copied_again_stays_whole_before_newest_snapshot(changes: Table) -> None:
     commit_marks(changes, gap_marks([ITEMS], Lsn(200)))
     take(changes, 250)
     take(changes, 400)
@@ -81,14 +82,14 @@ def test_a_table_that_is_taken_once_more_stays_whole_before_the_newest_snapshot(
     assert is_whole(changes, ITEMS, Lsn(600))
 
 
-def test_a_snapshot_from_before_healing_was_marked_heals_as_well(changes: Table) -> None:
+def test_snapshot_without_healing_mark_heals_too(changes: Table) -> None:
     commit_marks(changes, gap_marks([ITEMS], Lsn(200)))
     commit_marks(changes, [Transaction(snapshot_app(ITEMS), 250)])
     assert is_whole(changes, ITEMS, Lsn(250))
     assert not is_open(changes, ITEMS)
 
 
-def test_a_snapshot_that_healed_a_gap_it_did_not_know_of_counts_when_the_table_is_taken_again(
+def test_snapshot_healing_unknown_gap_counts_on_next_request(
     changes: Table,
 ) -> None:
     """The gap was set during the commit of the snapshot."""
@@ -99,7 +100,7 @@ def test_a_snapshot_that_healed_a_gap_it_did_not_know_of_counts_when_the_table_i
     assert healed_at(changes, ITEMS) == Lsn(250)
 
 
-def test_a_gap_that_is_open_is_not_moved_on_by_being_seen_again(changes: Table) -> None:
+def test_open_gap_keeps_lsn_on_repeated_sight(changes: Table) -> None:
     uri = changes.table_uri
     open_gaps(uri, [ITEMS], Lsn(200))
     changes.update_incremental()
@@ -113,7 +114,7 @@ def test_a_gap_that_is_open_is_not_moved_on_by_being_seen_again(changes: Table) 
     assert (needs_snapshot(changes, ITEMS), is_open(changes, ITEMS)) == (True, True)
 
 
-def test_a_first_sight_is_no_gap_and_each_difference_is_one_gap(changes: Table) -> None:
+def test_first_sight_opens_nothing_and_difference_opens_gap(changes: Table) -> None:
     uri = changes.table_uri
     assert note(uri, {ITEMS: 7, OTHERS: 7}, [], Lsn(200)) == []
     assert note(uri, {ITEMS: 7, OTHERS: 7}, [], Lsn(210)) == []
@@ -123,7 +124,7 @@ def test_a_first_sight_is_no_gap_and_each_difference_is_one_gap(changes: Table) 
     assert not is_whole(changes, ITEMS, Lsn(300))
 
 
-def test_a_first_copy_from_before_a_change_of_the_publication_is_not_enough(changes: Table) -> None:
+def test_first_copy_before_publication_change_is_insufficient(changes: Table) -> None:
     uri = changes.table_uri
     note(uri, {OTHERS: 7}, [], Lsn(200))
     assert note(uri, {OTHERS: 8}, [], Lsn(220)) == [OTHERS]
@@ -135,7 +136,7 @@ def test_a_first_copy_from_before_a_change_of_the_publication_is_not_enough(chan
     assert is_whole(changes, OTHERS, Lsn(230))
 
 
-def test_a_table_that_is_asked_for_is_not_whole_until_its_snapshot_lies_in_the_window(
+def test_requested_table_is_whole_once_window_holds_snapshot(
     changes: Table,
 ) -> None:
     request_snapshots(changes.table_uri, [ITEMS], Lsn(200))
@@ -151,14 +152,15 @@ def test_a_table_that_is_asked_for_is_not_whole_until_its_snapshot_lies_in_the_w
     assert healed_at(changes, ITEMS) is None, "nothing was missing: a history keeps what came before"
 
 
-def test_a_request_that_was_settled_before_that_was_marked_is_settled(changes: Table) -> None:
+def test_request_settled_without_settling_mark_is_settled(changes: Table) -> None:
+    """An older release took the snapshot but recorded no mark for the settled request."""
     request_snapshots(changes.table_uri, [ITEMS], Lsn(200))
     changes.update_incremental()
     commit_marks(changes, [Transaction(snapshot_app(ITEMS), 250)])
     assert is_whole(changes, ITEMS, Lsn(250))
 
 
-def test_a_table_that_is_left_out_has_its_gap_when_it_comes_back(changes: Table) -> None:
+def test_omitted_table_gets_gap_on_return(changes: Table) -> None:
     uri = changes.table_uri
     note(uri, {ITEMS: 7}, [], Lsn(200))
     assert note(uri, {}, [ITEMS], Lsn(210)) == []
@@ -170,7 +172,7 @@ def test_a_table_that_is_left_out_has_its_gap_when_it_comes_back(changes: Table)
     assert not is_left_out(changes, ITEMS)
 
 
-def test_an_open_gap_is_moved_on_by_a_change_behind_it_but_not_past_a_copy(changes: Table) -> None:
+def test_later_change_moves_gap_but_not_past_copy(changes: Table) -> None:
     uri, snapshot_lsn = changes.table_uri, 100
     open_gaps(uri, [ITEMS], Lsn(90), beyond=True)
     changes.update_incremental()
@@ -209,9 +211,7 @@ def seen(source: SourceSettings) -> dict[TableName, int]:
         ["SET (publish_via_partition_root = true)"],
     ],
 )
-def test_what_was_done_to_a_publication_and_undone_changes_the_number(
-    source: SourceSettings, acts: list[str]
-) -> None:
+def test_undone_publication_change_still_changes_number(source: SourceSettings, acts: list[str]) -> None:
     before = seen(source)
     execute(source, *(f"ALTER PUBLICATION smelt {act}" for act in acts))
     after = seen(source)
@@ -220,9 +220,10 @@ def test_what_was_done_to_a_publication_and_undone_changes_the_number(
 
 
 @pytest.mark.postgres
-def test_a_publication_made_again_changes_every_number_and_one_more_table_none(
+def test_recreated_publication_changes_every_number(
     source: SourceSettings,
 ) -> None:
+    """Adding a table changes no number of the remaining tables."""
     before = seen(source)
     execute(
         source, "ALTER PUBLICATION smelt ADD TABLE others", "VACUUM FREEZE pg_publication", "ANALYZE items"
@@ -236,7 +237,7 @@ def test_a_publication_made_again_changes_every_number_and_one_more_table_none(
 
 
 @pytest.mark.postgres
-def test_tables_of_a_schema_and_of_all_tables_are_carried(source: SourceSettings) -> None:
+def test_tables_published_by_schema_or_all_are_carried(source: SourceSettings) -> None:
     execute(source, "DROP PUBLICATION smelt", "CREATE PUBLICATION smelt FOR TABLES IN SCHEMA public")
     schema = seen(source)
     assert NOT_CARRIED not in schema.values()
@@ -254,11 +255,11 @@ HISTORY = "1\t0/3000060\tno recovery target specified\n\n2\t0/5000108\tno recove
 
 
 @pytest.mark.parametrize(("timeline", "lsn"), [(1, Lsn(0x3000060)), (2, Lsn(0x5000108)), (3, None)])
-def test_the_history_of_a_timeline_tells_where_it_left_its_ancestors(timeline: int, lsn: Lsn | None) -> None:
+def test_timeline_history_names_parting_from_ancestors(timeline: int, lsn: Lsn | None) -> None:
     assert parting(HISTORY, timeline) == lsn
 
 
-def test_a_look_from_before_a_gap_does_not_move_it_back(changes: Table) -> None:
+def test_older_poll_does_not_move_gap_back(changes: Table) -> None:
     """A snapshot between the two positions would heal the gap without the missing change."""
     uri = changes.table_uri
     assert note(uri, {ITEMS: 7}, [], Lsn(110)) == []
@@ -270,7 +271,7 @@ def test_a_look_from_before_a_gap_does_not_move_it_back(changes: Table) -> None:
     assert is_whole(changes, ITEMS, Lsn(400))
 
 
-def test_a_gap_does_not_take_back_a_later_request(changes: Table) -> None:
+def test_gap_does_not_withdraw_later_request(changes: Table) -> None:
     uri = changes.table_uri
     request_snapshots(uri, [ITEMS], Lsn(500))
     open_gaps(uri, [ITEMS], Lsn(300), beyond=True)

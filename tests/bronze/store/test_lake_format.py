@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_lake_that_bronze_makes_is_of_this_format(tmp_path: Path) -> None:
+def test_lake_made_by_bronze_has_this_format(tmp_path: Path) -> None:
     lake = Lake(str(tmp_path))
     require_own_lake(lake, "shop")
     open_sink(str(tmp_path))

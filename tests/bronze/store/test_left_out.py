@@ -48,7 +48,7 @@ def test_many_batches_are_one_commit_for_each_table(sink: DeltaSink, lake_path: 
     assert opened(lake_path, U)
 
 
-def test_a_snapshot_before_the_newest_of_them_heals_nothing(sink: DeltaSink, lake_path: str) -> None:
+def test_snapshot_before_newest_omission_heals_nothing(sink: DeltaSink, lake_path: str) -> None:
     sink.tables.leave_out({T: Lsn(10)})
     sink.tables.leave_out({T: Lsn(50)})
     sink.tables.commit_snapshot(T, Lsn(30), [])
@@ -61,7 +61,7 @@ def test_a_snapshot_before_the_newest_of_them_heals_nothing(sink: DeltaSink, lak
     assert opened(lake_path)
 
 
-def test_a_change_before_a_snapshot_hides_none_after_it(sink: DeltaSink, lake_path: str) -> None:
+def test_omission_before_snapshot_hides_no_later_omission(sink: DeltaSink, lake_path: str) -> None:
     sink.tables.commit_snapshot(T, Lsn(30), [])
     assert sink.tables.leave_out({T: Lsn(20)}) == []
     assert not opened(lake_path)
@@ -70,9 +70,8 @@ def test_a_change_before_a_snapshot_hides_none_after_it(sink: DeltaSink, lake_pa
     assert sink.tables.needing_copy([T]) == {T}
 
 
-def test_of_a_snapshot_that_came_about_unsaid_nothing_is_taken_for_granted(
-    sink: DeltaSink, lake_path: str
-) -> None:
+def test_unconfirmed_snapshot_counts_for_nothing(sink: DeltaSink, lake_path: str) -> None:
+    """The snapshot was committed, but the answer was lost."""
     sink.tables.leave_out({T: Lsn(10)})
     fault = Faults(Fault(Effect.COMMIT, 1, "after"))
     with guarded(fault), pytest.raises(TransientError):
@@ -82,9 +81,7 @@ def test_of_a_snapshot_that_came_about_unsaid_nothing_is_taken_for_granted(
     assert opened(lake_path)
 
 
-def test_a_reader_that_follows_a_crash_takes_a_snapshot_after_all_of_them(
-    sink: DeltaSink, lake_path: str
-) -> None:
+def test_reader_after_crash_snapshots_behind_all_omissions(sink: DeltaSink, lake_path: str) -> None:
     sink.tables.leave_out({T: Lsn(10)})
     sink.tables.leave_out({T: Lsn(50)})
     del sink

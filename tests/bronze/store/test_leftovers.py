@@ -53,7 +53,7 @@ def leave_unnamed(sink: DeltaSink) -> set[str]:
     return {action.path for action in [*copied.finish(), *sink._writer.finish()]}
 
 
-def test_a_new_reader_removes_what_no_version_names_and_leaves_what_one_did(lake_path: str) -> None:
+def test_new_reader_removes_only_never_committed_files(lake_path: str) -> None:
     sink = open_sink(lake_path)
     for lsn in range(1, 40):
         sink.write(rows(lsn, 1))
@@ -75,7 +75,7 @@ def test_a_new_reader_removes_what_no_version_names_and_leaves_what_one_did(lake
     assert len(contents(lake_path)) == 39 + 2
 
 
-def test_a_reader_that_does_not_know_that_it_is_over_commits_no_file_that_was_removed(lake_path: str) -> None:
+def test_replaced_reader_cannot_commit_removed_files(lake_path: str) -> None:
     old = open_sink(lake_path)
     old.commit(at(5))
     old.write(rows(10, 3))
@@ -101,7 +101,7 @@ def test_a_reader_that_does_not_know_that_it_is_over_commits_no_file_that_was_re
 
 
 @pytest.mark.parametrize("moment", [Effect.REFRESH, Effect.COMMIT])
-def test_a_compaction_of_a_reader_that_is_over_does_not_come_about(lake_path: str, moment: Effect) -> None:
+def test_compaction_of_replaced_reader_fails(lake_path: str, moment: Effect) -> None:
     old = open_sink(lake_path)
     for lsn in range(1, 32):
         old.write(rows(lsn, 1))
@@ -125,7 +125,7 @@ def test_a_compaction_of_a_reader_that_is_over_does_not_come_about(lake_path: st
     assert contents(lake_path) == [(lsn, 0) for lsn in range(1, 33)]
 
 
-def test_what_a_failed_session_wrote_is_removed_at_once(lake_path: str) -> None:
+def test_files_of_failed_session_are_removed_immediately(lake_path: str) -> None:
     sink = open_sink(lake_path)
     sink.commit(at(5))
     before = files(lake_path)
@@ -137,9 +137,7 @@ def test_what_a_failed_session_wrote_is_removed_at_once(lake_path: str) -> None:
     assert files(lake_path) == before
 
 
-def test_the_small_tables_of_bronze_are_joined_and_lose_nothing(
-    lake_path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_small_bronze_tables_compact_without_loss(lake_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("store.sink", "store.catalog_log", "lake.control_table"):
         monkeypatch.setattr(f"deltasmelt.bronze.{module}.COMPACT_ABOVE", 10)
     sink, control = open_sink(lake_path), ControlTables(Lake(lake_path))
@@ -209,9 +207,7 @@ def test_a_dropped_table_is_forgotten_behind_the_stream(
         assert observed.storage.relation_id == count
 
 
-def test_of_an_error_that_is_closed_while_the_files_are_joined_no_row_comes_back(
-    lake_path: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_error_closed_during_compaction_stays_closed(lake_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("deltasmelt.bronze.lake.control_table.COMPACT_ABOVE", 10)
     joining, closing = ControlTables(Lake(lake_path)), ControlTables(Lake(lake_path))
     for number in range(10):
@@ -233,7 +229,7 @@ def test_of_an_error_that_is_closed_while_the_files_are_joined_no_row_comes_back
 
 
 @pytest.mark.postgres
-def test_a_copy_that_fails_or_is_stopped_leaves_no_file(database: str, lake_path: str) -> None:
+def test_failed_or_stopped_copy_leaves_no_file(database: str, lake_path: str) -> None:
     source = source_of(database)
     execute(
         source,

@@ -35,7 +35,7 @@ def operation(request: Request) -> str:
     return f"{request.method} {'checkpoint' if checkpoint else 'part'}"
 
 
-def test_the_usual_commit_takes_six_requests_whatever_the_version(store: ObjectStore, place: str) -> None:
+def test_usual_commit_takes_six_requests_at_any_version(store: ObjectStore, place: str) -> None:
     sink = open_sink(place)
     sink.claim()
     counts: list[Counter[str]] = []
@@ -56,9 +56,8 @@ def test_the_usual_commit_takes_six_requests_whatever_the_version(store: ObjectS
     assert position.frontier == at(COMMITS).frontier
 
 
-def test_a_look_that_finds_the_same_comments_takes_no_request_and_neither_does_silver(
-    store: ObjectStore, place: str
-) -> None:
+def test_poll_with_same_comments_takes_no_request(store: ObjectStore, place: str) -> None:
+    """Neither the reader's poll nor silver's takes a request."""
     sink, watch = open_sink(place), CommentsWatch(Lake(place))
     comments = {TableName("public", "t"): Comments(1, "orders", {2: "in cents"})}
     sink.tables.record_comments(comments)

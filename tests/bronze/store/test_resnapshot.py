@@ -33,7 +33,7 @@ def changes(lake_path: str) -> str:
     return f"{lake_path}/bronze/changes"
 
 
-def test_a_table_needs_a_copy_until_a_snapshot_passes_its_mark(lake_path: str) -> None:
+def test_table_needs_copy_until_snapshot_passes_mark(lake_path: str) -> None:
     sink = open_sink(lake_path)
     assert sink.tables.needing_copy([T])
     sink.tables.commit_snapshot(T, Lsn(100), [])
@@ -80,7 +80,7 @@ def test_another_process_may_ask_while_the_stream_commits(lake_path: str) -> Non
     assert position.frontier == lsn
 
 
-def test_a_snapshot_commits_beside_a_request_for_its_own_table(lake_path: str) -> None:
+def test_snapshot_commits_despite_request_for_same_table(lake_path: str) -> None:
     sink = open_sink(lake_path)
 
     def ask() -> None:
@@ -107,7 +107,7 @@ def test_a_mark_outlives_checkpoints(lake_path: str) -> None:
 
 
 @pytest.mark.parametrize("name", ['we"ird', "dotted.name"])
-def test_names_of_any_kind_have_marks_of_their_own(lake_path: str, name: str) -> None:
+def test_any_table_names_have_separate_marks(lake_path: str, name: str) -> None:
     sink = open_sink(lake_path)
     request_snapshots(changes(lake_path), [TableName("public", name)], Lsn(5))
     assert sink.tables.requests([TableName("public", name), T]) == {TableName("public", name): 5}

@@ -84,7 +84,7 @@ def test_rows_and_place_become_visible_in_one_version(lake_path: str) -> None:
     assert len([action for action in _log(lake_path, 1) if "add" in action]) == 1
 
 
-def test_a_newest_transaction_counts_beside_the_frontier_alone_that_it_was_recorded_with(
+def test_newest_transaction_counts_only_with_recorded_frontier(
     lake_path: str,
 ) -> None:
     sink = open_sink(lake_path)
@@ -114,7 +114,7 @@ def test_what_was_discarded_is_in_no_version(lake_path: str) -> None:
     assert contents(lake_path) == [(11, 0)]
 
 
-def test_a_large_transaction_is_several_files_in_one_version(
+def test_large_transaction_spans_files_of_single_version(
     lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deltasmelt.bronze.lake.parquet.FILE_BYTES", 20_000)
@@ -125,7 +125,7 @@ def test_a_large_transaction_is_several_files_in_one_version(
     assert len([action for action in _log(lake_path, 1) if "add" in action]) == 5
 
 
-def test_many_commits_leave_checkpoints_so_that_the_log_stays_short(lake_path: str) -> None:
+def test_many_commits_leave_checkpoints_and_short_log(lake_path: str) -> None:
     sink = open_sink(lake_path)
     for lsn in range(1, 120):
         sink.commit(at(lsn))
@@ -153,7 +153,7 @@ def test_a_foreign_lake_is_refused_with_a_remedy(
     assert caught.value.code == code
 
 
-def test_a_newer_timeline_of_the_same_cluster_is_no_other_server(lake_path: str) -> None:
+def test_newer_timeline_of_same_cluster_is_accepted(lake_path: str) -> None:
     open_sink(lake_path).commit(at(5))
     promoted = ServerIdentity(7, 2, 160000, "shop")
     position = open_sink(lake_path, identity=promoted).position
@@ -161,7 +161,7 @@ def test_a_newer_timeline_of_the_same_cluster_is_no_other_server(lake_path: str)
     assert position.frontier == 5
 
 
-def test_a_second_writer_is_found_out_and_neither_doubles_a_row(lake_path: str) -> None:
+def test_second_writer_is_detected_without_doubled_rows(lake_path: str) -> None:
     first, second = open_sink(lake_path), open_sink(lake_path)
     first.write(rows(10, 1))
     first.commit(at(10))
@@ -172,7 +172,7 @@ def test_a_second_writer_is_found_out_and_neither_doubles_a_row(lake_path: str) 
     assert contents(lake_path) == [(10, 0)]
 
 
-def test_a_second_writer_is_found_out_also_behind_a_commit_of_a_snapshot(lake_path: str) -> None:
+def test_second_writer_is_detected_behind_snapshot_commit(lake_path: str) -> None:
     first, second = open_sink(lake_path), open_sink(lake_path)
     first.write(rows(10, 1))
     first.commit(at(10))
@@ -213,9 +213,10 @@ def test_small_files_are_joined_without_losing_rows(lake_path: str, monkeypatch:
     assert table.to_pyarrow_dataset().to_table().num_rows == 15
 
 
-def test_old_log_entries_and_joined_files_go_and_what_is_not_yet_named_stays(
+def test_expired_entries_and_files_vanish_but_unnamed_stay(
     lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Old log entries and joined files are removed; files without a commit yet stay."""
     monkeypatch.setattr("deltasmelt.bronze.store.sink._TIDY_EVERY", 150)
     monkeypatch.setattr(FolderTable, "tidy", partialmethod(FolderTable.tidy, retention_hours=0))
     folder = Path(lake_path, "bronze/changes")
@@ -247,7 +248,7 @@ def compact_changes(table: Table) -> bool:
 
 
 @pytest.mark.parametrize("other", ["ours", "another tool's"])
-def test_of_two_compactions_at_once_only_one_comes_about_and_no_row_is_doubled(
+def test_single_compaction_wins_without_doubled_rows(
     lake_path: str, monkeypatch: pytest.MonkeyPatch, other: str
 ) -> None:
     sink = open_sink(lake_path)
@@ -274,7 +275,7 @@ def test_of_two_compactions_at_once_only_one_comes_about_and_no_row_is_doubled(
     assert contents(lake_path) == [(lsn, 0) for lsn in range(1, 21)]
 
 
-def test_a_compaction_that_slips_in_behind_the_last_look_is_refused_by_delta(lake_path: str) -> None:
+def test_compaction_behind_last_check_is_rejected_by_delta(lake_path: str) -> None:
     sink = open_sink(lake_path)
     for lsn in range(1, 20):
         sink.write(rows(lsn, 1))
@@ -323,7 +324,7 @@ def test_snapshots_commit_from_other_threads_beside_the_stream(lake_path: str) -
     )
 
 
-def test_a_storage_that_cannot_be_written_is_a_fault_that_heals(lake_path: str) -> None:
+def test_unwritable_storage_is_transient_fault(lake_path: str) -> None:
     sink = open_sink(lake_path)
     sink.commit(at(5))
     folder = Path(lake_path, "bronze/changes/_delta_log")
@@ -339,12 +340,12 @@ def test_a_storage_that_cannot_be_written_is_a_fault_that_heals(lake_path: str) 
     sink.commit(at(6))
 
 
-def test_a_lake_in_a_catalog_is_refused_with_a_remedy() -> None:
+def test_catalog_lake_is_rejected_with_remedy() -> None:
     with pytest.raises(ConfigurationError, match=r"set lake\.path"):
         DeltaSink(Lake(catalog="main"), "shop", IDENTITY)
 
 
-def test_a_shape_is_appended_only_where_it_differs_from_the_one_that_holds_there(lake_path: str) -> None:
+def test_shape_is_appended_only_if_different_at_position(lake_path: str) -> None:
     sink = open_sink(lake_path)
     log = ShapeLog(sink.relations(), sink.add_relations)
     log.record([shape(50, "id")])
@@ -361,7 +362,7 @@ def test_a_shape_is_appended_only_where_it_differs_from_the_one_that_holds_there
     assert [relation.from_lsn for relation in second_log.until(Lsn(150))] == [50, 120]
 
 
-def test_columns_in_doubt_are_known_without_a_look_at_each_version(lake_path: str) -> None:
+def test_doubtful_columns_are_known_without_scan_of_versions(lake_path: str) -> None:
     """Until a later record at the position identifies the columns, and also after a restart."""
     sink = open_sink(lake_path)
     log = ShapeLog(sink.relations(), sink.add_relations)
@@ -382,7 +383,7 @@ def test_columns_in_doubt_are_known_without_a_look_at_each_version(lake_path: st
     assert time.perf_counter() - start < 1, "it was two milliseconds a call, now it is one a thousand"
 
 
-def test_shapes_of_one_transaction_are_all_kept_in_their_order(lake_path: str) -> None:
+def test_shapes_of_transaction_are_recorded_in_order(lake_path: str) -> None:
     sink = open_sink(lake_path)
     log = ShapeLog(sink.relations(), sink.add_relations)
     first, second = shape(50, "id"), replace(shape(50, "id", "a"), after_lsn=Lsn(42))
@@ -396,7 +397,7 @@ def test_shapes_of_one_transaction_are_all_kept_in_their_order(lake_path: str) -
     assert [relation.replica_identity for relation in sink.relations()] == ["d", "f", "d"]
 
 
-def test_the_shape_of_a_copy_holds_where_the_stream_announces_another_before_it(lake_path: str) -> None:
+def test_copy_shape_outlasts_earlier_stream_announcement(lake_path: str) -> None:
     sink = open_sink(lake_path)
     log = ShapeLog(sink.relations(), sink.add_relations)
     log.record([shape(50, "id")])
@@ -411,7 +412,7 @@ def test_the_shape_of_a_copy_holds_where_the_stream_announces_another_before_it(
     ]
 
 
-def test_a_shape_whose_append_failed_is_appended_when_it_is_announced_again() -> None:
+def test_shape_with_failed_append_is_appended_on_reannouncement() -> None:
     durable: list[Relation] = []
     failures = [OSError("no space left on device")]
 

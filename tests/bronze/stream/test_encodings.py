@@ -68,9 +68,7 @@ def run(source: SourceSettings, *statements: str) -> None:
             connection.execute(statement.format(**texts).encode())
 
 
-def test_a_text_without_counterpart_stops_its_table_alone_and_heals(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_unconvertible_text_stops_its_table_until_healed(source: SourceSettings, lake_path: str) -> None:
     run(
         source,
         "CREATE TABLE bad (id int PRIMARY KEY, note text)",
@@ -128,9 +126,10 @@ def test_a_text_without_counterpart_stops_its_table_alone_and_heals(
     assert not is_open(open_existing(f"{lake_path}/bronze/changes"), TableName.parse("public.bad"))
 
 
-def test_texts_are_converted_as_the_server_does_and_check_tells_of_the_encoding(
+def test_texts_convert_as_on_server_and_check_warns(
     source: SourceSettings,
 ) -> None:
+    """`smelt check` reports the encoding of the database."""
     with connect(source) as connection:
         name = server_encoding(connection)
         good, bad = (bytes.fromhex(literal[name][2:]) for literal in (GOOD, BAD))
@@ -154,7 +153,7 @@ def convert(connection: psycopg.Connection[tuple[str]], name: str, text: bytes) 
 
 
 @pytest.mark.parametrize("source", ["WIN1252"], indirect=True)
-def test_a_line_that_breaks_before_such_a_text_is_passed_costs_one_session_alone(
+def test_connection_break_before_unconvertible_text_costs_single_session(
     source: SourceSettings, lake_path: str
 ) -> None:
     run(source, "CREATE TABLE t (id int PRIMARY KEY, note text)", "CREATE TABLE u (id int PRIMARY KEY)")
@@ -183,9 +182,7 @@ def test_a_line_that_breaks_before_such_a_text_is_passed_costs_one_session_alone
 
 
 @pytest.mark.parametrize("source", ["WIN1252", "SQL_ASCII"], indirect=True)
-def test_a_name_without_counterpart_stops_its_table_alone_and_heals(
-    source: SourceSettings, lake_path: str
-) -> None:
+def test_unconvertible_name_stops_its_table_until_healed(source: SourceSettings, lake_path: str) -> None:
     def execute(*statements: str) -> None:
         """Execute statements, with ``%I`` replaced by the name."""
         run(
@@ -246,7 +243,7 @@ def test_a_name_without_counterpart_stops_its_table_alone_and_heals(
     assert_each_change_once(bronze_rows(lake_path))
 
 
-def test_a_comment_without_counterpart_is_told_by_its_bytes_and_stops_nothing(source: SourceSettings) -> None:
+def test_unconvertible_comment_shows_bytes_and_stops_nothing(source: SourceSettings) -> None:
     comment = "DO $do$ BEGIN EXECUTE format('COMMENT ON {} IS %L', {}); END $do$"
     run(
         source,

@@ -121,7 +121,7 @@ LOST = {
 
 
 @pytest.mark.parametrize("kind", sorted(LOST))
-def test_libpq_gives_up_a_line_whose_lengths_cannot_be(kind: str) -> None:
+def test_libpq_drops_connection_with_impossible_lengths(kind: str) -> None:
     with pytest.raises(TransientError) as caught:
         list(drained(LOST[kind], hangs_up=False))
     assert caught.value.code in {"connection-lost", "stream-ended"}
@@ -129,7 +129,7 @@ def test_libpq_gives_up_a_line_whose_lengths_cannot_be(kind: str) -> None:
 
 
 @pytest.mark.parametrize("length", [1000, 2**30, 2**31 - 1])
-def test_a_message_that_is_announced_and_does_not_come_takes_no_memory(length: int) -> None:
+def test_announced_but_missing_message_takes_no_memory(length: int) -> None:
     before = memory()
     with pytest.raises(SmeltError) as caught:
         list(drained(b"d" + struct.pack(">i", length) + bytes(500), hangs_up=True))
@@ -150,13 +150,13 @@ def test_a_message_that_is_announced_and_does_not_come_takes_no_memory(length: i
         keepalive(clock=-(2**63)),
     ],
 )
-def test_a_short_message_that_is_no_keepalive_is_refused(body: bytes) -> None:
+def test_short_non_keepalive_message_is_rejected(body: bytes) -> None:
     with pytest.raises(DefiniteError) as caught:
         list(drained(message(b"d", body), hangs_up=False))
     assert caught.value.code == "stream-malformed"
 
 
-def test_a_keepalive_is_read_as_the_protocol_has_it() -> None:
+def test_keepalive_is_read_as_in_protocol() -> None:
     assert read_keepalive(keepalive(wal_end=7, clock=1_000_000, reply=1)).clock.isoformat() == (
         "2000-01-01T00:00:01+00:00"
     )

@@ -99,7 +99,7 @@ def test_every_message_arrives_once_and_in_order(source: SourceSettings) -> None
     assert identities == list(range(1, 30001))
 
 
-def test_a_few_bytes_never_wait_long_for_a_batch_to_fill(source: SourceSettings) -> None:
+def test_few_bytes_never_wait_long_for_full_batch(source: SourceSettings) -> None:
     with receiving(source) as receiver, session(source) as connection:
         while receiver.take(most=1, timeout=0.5) is not None:
             pass
@@ -149,7 +149,7 @@ def test_a_full_queue_stops_reading_but_not_feedback(own_server: EmbeddedServer)
             received += sum(message[25:26] == b"I" for message in messages_of(batch))
 
 
-def test_a_keepalive_comes_when_asked_for_and_says_how_far_the_server_has_read(
+def test_requested_keepalive_states_position_read_by_server(
     source: SourceSettings,
 ) -> None:
     with receiving(source) as receiver:
@@ -167,7 +167,7 @@ def test_a_keepalive_comes_when_asked_for_and_says_how_far_the_server_has_read(
                 reached = batch.keepalive.wal_end
 
 
-def test_what_was_received_before_the_line_broke_can_still_be_taken(source: SourceSettings) -> None:
+def test_received_messages_survive_broken_connection(source: SourceSettings) -> None:
     execute(source, "INSERT INTO t (note) SELECT 'x' FROM generate_series(1, 1000)")
     end = server_end(source)
     with receiving(source) as receiver:
@@ -198,9 +198,7 @@ def test_what_was_received_before_the_line_broke_can_still_be_taken(source: Sour
         ("DROP PUBLICATION smelt", "publication-missing"),
     ],
 )  # fmt: skip
-def test_a_stream_that_cannot_start_is_a_definite_error(
-    source: SourceSettings, spoil: str, code: str
-) -> None:
+def test_unstartable_stream_is_definite_error(source: SourceSettings, spoil: str, code: str) -> None:
     execute(source, spoil, "INSERT INTO t (note) VALUES ('x')")
     with pytest.raises(DefiniteError) as caught, receiving(source) as receiver:
         receive_until(receiver, Lsn(server_end(source) + 1))
@@ -220,9 +218,7 @@ def test_waiting_for_running_transactions_can_be_cancelled(source: SourceSetting
         connection.close()
 
 
-def test_the_stream_passes_through_tls_with_small_and_large_messages(
-    own_server: EmbeddedServer, tmp_path: Path
-) -> None:
+def test_stream_passes_tls_with_small_and_large_messages(own_server: EmbeddedServer, tmp_path: Path) -> None:
     plain = source_of(own_server.dsn(), slot="smelt_tls")
     prepare(plain)
     certificate = Authority(tmp_path).issue("localhost", hosts=["localhost"])
@@ -244,7 +240,7 @@ def test_the_stream_passes_through_tls_with_small_and_large_messages(
                 assert time.monotonic() - started < 5
 
 
-def test_a_wrong_password_free_message_when_the_server_is_away() -> None:
+def test_unreachable_server_message_omits_password() -> None:
     source = source_of("postgresql://someone:s3cr3t@127.0.0.1:1/nowhere")
     with pytest.raises(SmeltError) as caught:
         ReplicationStream(source, application_name="test")

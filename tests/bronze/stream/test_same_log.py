@@ -66,7 +66,7 @@ def compared(
         ),
     ],
 )
-def test_a_log_with_the_newest_transaction_and_nothing_after_it_is_the_same(
+def test_log_ending_with_newest_transaction_is_accepted(
     start: int, batches: list[list[bytes]], confirmed: int, sent: SentTransaction
 ) -> None:
     comparison = compared(*batches, confirmed=confirmed, sent=sent)
@@ -102,7 +102,7 @@ def test_any_other_log_is_refused(
     assert caught.value.code == "server-history-differs"
 
 
-def test_nothing_is_decided_before_the_server_has_sent_everything() -> None:
+def test_decision_waits_for_everything_server_sends() -> None:
     comparison = compared(transaction(200), until=399)
     assert not comparison.complete
     assert comparison.reached == Lsn(399)
@@ -116,7 +116,7 @@ TRUNCATED = [begin(300), truncate([3, 1]), commit(300)]
 @pytest.mark.parametrize(
     "batches", [[transaction(200)], [transaction(200), OTHER], [transaction(200), OTHER[:2], OTHER[2:]]]
 )
-def test_a_transaction_of_tables_that_are_copied_again_proves_nothing(batches: list[list[bytes]]) -> None:
+def test_transaction_of_recopied_tables_proves_nothing(batches: list[list[bytes]]) -> None:
     newest = SentTransaction.of(Lsn(300), START)
     for confirmed in (100, 201):
         sent = SENT if confirmed <= SENT.lsn else SentTransaction(Lsn(confirmed - 1), 0)
@@ -138,9 +138,10 @@ def test_a_transaction_of_tables_that_are_copied_again_proves_nothing(batches: l
         ),
     ],
 )
-def test_what_bronze_relies_on_is_compared_among_transactions_that_prove_nothing(
+def test_relevant_changes_are_compared_within_unproven_transactions(
     how: str, batches: list[list[bytes]]
 ) -> None:
+    """Changes needed by bronze are compared even inside transactions that prove nothing."""
     with pytest.raises(DefiniteError, match=how):
         compared(*batches, counts=frozenset({1}))
 
@@ -153,7 +154,8 @@ def test_a_message_that_is_the_evidence_counts() -> None:
         compared(transaction(200), sent=MESSAGE, counts=frozenset({1}), newest=MESSAGE)
 
 
-def test_a_message_before_bronze_s_newest_transaction_may_be_one_that_leaves_no_row() -> None:
+def test_earlier_message_may_leave_no_row() -> None:
+    """A message before bronze's newest transaction may leave no row."""
     newest = SentTransaction.of(Lsn(350), START)
     log = [*transaction(200), message("a", b"b", transactional=False, lsn=300)]
     assert compared(log, counts=frozenset({1}), newest=newest).complete

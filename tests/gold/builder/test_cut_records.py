@@ -26,7 +26,7 @@ def tables(cut: Cut | None) -> dict[str, int] | None:
     return None if cut is None else cut.tables
 
 
-def test_a_cut_that_was_recorded_again_is_relied_on_only_where_gold_says_which_record_it_saw(
+def test_rerecorded_cut_counts_only_if_gold_names_record(
     tmp_path: Path,
 ) -> None:
     control = ControlTables(Lake(path=str(tmp_path)))
@@ -44,7 +44,7 @@ def test_a_cut_that_was_recorded_again_is_relied_on_only_where_gold_says_which_r
     assert tables(built_from(control, Lsn(10), START + timedelta(seconds=5))) == derived
 
 
-def test_a_cut_that_was_recorded_again_with_versions_of_the_same_rows_is_the_same(tmp_path: Path) -> None:
+def test_rerecorded_cut_with_equal_rows_is_equal(tmp_path: Path) -> None:
     control = ControlTables(Lake(path=str(tmp_path)))
     control.record_cut(FIRST)
     joined = {"orders": 6, "customers": 0}
@@ -62,7 +62,7 @@ def test_a_cut_that_was_recorded_again_with_versions_of_the_same_rows_is_the_sam
     assert built_from(control, Lsn(10), None, same) is None, "a table left the cut"
 
 
-def test_a_version_that_only_joins_files_or_states_a_property_holds_the_same_rows(tmp_path: Path) -> None:
+def test_compaction_and_property_versions_hold_same_rows(tmp_path: Path) -> None:
     uri = str(tmp_path / "t")
     for number in range(3):
         write_deltalake(uri, pa.table({"id": [number]}), mode="append")

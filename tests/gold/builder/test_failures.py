@@ -12,7 +12,7 @@ Caused by: org.apache.spark.SparkNumberFormatException: [CAST_INVALID_INPUT] The
 """
 
 
-def test_a_value_that_cannot_be_computed_is_found_under_the_task_that_failed() -> None:
+def test_uncomputable_value_is_extracted_from_failed_task() -> None:
     error = document_error("customer", RuntimeError(DEEP))
     assert error is not None
     assert (error.code, error.where) == ("document-failed", "customer")
@@ -21,7 +21,7 @@ def test_a_value_that_cannot_be_computed_is_found_under_the_task_that_failed() -
     )
 
 
-def test_a_query_that_is_not_well_formed_is_the_documents_own() -> None:
+def test_malformed_query_is_error_of_document() -> None:
     message = "[DATATYPE_MISMATCH.FILTER_NOT_BOOLEAN] Filter expression is of type INT."
     error = document_error("customer", RuntimeError(f"{message} SQLSTATE: 42K09; line 3 pos 6"))
     assert error is not None

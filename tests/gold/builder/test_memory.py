@@ -87,7 +87,7 @@ def test_sizes_as_spark_writes_them(text: str, unit: str, size: int) -> None:
     assert bytes_of(text, unit=unit) == size
 
 
-def test_builds_share_a_room_and_none_is_passed_by() -> None:
+def test_builds_share_room_in_order() -> None:
     room, order, used = Room(10), list[str](), [0]
     lock = threading.Lock()
 

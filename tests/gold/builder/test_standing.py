@@ -115,7 +115,7 @@ def built(lake_path: str) -> Built:
     return Built(lake_path)
 
 
-def test_a_cut_that_changed_no_row_is_recorded_and_an_error_that_has_healed_is_closed(built: Built) -> None:
+def test_unchanged_cut_is_recorded_and_healed_error_closed(built: Built) -> None:
     built.control.open_error(OpenError("document", "lines", "document-waits", "m"))
     for lsn in (30, 40):
         cut = built.cycle()
@@ -129,7 +129,7 @@ def test_a_cut_that_changed_no_row_is_recorded_and_an_error_that_has_healed_is_c
     assert built.starts == 0
 
 
-def test_a_document_that_cuts_left_out_stands_at_the_last_cut_that_named_it(built: Built) -> None:
+def test_document_omitted_by_cuts_keeps_last_cut(built: Built) -> None:
     """The mark alone would lead to a second read of all later changes, and would need their files."""
     assert built.cycle() is not None
     for lsn in (32, 34):  # its error, or a shape that silver's cut lacked
@@ -153,7 +153,8 @@ def test_a_document_that_cuts_left_out_stands_at_the_last_cut_that_named_it(buil
     assert (start.position, start.cut) == (20, None)
 
 
-def test_runs_are_read_once_and_one_that_proves_what_none_did_is_recorded(built: Built) -> None:
+def test_runs_are_read_once_and_proof_is_recorded(built: Built) -> None:
+    """Gold records a run if the run proves a state without an earlier proof."""
     control, reads = ControlTables(built.lake), []
 
     def count(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
@@ -172,9 +173,10 @@ def test_runs_are_read_once_and_one_that_proves_what_none_did_is_recorded(built:
     assert [standing.is_news(run), standing.is_news(run)] == [True, False]
 
 
-def test_a_document_far_behind_is_built_in_full_where_its_tables_have_fewer_rows_than_the_changes(
+def test_document_far_behind_is_built_in_full(
     built: Built,
 ) -> None:
+    """A full build is cheaper if the tables have fewer rows than the changes."""
     standing, state = built.standing(), built.standing().table.state()
     for number in range(1, 121):
         built.append("orders")
@@ -199,7 +201,7 @@ def test_a_document_far_behind_is_built_in_full_where_its_tables_have_fewer_rows
     assert reason(120) == "the changes since the last build have 480 rows, silver's tables have 122"
 
 
-def test_a_cut_of_an_earlier_release_is_recorded_again_once_with_marks(built: Built) -> None:
+def test_old_cut_is_recorded_again_once_with_marks(built: Built) -> None:
     built.control.record_cut(Cut("gold", Lsn(30), None, {"lines": 1}))
     cut = built.cycle()
     assert cut is not None
@@ -208,7 +210,7 @@ def test_a_cut_of_an_earlier_release_is_recorded_again_once_with_marks(built: Bu
     assert built.starts == 0
 
 
-def test_versions_that_only_state_a_property_leave_a_document_as_it_is(built: Built) -> None:
+def test_property_only_versions_leave_document_unchanged(built: Built) -> None:
     for layer, name in (("silver", "orders"), ("gold", "lines")):
         table = DeltaTable(built.lake.uri(layer, name))  # type: ignore[arg-type]
         table.alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
@@ -257,7 +259,8 @@ def made_anew(built: Built) -> None:
     built.append("orders")
 
 
-def test_a_table_made_anew_is_told_by_its_id_and_not_by_the_clocks_of_two_machines(built: Built) -> None:
+def test_recreated_table_is_recognized_by_id_not_clocks(built: Built) -> None:
+    """The clocks of two machines may disagree."""
     log, then = SilverLog(built.lake), datetime(2020, 1, 1, tzinfo=UTC)
     ids = {name: stored.table_id for name in ("orders", "order_items") if (stored := log.read(name))}
     for lsn in (50, 60):  # the clock of Spark is ahead: each version is newer than the cut that names it
@@ -311,7 +314,7 @@ def test_whatever_is_not_sure_is_left_to_spark(built: Built, what: Callable[[Bui
     assert built.control.latest_cut("gold") == last
 
 
-def test_a_document_that_is_wrong_is_told_without_spark(built: Built) -> None:
+def test_invalid_document_is_reported_without_spark(built: Built) -> None:
     built.text = LINES.replace("sku", "skew")
     assert built.cycle() is not None, "the cut leaves it out"
     (error,) = built.control.open_errors()
@@ -319,7 +322,7 @@ def test_a_document_that_is_wrong_is_told_without_spark(built: Built) -> None:
     assert built.starts == 0
 
 
-def test_a_document_whose_table_was_removed_is_named_by_no_cut_any_more(built: Built) -> None:
+def test_document_with_removed_table_leaves_cuts(built: Built) -> None:
     standing = built.standing()
     assert standing.written_by_others(standing.table.state()) is None
     assert [cut.tables for cut in built.control.cuts("gold")] == [{"lines": 1}]

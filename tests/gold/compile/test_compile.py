@@ -63,25 +63,26 @@ def test_roots_affected_by_changes_of_every_table(name: str) -> None:
     same_as_file(f"{name}.affected.sql", with_steps(query.steps, query.query))
 
 
-def test_a_table_that_the_document_does_not_read_affects_nothing() -> None:
+def test_unread_table_affects_no_document() -> None:
     assert affected_roots(tree(PARCEL_LINE), [TableName("public", "tags")], str, str) is None
 
 
-def test_a_root_that_is_affected_twice_is_named_once() -> None:
+def test_root_affected_twice_is_named_once() -> None:
     query = affected_roots(tree(COUNTRY), [TableName("public", "customers")], str, str)
     assert query is not None
     assert "UNION" not in query.query
     assert query.query.endswith("GROUP BY k0")
 
 
-def test_a_link_to_the_root_by_its_key_needs_no_look_at_the_root() -> None:
+def test_link_by_root_key_skips_reading_root() -> None:
     query = affected_roots(tree(PARCEL_LINE), [TableName("logistics", "parcels")], str, str)
     assert query is not None
     assert "order_items" not in query.query
     assert query.places == (("weight", TableName("logistics", "parcels")),)
 
 
-def test_only_documents_whose_one_is_found_by_something_else_than_a_key_count_it() -> None:
+def test_only_documents_with_ambiguous_lookup_count_matches() -> None:
+    """A document counts several matches only if a lookup does not use a key."""
     assert count_flagged(tree(PARCEL_LINE), str) == ((), "")
     flags, count_columns = count_flagged(tree(CUSTOMER), str)
     assert flags == ("several",)
@@ -89,7 +90,7 @@ def test_only_documents_whose_one_is_found_by_something_else_than_a_key_count_it
     assert "items" not in count_columns
 
 
-def test_row_sets_that_are_read_once_stay_in_the_query() -> None:
+def test_row_sets_read_once_stay_inline_in_query() -> None:
     compiled = compile_tree(tree(CUSTOMER), str, roots="affected")
     shared = {step.name for step in compiled.shared}
     assert any(name.endswith("_orders") for name in shared)
@@ -111,5 +112,5 @@ def test_names_of_any_spelling_are_quoted() -> None:
     assert "delta.`/lake/ta``ble` AS t" in sql
 
 
-def test_tables_whose_names_read_alike_have_views_of_their_own() -> None:
+def test_tables_with_similar_names_have_separate_views() -> None:
     assert view_of(TableName("a.b", "c")) != view_of(TableName("a", "b.c"))

@@ -138,7 +138,7 @@ def why(proposal: Proposal, name: str) -> str:
     return next(entry.reason for entry in proposal.left_out if entry.table.name == name)
 
 
-def test_a_shop_as_a_person_would_have_written_it() -> None:
+def test_shop_draft_reads_like_handwritten_documents() -> None:
     drafted = texts(*SHOP)
     assert list(drafted) == ["customer", "order"]
     assert (
@@ -189,7 +189,8 @@ fields:
     assert "  - customer:\n      one: public.customers\n" in drafted["order"]
 
 
-def test_every_table_without_a_document_is_named_with_the_reason_and_where_it_stands() -> None:
+def test_every_undrafted_table_is_named_with_reason() -> None:
+    """The list also names the documents that contain the table."""
     proposal = propose(SHOP)
     assert {entry.table.name: entry.inside for entry in proposal.left_out} == {
         "countries": ("customer", "order"),
@@ -204,13 +205,15 @@ def test_every_table_without_a_document_is_named_with_the_reason_and_where_it_st
     assert why(proposal, "order_items") == "no table depends on this table"
 
 
-def test_where_all_look_like_lookups_the_one_with_children_is_drafted_all_the_same() -> None:
+def test_parent_table_is_drafted_among_lookups() -> None:
+    """If all tables look like lookups, the table with children is drafted all the same."""
     customers = described("customers", "id int4, email text")
     orders = described("orders", "id int4, customer_id int4", ("id",), points("customer_id", "customers"))
     assert list(texts(customers, orders)) == ["customer"]
 
 
-def test_where_nothing_hangs_on_any_table_the_one_that_is_used_is_drafted() -> None:
+def test_used_table_is_drafted_if_all_are_childless() -> None:
+    """If no table has children, a referenced table is drafted."""
     addresses = described("addresses", "id int4, city text")
     orders = described("orders", "id int4, from_id int4, to_id int4", ("id",),
                        points("from_id", "addresses"), points("to_id", "addresses"))  # fmt: skip
@@ -223,7 +226,7 @@ def test_tables_without_foreign_keys_give_no_documents() -> None:
     assert why(proposal, "notes") == "no foreign key leads to this table or from it"
 
 
-def test_no_more_than_a_handful_is_drafted_the_richest_first() -> None:
+def test_richest_few_documents_are_drafted_first() -> None:
     tables = []
     for number in range(8):
         tables.append(described(f"t{number}", "id int4, a text, b text, c text, d text"))
@@ -236,7 +239,7 @@ def test_no_more_than_a_handful_is_drafted_the_richest_first() -> None:
     assert why(proposal, "t2") == "fewer tables depend on this table than on the drafted tables"
 
 
-def test_two_foreign_keys_to_one_table_are_two_fields_after_their_columns() -> None:
+def test_two_foreign_keys_make_fields_named_by_columns() -> None:
     addresses = described("addresses", "id int4, city text")
     orders = described(
         "orders", "id int4, billing_address_id int4, shipping_address_id int4", ("id",),
@@ -252,7 +255,7 @@ def test_two_foreign_keys_to_one_table_are_two_fields_after_their_columns() -> N
     assert why(proposal, "addresses") == "other tables reference this table, but none depends on it"
 
 
-def test_seen_from_the_parent_they_are_named_after_their_columns_too() -> None:
+def test_parent_fields_of_two_keys_use_column_names() -> None:
     users = described("users", "id int4, a text, b text, c text, d text")
     posts = described("posts", "id int4, user_id int4", ("id",), points("user_id", "users"))
     messages = described(
@@ -291,7 +294,7 @@ def test_a_tree_goes_one_up_and_one_down() -> None:
     )
 
 
-def test_a_foreign_key_that_is_unique_is_one_from_both_sides() -> None:
+def test_unique_foreign_key_is_single_from_both_sides() -> None:
     users = described("users", "id int4, a text, b text, c text, d text")
     profiles = described("user_profiles", "user_id int4, bio text", ("user_id",), points("user_id", "users"))
     badges = described(
@@ -303,7 +306,8 @@ def test_a_foreign_key_that_is_unique_is_one_from_both_sides() -> None:
     assert "- badge: {one: public.badges, on: {user_id: id}, fields: [id, color]}" in drafted["user"]
 
 
-def test_composite_keys_join_by_all_their_columns_and_are_named_after_what_is_their_own() -> None:
+def test_composite_keys_join_fully_and_name_distinctly() -> None:
+    """All columns join, and the columns not shared between the keys name the fields."""
     shared = "tenant_id int4, id int4, a text, b text, c text, d text"
     users = described("users", shared, ("tenant_id", "id"))
     tasks = described(
@@ -354,7 +358,7 @@ def test_what_makes_no_link(columns: str) -> None:
     assert "      many: public.a_b\n      on: {a_id: id}\n" in drafted["a"]
 
 
-def test_a_link_belongs_to_the_side_that_its_key_names_first() -> None:
+def test_link_belongs_to_side_leading_its_key() -> None:
     products = described("products", "id int4, a text, b text, c text, d text")
     orders = described("orders", "id int4, a text, b text, c text, d text")
     suppliers = described("suppliers", "id int4, a text, b text, c text, d text")
@@ -374,7 +378,7 @@ def test_a_link_belongs_to_the_side_that_its_key_names_first() -> None:
     assert "order_lines" not in drafted["supplier"]
 
 
-def test_a_link_of_a_table_with_itself_gives_both_ways() -> None:
+def test_self_link_gives_both_directions() -> None:
     people = described("people", "id int4, a text, b text, c text, d text")
     friends = described(
         "friendships", "person_id int4, friend_id int4", ("person_id", "friend_id"),
@@ -385,7 +389,7 @@ def test_a_link_of_a_table_with_itself_gives_both_ways() -> None:
     assert [join.name for join in person.joins] == ["cars", "friends", "people"]
 
 
-def test_a_foreign_key_column_without_a_suffix_keeps_its_name_and_the_row_gets_another() -> None:
+def test_suffixless_foreign_key_keeps_name_and_renames_row() -> None:
     countries = described("countries", "code text, name text", ("code",))
     staff = described(
         "staff", "id int4, country text, manager int4", ("id",),
@@ -398,7 +402,8 @@ def test_a_foreign_key_column_without_a_suffix_keeps_its_name_and_the_row_gets_a
     ]  # fmt: skip
 
 
-def test_a_hub_of_many_tables_is_followed_so_far_and_says_so() -> None:
+def test_hub_of_many_tables_is_followed_partly() -> None:
+    """The draft follows a hub up to a limit, and states the limit."""
     users = described("users", "id int4, name text")
     tables = [
         described(f"t{number:02}", "id int4, x text, user_id int4", ("id",), points("user_id", "users"))
@@ -409,7 +414,7 @@ def test_a_hub_of_many_tables_is_followed_so_far_and_says_so() -> None:
     assert "#   t39 (public.t39)\n" in drafted
 
 
-def test_foreign_keys_that_silver_cannot_join_are_left_alone() -> None:
+def test_unjoinable_foreign_keys_are_ignored() -> None:
     parents = described("parents", "id text, x bytea, a text, b text", ("id",))
     children = described(
         "kids", "id int4, parent_id int4, gone_id int4", ("id",),
@@ -418,7 +423,7 @@ def test_foreign_keys_that_silver_cannot_join_are_left_alone() -> None:
     assert propose([parents, children]).drafts == ()
 
 
-def test_a_foreign_key_that_check_would_refuse_to_join_by_is_left_out_and_named() -> None:
+def test_foreign_key_rejected_by_check_is_omitted() -> None:
     """A column may have a name in braces: a message is not a format string."""
     parents = described("parents", "id int4, {x} interval, a text, b text", ("id",))
     children = described(
@@ -439,7 +444,7 @@ def test_a_foreign_key_that_check_would_refuse_to_join_by_is_left_out_and_named(
     assert why(propose([parents, lone]), "lone").startswith("left out: public.lone (at) -> public.parents: ")
 
 
-def test_one_row_of_several_is_not_drafted_where_the_key_has_no_order() -> None:
+def test_single_row_is_not_drafted_for_unordered_key() -> None:
     hosts = described("hosts", "ip inet, name text, code int4!", ("ip",), unique=[("code",)])
     visits = described(
         "visits", "id int4, code int4, a text, b text", ("id",), points("code", "hosts", "code")
@@ -456,7 +461,7 @@ def test_one_row_of_several_is_not_drafted_where_the_key_has_no_order() -> None:
     assert "one: public.hosts" in texts(hosts, direct, notes)["visit"]
 
 
-def test_documents_of_tables_with_one_name_are_told_apart_by_schema() -> None:
+def test_documents_of_same_named_tables_carry_schema() -> None:
     tables: list[Described] = []
     for schema in ("public", "Sales"):
         root = TableName(schema, "orders")
@@ -497,7 +502,7 @@ names = st.one_of(
 )
 
 
-def test_a_reason_in_a_comment_may_name_a_column_that_yaml_refuses() -> None:
+def test_comment_may_name_column_rejected_by_yaml() -> None:
     """The random schemas below found this case."""
     columns = {"item": "int4", "\x7f": "bytea"}
     parts = described("parts", columns, ("item",), points("item", "items"), unique=[("item",)])
@@ -555,7 +560,7 @@ def _told_apart(columns: Iterable[str]) -> bool:
 
 @settings(max_examples=150)
 @given(schemas())
-def test_every_draft_of_any_schema_is_a_valid_document_that_holds_its_roots_columns(
+def test_every_draft_is_valid_and_holds_root_columns(
     tables: list[Described],
 ) -> None:
     proposal = propose(tables)

@@ -8,7 +8,7 @@ from deltasmelt.gold.drafting.secrets import speaks_of_secret
 from tests.gold.drafting.test_propose import described, points, texts
 
 
-def test_very_many_children_are_counted_and_their_array_is_a_comment() -> None:
+def test_many_children_are_counted_with_array_as_comment() -> None:
     devices = described("devices", "id int4, a text, b text, c text, d text", rows=2000)
     readings = described(
         "readings", "id int8, device_id int4, value float8", ("id",), points("device_id", "devices"),
@@ -28,7 +28,7 @@ def test_very_many_children_are_counted_and_their_array_is_a_comment() -> None:
     )
 
 
-def test_very_many_children_with_nothing_to_show_are_counted_without_an_array() -> None:
+def test_many_children_without_fields_are_counted_without_array() -> None:
     devices = described("devices", "id int4, a text, b text, c text, d text", rows=2000)
     pings = described(
         "pings", "device_id int4, body bytea", ("body",), points("device_id", "devices"), rows=9_000_000
@@ -43,7 +43,8 @@ def test_very_many_children_with_nothing_to_show_are_counted_without_an_array() 
     )
 
 
-def test_rows_that_are_many_in_a_document_are_counted_where_they_are_few_for_each_parent() -> None:
+def test_rows_are_counted_per_document_and_not_parent() -> None:
+    """Each parent has few rows, but a document has many parents."""
     stores = described("stores", "id int4, a text, b text, c text, d text", rows=2)
     customers = described(
         "customers", "id int4, store_id int4", ("id",), points("store_id", "stores", owning=True), rows=600
@@ -94,7 +95,7 @@ def test_names_that_do_not(name: str) -> None:
     assert not speaks_of_secret(name)
 
 
-def test_secrets_are_left_out_with_a_comment_wherever_the_table_stands() -> None:
+def test_secrets_are_omitted_with_comment_at_any_depth() -> None:
     users = described(
         "users", "id int4, name text, password text!, password_changed_at timestamptz, token_count int4"
     )
@@ -109,7 +110,7 @@ def test_secrets_are_left_out_with_a_comment_wherever_the_table_stands() -> None
     assert "# - api_key    # a secret by its name, left out\n" in drafted["post"]
 
 
-def test_a_table_whose_columns_are_all_left_out_is_named() -> None:
+def test_table_with_all_columns_omitted_is_named() -> None:
     users = described("users", "id int4, name text")
     logins = described(
         "user_logins",
@@ -121,7 +122,7 @@ def test_a_table_whose_columns_are_all_left_out_is_named() -> None:
     assert "(public.user_logins)    # its only columns are: password_hash, left out" in text
 
 
-def test_a_secret_of_a_link_is_named_where_the_link_shows_nothing_else() -> None:
+def test_secret_of_otherwise_empty_link_is_named() -> None:
     wide = "id int4, p text, q text, r text, s text"
     link = described("a_b", "a_id int4, b_id int4, invite_token text", ("a_id", "b_id"), points("a_id", "a"),
                      points("b_id", "b"))  # fmt: skip

@@ -23,7 +23,7 @@ def refusal(text: str) -> str:
 
 
 @pytest.mark.parametrize(("text", "columns"), SPECIAL)
-def test_columns_are_told_from_names_fields_units_and_texts(text: str, columns: set[str]) -> None:
+def test_columns_differ_from_names_fields_units_and_texts(text: str, columns: set[str]) -> None:
     assert reads(text) == columns
 
 
@@ -40,17 +40,17 @@ def test_columns_are_told_from_names_fields_units_and_texts(text: str, columns: 
         ("cast(place as struct<select: int>)", "cast(`t`.`place` as struct<`select`: int>)"),
     ],
 )
-def test_every_column_and_every_given_name_goes_to_spark_in_backticks(text: str, sql: str) -> None:
+def test_columns_and_names_reach_spark_in_backticks(text: str, sql: str) -> None:
     assert parse_expression(text, COLUMNS, "public.orders").sql("t") == sql
 
 
 @pytest.mark.parametrize("word", ["to", "end", "from", "all"])
-def test_a_column_named_like_a_word_of_sql_wants_backticks(word: str) -> None:
+def test_column_named_like_sql_word_requires_backticks(word: str) -> None:
     assert f"'{word}'" in refusal(f"coalesce({word}, 1)")
     assert reads(f"coalesce(`{word}`, null)") == {word}
 
 
-def test_what_would_be_a_column_is_named_with_its_remedy() -> None:
+def test_unquoted_sql_word_gets_backtick_remedy() -> None:
     assert refusal("coalesce(to, 1)") == "'to' is a word of SQL: write the column in backticks, `to`"
 
 
@@ -156,7 +156,7 @@ def test_no_text_is_built_from_literals(text: str) -> None:
     ["cast(name as timestamp)", "timestamp(name)", "to_timestamp(lower(name))", "placed_at > name",
      "name < timestamp '2024-01-01'", "date_trunc('day', name)", "coalesce(placed_at, name)"],
 )  # fmt: skip
-def test_a_text_that_may_hold_a_time_alone_is_not_made_a_moment_of_today(text: str) -> None:
+def test_text_with_time_only_never_means_today(text: str) -> None:
     assert "to_timestamp(text, 'yyyy-MM-dd HH:mm:ss')" in refusal(text)
 
 
@@ -172,7 +172,7 @@ def test_a_text_that_may_hold_a_time_alone_is_not_made_a_moment_of_today(text: s
      "to_unix_timestamp(name, 'yyyy-MM-dd')", "parse_json(name)",
      "try_variant_get(parse_json(name), '$.a', 'int')"],
 )  # fmt: skip
-def test_the_same_words_are_free_where_they_are_text(text: str) -> None:
+def test_reserved_words_are_allowed_inside_texts(text: str) -> None:
     assert reads(text) <= COLUMNS.keys()
 
 
@@ -190,7 +190,8 @@ def test_what_is_refused_says_what_to_write_instead(text: str, said: str) -> Non
     assert said in refusal(text)
 
 
-def test_what_is_read_by_a_form_is_no_place_where_the_types_are_asked() -> None:
+def test_formatted_timestamp_parsing_needs_no_type_check() -> None:
+    """An argument parsed with an explicit format needs no check of the result's type."""
     for text in ("to_timestamp(tags[0], 'HH:mm')", "try_to_timestamp(place.city, 'yyyy')"):
         meetings = parse_expression(text, COLUMNS, "public.orders").meetings
         assert "result" not in {meeting.how for meeting in meetings}

@@ -83,12 +83,12 @@ def test_columns_are_found_and_everything_else_stays(text: str, sql: str, column
         ("placed_at + interval id day", "has no column"),
     ],
 )
-def test_what_it_may_not_hold_is_refused_with_a_reason(text: str, said: str) -> None:
+def test_forbidden_expression_is_rejected_with_reason(text: str, said: str) -> None:
     with pytest.raises(ValueError) as caught:
         read(text)
     assert said in str(caught.value)
 
 
-def test_one_that_is_nested_beyond_what_can_be_read_is_refused_as_any_other() -> None:
+def test_excessively_nested_expression_is_rejected_normally() -> None:
     with pytest.raises(ValueError, match="nested too deeply"):
         parse_expression("(" * 100_000 + "id" + ")" * 100_000, {"id": "int"}, "public.t")

@@ -61,7 +61,7 @@ def analysed(spark: SparkSession, texts: list[str]) -> tuple[list[str], dict[str
     return plans, numbers
 
 
-def test_spark_reads_what_the_reader_finds_and_means_what_it_writes(spark: SparkSession) -> None:
+def test_spark_reads_same_columns_and_agrees_on_meaning(spark: SparkSession) -> None:
     expressions = Expressions(random.Random(16), COLUMNS)
     texts = [text for text, _ in SPECIAL]
     while len(texts) < 400:
@@ -78,7 +78,7 @@ def test_spark_reads_what_the_reader_finds_and_means_what_it_writes(spark: Spark
         assert {names[number] for number in _COLUMN.findall(of_user)} == expression.columns, text
 
 
-def test_the_type_of_what_is_calculated_is_that_of_spark(spark: SparkSession) -> None:
+def test_derived_types_match_types_of_spark(spark: SparkSession) -> None:
     """The types are the types of gold's sessions, which round nothing."""
     kinds = ("SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL(38,18)", "DECIMAL(38,0)",
              "DECIMAL(12,2)", "DECIMAL(5,5)", "DECIMAL(38,37)", "DECIMAL(20,0)")  # fmt: skip
@@ -95,7 +95,7 @@ def test_the_type_of_what_is_calculated_is_that_of_spark(spark: SparkSession) ->
     assert wrong == {}
 
 
-def test_every_function_that_may_be_used_is_one_of_spark(spark: SparkSession) -> None:
+def test_every_allowed_function_exists_in_spark(spark: SparkSession) -> None:
     names = {row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
     of_the_grammar = {"cast", "try_cast", "extract", "overlay", "timestampadd", "timestampdiff", "dateadd"}
     assert FUNCTIONS - names <= of_the_grammar
@@ -115,7 +115,7 @@ def worded_shapes(source: random.Random) -> Shapes:
     return shapes
 
 
-def test_what_explain_says_is_read_is_what_spark_reads(spark: SparkSession) -> None:
+def test_explained_reads_match_reads_of_spark(spark: SparkSession) -> None:
     """Spark can analyse every document over the read columns alone, and cannot without any one of them."""
     for seed in range(6):
         source = random.Random(seed)

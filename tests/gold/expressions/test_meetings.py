@@ -355,7 +355,7 @@ def folded(spark: SparkSession, names: Iterable[str]) -> list[str]:
     return constants
 
 
-def test_a_constant_to_spark_is_a_constant_to_readers(spark: SparkSession) -> None:
+def test_constants_of_spark_are_constants_to_readers(spark: SparkSession) -> None:
     assert folded(spark, ["typeof", "upper"]) == ["typeof"]
     with pytest.raises(ValueError, match="write the text itself"):
         parse_expression("replace(typeof(text), 'string', 'today')", ARGUMENTS, "public.t")

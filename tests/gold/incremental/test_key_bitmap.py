@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
-def test_a_bitmap_lets_all_of_its_keys_through_and_few_others(spark: SparkSession) -> None:
+def test_bitmap_passes_all_keys_and_few_others(spark: SparkSession) -> None:
     key_query = "SELECT id * 7 AS a, string(id) AS b FROM range(1000)"
     (row,) = spark.sql(bitmap(["a", "b"], f"({key_query})", 1000)).collect()
     spark.sql(f"{key_query} UNION ALL SELECT id, 'other' FROM range(20000)").createOrReplaceTempView("tested")

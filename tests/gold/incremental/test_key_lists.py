@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TYPES = ["BIGINT", "STRING", "SMALLINT", "DECIMAL(12,2)", "INT"]
 
 
-def test_numbers_and_texts_are_listed_and_other_types_are_not() -> None:
+def test_numbers_and_texts_are_listed_unlike_other_types() -> None:
     query = lists_query(TYPES, "affected")
     assert query is not None
     assert [f"AS k{i}" in query for i in range(5)] == [True, True, True, False, True]
@@ -33,7 +33,7 @@ def test_numbers_and_texts_are_listed_and_other_types_are_not() -> None:
     assert lists_query(["DATE"], "affected") is None
 
 
-def test_tables_found_by_the_key_are_read_by_the_list_and_those_below_them_are_not() -> None:
+def test_keyed_tables_use_key_list_unlike_tables_below() -> None:
     tree, problems = resolve(document(CUSTOMER), catalog())
     assert tree is not None, problems
     plain = compile_tree(tree, str, roots="affected")
@@ -54,7 +54,7 @@ def test_tables_found_by_the_key_are_read_by_the_list_and_those_below_them_are_n
 
 
 @pytest.mark.spark
-def test_the_least_and_the_largest_values_come_back_as_they_were(spark: SparkSession) -> None:
+def test_least_and_largest_values_round_trip(spark: SparkSession) -> None:
     values = "(-9223372036854775808L, 'a\\'b', 1S), (9223372036854775807L, '\\\\', -32768S)"
     types = ["BIGINT", "STRING", "SMALLINT"]
     keys = f"(SELECT * FROM VALUES {values} AS v(k0, k1, k2))"
@@ -65,7 +65,7 @@ def test_the_least_and_the_largest_values_come_back_as_they_were(spark: SparkSes
 
 
 @pytest.mark.spark
-def test_twice_as_many_keys_as_are_listed_pass_through_parquet(spark: SparkSession, tmp_path: Path) -> None:
+def test_twice_listed_limit_of_keys_passes_through_parquet(spark: SparkSession, tmp_path: Path) -> None:
     path, keys = str(tmp_path / "rows"), range(0, 6 * MOST_LISTED, 3)
     spark.range(0, 6 * MOST_LISTED, 1, 1).withColumn("text", expr("sha2(string(id), 256)")).write.parquet(
         path
@@ -86,7 +86,7 @@ def test_twice_as_many_keys_as_are_listed_pass_through_parquet(spark: SparkSessi
 
 
 @pytest.mark.spark
-def test_a_few_keys_of_many_rows_are_found_in_a_few_pages(spark: SparkSession, tmp_path: Path) -> None:
+def test_few_keys_among_many_rows_read_few_pages(spark: SparkSession, tmp_path: Path) -> None:
     path = str(tmp_path / "rows")
     with settings(spark, FINE_PAGES):
         spark.range(0, 60_000, 1, 1).withColumn("text", expr("sha2(string(id), 256)")).write.parquet(path)

@@ -466,7 +466,7 @@ _ORDER: Final = "silver stores the value as text, whose order differs from Postg
         ),
     ],
 )
-def test_what_spark_would_compare_otherwise_is_refused_in_its_line(
+def test_comparison_differing_in_spark_is_rejected_with_line(
     catalog: dict[TableName, SilverTable], field: str, said: str
 ) -> None:
     text = f"document: d\nroot: public.thing\nfields:\n  - id\n  - x: {field}\n"
@@ -510,7 +510,7 @@ def test_what_spark_compares_as_postgresql_is_left_alone(
     assert checked_tree(document(text), catalog)[1] == []
 
 
-def test_a_key_that_several_values_of_a_join_equal_is_looked_up(
+def test_key_equal_to_several_join_values_is_resolved(
     catalog: dict[TableName, SilverTable],
 ) -> None:
     field = "{many: public.item, on: {%s: id}, values: id}"
@@ -532,16 +532,17 @@ def test_a_key_that_several_values_of_a_join_equal_is_looked_up(
         "{one: public.host, on: {ip: ip}, fields: [at]}",
     ],
 )
-def test_a_key_without_an_order_may_break_ties_where_all_rows_are_taken(
+def test_unordered_key_breaks_ties_if_all_rows_stay(
     catalog: dict[TableName, SilverTable], field: str
 ) -> None:
     text = f"document: d\nroot: public.item\nfields:\n  - id\n  - x: {field}\n"
     assert checked_tree(document(text), catalog)[1] == []
 
 
-def test_blanks_at_the_end_of_varchar_do_not_count_beside_char_alone(
+def test_trailing_blanks_of_varchar_differ_except_against_char(
     source: psycopg.Connection[Any], catalog: dict[TableName, SilverTable]
 ) -> None:
+    """Blanks at the end of a varchar do not count in a comparison with a char."""
     row = source.execute("SELECT 'a '::varchar(3) = 'a'::char(3), 'a '::text = 'a'::char(3)").fetchone()
     assert row == (True, False)
     text = (
@@ -559,7 +560,7 @@ def test_blanks_at_the_end_of_varchar_do_not_count_beside_char_alone(
     ]
 
 
-def test_special_letters_and_collations_are_known_at_every_level(server_dsn: str) -> None:
+def test_special_letters_and_collations_are_recognized_everywhere(server_dsn: str) -> None:
     dsn = make_database(server_dsn, "LC_CTYPE 'C' TEMPLATE template0")
     with psycopg.connect(dsn, autocommit=True, row_factory=tuple_row) as connection:
         connection.execute(
@@ -591,7 +592,7 @@ def test_special_letters_and_collations_are_known_at_every_level(server_dsn: str
     assert ("odd" in fields["name"].refused, fields["plain"].native) == (True, True)
 
 
-def test_places_that_order_text_otherwise_than_the_source_are_known(
+def test_text_orders_differing_from_source_are_recognized(
     source: psycopg.Connection[Any], relations: dict[str, Relation], catalog: dict[TableName, SilverTable]
 ) -> None:
     oids = [shape.relation_id for shape in relations.values()]

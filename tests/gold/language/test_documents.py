@@ -117,13 +117,13 @@ def test_a_document_with_everything_is_read() -> None:
         ),
     ],
 )
-def test_a_mistake_in_a_field_names_its_line_and_what_is_meant(field: str, said: str) -> None:
+def test_field_mistake_names_line_and_suggestion(field: str, said: str) -> None:
     message = complaint(f"{HEAD}  - id\n  - {field}\n")
     assert said in message
     assert message.startswith("document.yml:5: ")
 
 
-def test_names_that_differ_only_in_case_are_one_name_in_spark() -> None:
+def test_names_differing_in_case_collide_in_spark() -> None:
     assert "field 'Name' occurs twice in one object (first at line 4)" in complaint(
         f"{HEAD}  - name\n  - Name\n"
     )
@@ -147,7 +147,8 @@ def test_two_documents_of_one_name_name_both_places(tmp_path: Path) -> None:
         load_documents(sorted(tmp_path.glob("*.yml")))
 
 
-def test_where_errors_are_wanted_each_document_that_is_wrong_leaves_the_others_alone(tmp_path: Path) -> None:
+def test_invalid_document_is_collected_without_affecting_others(tmp_path: Path) -> None:
+    """The loader collects the error of each invalid document and returns the valid documents."""
     torn, invalid = "document: d\nfields: [", "document: Named\nroot: public.t\nfields: {}\n"
     for name, text in {"a": COUNTRY, "b": CUSTOMER, "c": COUNTRY, "torn": torn, "named": invalid}.items():
         (tmp_path / f"{name}.yml").write_text(text)

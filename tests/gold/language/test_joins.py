@@ -12,7 +12,8 @@ def names(*texts: str) -> dict[str, tuple[str, ...]]:
     return {str(table): columns for table, columns in join_columns(map(document, texts)).items()}
 
 
-def test_a_foreign_key_a_link_and_an_aggregate_count_and_a_row_found_by_its_key_does_not() -> None:
+def test_linked_columns_count_but_key_lookups_do_not() -> None:
+    """Foreign keys, links and aggregates cluster a table; a row found by its key does not."""
     columns = names(CUSTOMER)
     assert columns["public.orders"] == ("customer_id",)
     assert columns["public.customer_tags"] == ("customer_id",)
@@ -22,7 +23,7 @@ def test_a_foreign_key_a_link_and_an_aggregate_count_and_a_row_found_by_its_key_
     assert {"public.countries", "public.addresses", "public.products", "public.tags"}.isdisjoint(columns)
 
 
-def test_of_several_joins_with_a_table_the_first_two_columns_count() -> None:
+def test_first_two_columns_of_several_joins_count() -> None:
     second_text = CUSTOMER.replace("document: customer", "document: other").replace(
         "{customer_id: id}", "{status: tier}"
     )
@@ -31,7 +32,7 @@ def test_of_several_joins_with_a_table_the_first_two_columns_count() -> None:
     assert names(FAMILY)
 
 
-def test_what_the_pipeline_file_says_of_a_table_wins_in_whichever_spelling() -> None:
+def test_pipeline_file_setting_wins_in_any_spelling() -> None:
     settings = SilverSettings(cluster={'"public"."orders"': ["status"], "public.order_items": []})
     columns = clustered(settings, [document(CUSTOMER)]).cluster
     assert columns["public.order_items"] == []

@@ -78,7 +78,7 @@ def test_flattened_rows_that_are_not_there_leave_nothing(world: World) -> None:
         assert (row["by_by_status"], row["by_stamps"]) == ({}, [])
 
 
-def test_roots_with_a_cut_cycle_or_several_rows_for_one_are_counted(
+def test_roots_with_cut_cycle_or_ambiguity_are_counted(
     first: dict[str, tuple[Run, Reference]],
 ) -> None:
     for name in ("family", "land"):
@@ -91,9 +91,10 @@ def test_roots_with_a_cut_cycle_or_several_rows_for_one_are_counted(
     assert {(30,), (33,)} <= family.cut, "in a ring, and referred by itself"
 
 
-def test_a_cap_says_how_many_there_are_and_the_first_of_equal_keys_is_in_a_map(
+def test_cap_reports_count_and_map_has_first_duplicate(
     changed: dict[str, Documents],
 ) -> None:
+    """A capped list carries the full count; a map holds the first row of equal keys."""
     row = changed["profile"][1,]
     assert len(row["orders"]["items"]) == 2
     assert row["orders"]["count"] >= 4
@@ -112,7 +113,7 @@ def test_a_row_does_not_stand_below_itself(changed: dict[str, Documents]) -> Non
     ] == [(22, 21, [])]
 
 
-def test_a_change_deep_inside_a_recursion_reaches_every_root_above_it(
+def test_deep_change_in_recursion_reaches_all_ancestor_roots(
     changed: dict[str, Documents],
 ) -> None:
     ring_of_three = changed["family"]

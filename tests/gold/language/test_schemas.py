@@ -76,7 +76,7 @@ def struct(**fields: Any) -> dict[str, Any]:
     return {"type": "struct", "fields": listed}
 
 
-def test_a_documents_schema_names_every_field_and_what_it_may_be() -> None:
+def test_document_schema_names_every_field_and_type() -> None:
     orders = {"type": "array", "elementType": struct(total="decimal(12,2)"), "containsNull": False}
     prices = {"type": "map", "keyType": "string", "valueType": "double", "valueContainsNull": True}
     schema = document_schema("d", struct(id="long", orders=orders, prices=prices, photo="binary"), ["id"])

@@ -53,7 +53,7 @@ def rows(**more: Any) -> dict[str, Any]:
         {"max": "public.rows.named", "on": {"n": "n"}}, {"sum": "public.rows.chosen", "on": {"n": "n"}},
     ],
 )  # fmt: skip
-def test_what_is_ordered_or_compared_by_another_rule_is_left_out_with_the_reason(
+def test_differently_ordered_field_is_left_out_with_reason(
     field: dict[str, Any],
 ) -> None:
     part = compared(**field)

@@ -81,7 +81,7 @@ LINK = "table: public.customer_tags, on: {customer_id: id}, to: {tag_id: id}"
         ),
     ],
 )
-def test_an_unknown_name_or_an_unfit_type_names_its_line(field: str, said: str) -> None:
+def test_unknown_name_or_unfit_type_names_line(field: str, said: str) -> None:
     errors = checked_tree(
         document(f"document: d\nroot: public.customers\nfields:\n  - id\n  - {field}\n"), catalog()
     )[1]
@@ -95,7 +95,7 @@ def test_numbers_of_different_widths_can_be_joined() -> None:
     assert checked_tree(document(text), catalog())[1] == []
 
 
-def test_several_mistakes_come_at_once_in_order_of_lines() -> None:
+def test_several_mistakes_are_reported_in_line_order() -> None:
     field = "b: {one: public.z, on: {id: id}, fields: [id]}"
     text = f"document: d\nroot: public.customers\nwhere: 'x = 1'\nfields:\n  - a\n  - {field}\n"
     assert [error.where for error in checked_tree(document(text), catalog())[1]] == [
@@ -111,7 +111,7 @@ def test_a_root_without_a_key_cannot_have_documents() -> None:
     ]
 
 
-def test_a_map_has_no_order_and_cannot_be_joined() -> None:
+def test_map_is_unordered_and_not_joinable() -> None:
     shapes = {**SHAPES, "public.tags": ({"id": "int4", "name": "hstore"}, ("id",))}
     field = "n: {many: public.tags, on: {name: name}, order_by: [name], fields: [id]}"
     text = f"document: d\nroot: public.tags\nfields:\n  - {field}\n"
@@ -129,7 +129,7 @@ def test_aggregates_over_the_same_rows_are_one_pass() -> None:
     assert [len(node.measures) for node in aggregates] == [5]
 
 
-def test_each_place_of_a_table_reads_its_own_columns() -> None:
+def test_each_node_of_table_reads_own_columns() -> None:
     tree, _ = resolve(document(CUSTOMER), catalog())
     assert tree is not None
     reads = {node.scope.label: node.scope.reads for node in tree.nodes()}

@@ -47,9 +47,8 @@ def slots(dsn: str) -> int:
     return 0 if row is None else int(row[0])
 
 
-def test_it_is_refused_while_the_reader_runs_and_frees_the_lease_afterwards(
-    tmp_path: Path, database: str, store: ObjectStore
-) -> None:
+def test_drop_is_refused_while_reader_runs(tmp_path: Path, database: str, store: ObjectStore) -> None:
+    """The command frees its lease at the end."""
     shop = pipeline(tmp_path, database, store, "s3://lake/dropped")
     with leased(shop.lake_address().root, "bronze", command="smelt bronze", wait=False):
         with pytest.raises(DefiniteError) as raised:
@@ -62,7 +61,7 @@ def test_it_is_refused_while_the_reader_runs_and_frees_the_lease_afterwards(
 
 
 @pytest.mark.parametrize("lake", ["s3://lake/never-made", "s3://nobodys/lake"])
-def test_without_a_lake_nothing_is_made_in_the_store(
+def test_drop_without_lake_creates_nothing_in_store(
     lake: str, tmp_path: Path, database: str, store: ObjectStore
 ) -> None:
     shop = pipeline(tmp_path, database, store, lake)
@@ -89,7 +88,7 @@ def local(folder: Path, dsn: str, slot: str) -> Pipeline:
         ("pg_create_logical_replication_slot('{}', 'pgoutput')", "slot-other-database"),
     ],
 )
-def test_a_slot_of_another_kind_or_database_is_refused_and_stays(
+def test_foreign_kind_or_database_of_slot_is_rejected(
     made: str, code: str, tmp_path: Path, database: str
 ) -> None:
     slot = source_of(database).slot

@@ -41,7 +41,7 @@ def result(*held: bool | None, left_out: tuple[LeftOut, ...] = ()) -> QualityRes
         (result(None, left_out=(STOPPED,)), 1, "1 could not be checked"),
     ],
 )
-def test_only_what_was_checked_and_holds_is_a_success(
+def test_only_checked_and_passed_expectations_are_success(
     found: QualityResult, code: int | None, said: str
 ) -> None:
     failure = failure_of(found)

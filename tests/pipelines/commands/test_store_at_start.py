@@ -69,7 +69,7 @@ def test_check_says_it_once_and_fails(bad: Bad, store: ObjectStore, tmp_path: Pa
 
 @pytest.mark.parametrize("command", [["status"], ["bronze", "--until-caught-up"], ["maintain"], ["sql", "x"]])
 @pytest.mark.parametrize("bad", BAD[:2], ids=lambda bad: bad.code)
-def test_a_command_that_opens_the_lake_ends_with_one_message(
+def test_command_opening_unusable_lake_ends_with_single_message(
     command: list[str], bad: Bad, store: ObjectStore, tmp_path: Path
 ) -> None:
     file = pipeline_in(tmp_path, bad.lake, {**store.options(), **bad.options})
@@ -86,7 +86,7 @@ def test_a_command_that_opens_the_lake_ends_with_one_message(
     assert page_line == f"more: smelt explain-error {bad.code}"
 
 
-def test_check_of_a_sound_store_says_nothing_and_leaves_nothing(store: ObjectStore, tmp_path: Path) -> None:
+def test_check_of_sound_store_is_silent_and_traceless(store: ObjectStore, tmp_path: Path) -> None:
     file = pipeline_in(tmp_path, f"s3://lake/sound/{next(_roots)}", store.options())
     process = smelt_here("check", file, "--offline", "--output", "json", folder=tmp_path)
     assert (process.returncode, findings(process)) == (0, [])

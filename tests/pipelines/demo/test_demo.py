@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_folder_that_no_demo_made_is_refused_and_left_alone(tmp_path: Path) -> None:
+def test_folder_without_demo_is_rejected_and_unchanged(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("years of work")
     with pytest.raises(ConfigurationError, match="no demo created it"):
         empty_folder(tmp_path, Output())
     assert (tmp_path / "thesis.txt").read_text() == "years of work"
 
 
-def test_a_second_demo_in_the_same_folder_starts_anew_and_says_so(
+def test_second_demo_in_folder_starts_over_with_notice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "demo-lake"
@@ -40,7 +40,7 @@ def test_a_second_demo_in_the_same_folder_starts_anew_and_says_so(
     assert "removing the files of an earlier demo" in capsys.readouterr().err
 
 
-def test_a_demo_that_runs_in_the_folder_is_not_swept_away(tmp_path: Path) -> None:
+def test_running_demo_in_folder_is_not_removed(tmp_path: Path) -> None:
     empty_folder(tmp_path, Output())
     with (
         lake_lock(Lake(path=str(tmp_path / "lake")), ("bronze", "silver", "gold"), command="smelt demo"),
@@ -50,9 +50,10 @@ def test_a_demo_that_runs_in_the_folder_is_not_swept_away(tmp_path: Path) -> Non
 
 
 @pytest.mark.postgres
-def test_on_a_given_server_the_demo_makes_a_database_of_its_own_and_drops_it_with_its_slot(
+def test_demo_on_given_server_drops_database_and_slot(
     server_dsn: str,
 ) -> None:
+    """The demo makes a database of its own on the given server."""
     databases = "SELECT array_agg(datname ORDER BY datname) FROM pg_database"
     with psycopg.connect(server_dsn, autocommit=True) as connection:
         before = connection.execute(databases).fetchone()
@@ -65,7 +66,7 @@ def test_on_a_given_server_the_demo_makes_a_database_of_its_own_and_drops_it_wit
     assert row is None
 
 
-def test_a_server_that_cannot_be_used_is_told_without_the_password() -> None:
+def test_unusable_server_is_reported_without_password() -> None:
     with (
         pytest.raises(ConfigurationError) as raised,
         shop_database(Output(), "postgresql://me:geheim@127.0.0.1:1/postgres"),
@@ -75,7 +76,7 @@ def test_a_server_that_cannot_be_used_is_told_without_the_password() -> None:
     assert "geheim" not in str(raised.value)
 
 
-def test_ctrl_c_in_the_middle_of_the_demo_leaves_neither_server_nor_process_behind(tmp_path: Path) -> None:
+def test_ctrl_c_during_demo_leaves_nothing_running(tmp_path: Path) -> None:
     with Command("demo", "--folder", tmp_path / "lake", folder=tmp_path) as demo:
         until(lambda: "bronze" in demo.text() or demo.process.poll() is not None)
         assert demo.process.poll() is None, demo.text()
@@ -87,7 +88,7 @@ def test_ctrl_c_in_the_middle_of_the_demo_leaves_neither_server_nor_process_behi
     assert "Traceback" not in demo.text()
 
 
-def test_lag_in_seconds_is_the_age_of_the_first_log_that_a_layer_lacks(
+def test_lag_is_age_of_first_missing_log_position(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 100.0
@@ -106,9 +107,10 @@ def test_lag_in_seconds_is_the_age_of_the_first_log_that_a_layer_lacks(
 
 
 @pytest.mark.torture
-def test_a_short_demo_ends_with_equal_tables_a_document_a_report_and_commands_that_work(
+def test_short_demo_ends_with_equal_tables(
     tmp_path: Path,
 ) -> None:
+    """The demo also ends with a document, a report and working commands."""
     folder = tmp_path / "lake"
     with Command("demo", "--folder", folder, "--seconds", "3", folder=tmp_path) as demo:
         assert demo.wait(400) == 0, demo.text()

@@ -26,9 +26,10 @@ def shop(database: str) -> Iterator[psycopg.Connection[Any]]:
 
 
 @pytest.mark.postgres
-def test_both_acts_change_what_they_say_and_count_only_what_the_lake_shows(
+def test_acts_make_announced_changes_and_count_visible_rows(
     shop: psycopg.Connection[Any],
 ) -> None:
+    """The acts count only changes already visible in the lake."""
     story = Story(shop)
     customer, second_customer = sorted(story.spared.customers)
     story.first_act()
@@ -76,7 +77,7 @@ def test_both_acts_change_what_they_say_and_count_only_what_the_lake_shows(
     assert [change.found for change in story.followed[1:]] == [True, True, False, False]
 
 
-def test_what_is_prepared_is_told_once_and_complete_at_the_end() -> None:
+def test_preparation_is_reported_once_and_completely() -> None:
     preparation = Preparation(("one", "two"))
     assert preparation.done("one", "3 rows")
     assert not preparation.done("one", "4 rows")

@@ -18,9 +18,7 @@ def shop_dsn(database: str) -> str:
 
 
 @pytest.mark.postgres
-def test_every_kind_of_change_happens_and_the_shop_stays_consistent(
-    shop_dsn: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_kind_of_change_keeps_shop_consistent(shop_dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
     verbs: dict[str, int] = {}
     run = Shop.run
 

@@ -115,9 +115,7 @@ def test_findings_come_errors_first(tmp_path: Path, shop: str) -> None:
     assert levels[0] == "error"
 
 
-def test_unknown_tables_and_columns_of_documents_are_named_with_file_and_line(
-    tmp_path: Path, shop: str
-) -> None:
+def test_unknown_document_names_are_reported_with_line(tmp_path: Path, shop: str) -> None:
     wrong = DOCUMENT.replace("- email", "- emial").replace("public.orders", "public.order")
     (tmp_path / "a_customer.yml").write_text("document: a\nroot: public.orders\nfields: {id: id}\n")
     (tmp_path / "b_customer.yml").write_text("document: [\n")
@@ -133,7 +131,7 @@ def test_unknown_tables_and_columns_of_documents_are_named_with_file_and_line(
     assert "email" in findings[2].message
 
 
-def test_names_in_suites_are_checked_against_silver_and_the_documents(tmp_path: Path, shop: str) -> None:
+def test_suite_names_are_checked_against_silver_and_documents(tmp_path: Path, shop: str) -> None:
     (tmp_path / "suite.yml").write_text(
         "table: gold.customer\nexpectations:\n"
         "  - {expectation: expect_column_values_to_not_be_null, column: emial}\n"
@@ -158,7 +156,7 @@ def test_a_mask_that_hides_nothing_is_an_error(tmp_path: Path, shop: str) -> Non
     assert "mask-unknown" not in codes(findings)
 
 
-def test_a_mask_of_a_column_that_only_silver_still_has_is_none(tmp_path: Path, shop: str) -> None:
+def test_mask_of_column_only_in_silver_is_valid(tmp_path: Path, shop: str) -> None:
     shop_pipeline = pipeline(tmp_path, shop, more="quality: {masked: [public.customers.mail__9]}\n")
     assert "mask-unknown" in codes(run_check(shop_pipeline))
     silver = shop_pipeline.lake_address().uri("silver", "customers")
@@ -166,14 +164,14 @@ def test_a_mask_of_a_column_that_only_silver_still_has_is_none(tmp_path: Path, s
     assert "mask-unknown" not in codes(run_check(shop_pipeline))
 
 
-def test_a_broken_document_does_not_hide_what_is_wrong_with_the_source(tmp_path: Path, shop: str) -> None:
+def test_broken_document_does_not_hide_source_problems(tmp_path: Path, shop: str) -> None:
     run(shop, "CREATE TABLE bare (a int)")
     findings = run_check(pipeline(tmp_path, shop, document="document: customer\nroots: public.customers\n"))
     assert codes(findings)[-1] == "table-without-key"
     assert any("customer.yml:2" in finding.subject + finding.message for finding in findings)
 
 
-def test_an_unreachable_source_is_one_error_without_the_password(tmp_path: Path, shop: str) -> None:
+def test_unreachable_source_is_single_error_without_password(tmp_path: Path, shop: str) -> None:
     dsn = make_conninfo(shop, host="127.0.0.1", port=1, password="op3n-s3same")
     findings = run_check(pipeline(tmp_path, f'"{dsn}"'))
     assert codes(findings) == ["server-unreachable"]
@@ -187,7 +185,7 @@ def test_offline_no_server_is_asked(tmp_path: Path) -> None:
     assert [finding.code for finding in run_check(unreachable, offline=True)] == ["documents-unchecked"]
 
 
-def test_offline_documents_are_checked_against_the_shapes_in_the_lake(tmp_path: Path, shop: str) -> None:
+def test_offline_check_uses_shapes_of_lake(tmp_path: Path, shop: str) -> None:
     shop_pipeline = pipeline(tmp_path, shop)
     lake_of(shop_pipeline, Lsn(100))
     findings = run_check(shop_pipeline, offline=True)
@@ -201,7 +199,7 @@ def silver(pipeline: Pipeline, **values: object) -> Pipeline:
     return pipeline.model_copy(update={"silver": SilverSettings.model_validate(values)})
 
 
-def test_settings_that_name_no_table_or_column_are_told_the_nearest_name(tmp_path: Path, shop: str) -> None:
+def test_unmatched_settings_suggest_nearest_name(tmp_path: Path, shop: str) -> None:
     shop_pipeline = pipeline(tmp_path, shop)
     types, history = {"public.orders.totl": "decimal(38,9)"}, ["public.order"]
     cluster = {'"public"."orders"': ["id", "customer"], "public.ordres": ["id"]}
@@ -214,7 +212,7 @@ def test_settings_that_name_no_table_or_column_are_told_the_nearest_name(tmp_pat
                       "public.ordres is not a selected table"]  # fmt: skip
 
 
-def test_a_type_override_that_cannot_be_is_an_error(tmp_path: Path, shop: str) -> None:
+def test_impossible_type_override_is_error(tmp_path: Path, shop: str) -> None:
     findings = run_check(pipeline(tmp_path, shop, more="silver: {types: {public.orders.total: nonsense}}\n"))
     [finding] = [
         candidate
@@ -232,9 +230,8 @@ def test_names_that_silver_settings_make_clash_are_errors(tmp_path: Path, shop: 
     assert codes(run_check(shop_pipeline)) == []
 
 
-def test_a_lake_of_another_pipeline_cluster_or_database_is_an_error(
-    tmp_path: Path, shop: str, database18: str
-) -> None:
+def test_lake_of_other_pipeline_or_server_is_error(tmp_path: Path, shop: str, database18: str) -> None:
+    """The lake belongs to a different pipeline, cluster or database."""
     shop_pipeline = pipeline(tmp_path, shop)
     lake_of(shop_pipeline, Lsn(100), name="another", database="elsewhere")
     findings = run_check(shop_pipeline)
@@ -246,7 +243,7 @@ def test_a_lake_of_another_pipeline_cluster_or_database_is_an_error(
     assert "lake-of-another-server" in codes(run_check(moved))
 
 
-def test_a_stream_that_cannot_go_on_where_the_lake_ends_is_an_error(tmp_path: Path, shop: str) -> None:
+def test_stream_unable_to_continue_from_lake_is_error(tmp_path: Path, shop: str) -> None:
     shop_pipeline = pipeline(tmp_path, shop)
     lake_of(shop_pipeline, Lsn(100))
     findings = run_check(shop_pipeline)
@@ -280,9 +277,7 @@ def test_a_stream_that_cannot_go_on_where_the_lake_ends_is_an_error(tmp_path: Pa
 
 
 @pytest.mark.parametrize("command", ["check", "init", "quality"])
-def test_an_answer_that_never_comes_ends_each_command_that_reads_the_catalog(
-    tmp_path: Path, shop: str, command: str
-) -> None:
+def test_missing_answer_ends_every_catalog_command(tmp_path: Path, shop: str, command: str) -> None:
     opened: list[SourceConnection] = []
 
     def silent(door: Effect, where: str, effect: Callable[[], Any]) -> Any:

@@ -41,7 +41,7 @@ def test_without_statistics_nothing_is_said() -> None:
     assert files_per_value(pa.table({"path": ["x"]}), "k") is None
 
 
-def test_a_large_table_that_a_document_joins_by_a_spread_column_is_told(
+def test_large_table_joined_by_spread_column_gets_hint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "customer.yml").write_text(

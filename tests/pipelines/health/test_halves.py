@@ -151,7 +151,7 @@ def test_either_half_away_hides_nothing_of_the_other(
     )
 
 
-def test_a_local_lake_that_vanishes_is_a_failure_until_it_is_back(tmp_path: Path) -> None:
+def test_vanished_local_lake_fails_until_restored(tmp_path: Path) -> None:
     lake, aside = tmp_path / "lake", tmp_path / "aside"
     with receiver(200) as (hook, accepted):
         file = tmp_path / "p.yml"
@@ -192,7 +192,7 @@ def test_a_local_lake_that_vanishes_is_a_failure_until_it_is_back(tmp_path: Path
     )
 
 
-def test_a_half_that_never_answers_is_waited_for_no_longer_than_a_time() -> None:
+def test_silent_half_is_awaited_for_limited_time() -> None:
     silent = [True]
 
     def read() -> int:
@@ -238,7 +238,7 @@ def interrupted() -> int:
     raise KeyboardInterrupt
 
 
-def test_transactions_that_a_layer_lacks_are_counted_and_no_file_is_read_twice(
+def test_missing_transactions_are_counted_without_rereading_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     at_first, ends = datetime(2026, 1, 1, tzinfo=UTC), {}

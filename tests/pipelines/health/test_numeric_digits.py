@@ -54,9 +54,7 @@ def findings(database: str, settings: SilverSettings | None = None) -> dict[str,
     return {finding.subject: finding for finding in listed}
 
 
-def test_what_each_column_becomes_and_how_many_values_do_not_fit(
-    database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_column_types_and_unfit_values_are_reported(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(SCHEMA.encode())
     by_table = findings(database)

@@ -42,7 +42,7 @@ def pipeline_of(folder: Path, database: str, slot: str) -> Pipeline:
 
 
 @pytest.mark.postgres
-def test_a_table_that_the_source_dropped_is_said_to_be(database: str, tmp_path: Path) -> None:
+def test_table_dropped_at_source_is_reported_as_dropped(database: str, tmp_path: Path) -> None:
     source = source_of(database)
     execute(source, "CREATE TABLE kept (id int PRIMARY KEY)", "CREATE TABLE gone (id int PRIMARY KEY)")
     read_all(source, str(tmp_path / "lake"))
@@ -57,9 +57,7 @@ def test_a_table_that_the_source_dropped_is_said_to_be(database: str, tmp_path: 
 
 
 @pytest.mark.postgres
-def test_a_connected_reader_that_lacks_much_is_as_old_as_what_bronze_holds(
-    database: str, tmp_path: Path
-) -> None:
+def test_lag_of_connected_reader_is_age_of_bronze(database: str, tmp_path: Path) -> None:
     source = source_of(database)
     execute(source, "CREATE TABLE t (id int PRIMARY KEY, note text)", "INSERT INTO t VALUES (1, 'x')")
     read_all(source, str(tmp_path / "lake"))
@@ -82,7 +80,7 @@ def test_a_connected_reader_that_lacks_much_is_as_old_as_what_bronze_holds(
         assert (rungs[name].seconds or 0) > least - 1.5, name
 
 
-def test_a_server_that_is_away_leaves_lag_unknown_and_resolves_no_alert(tmp_path: Path) -> None:
+def test_absent_server_leaves_lag_unknown_and_alerts_open(tmp_path: Path) -> None:
     at = datetime.now(UTC) - timedelta(minutes=10)
     cut = Cut("silver", Lsn(1000), at, {})
     lake = LakeHalf(

@@ -43,7 +43,7 @@ def fields(schema: dict[str, Any], *path: str) -> set[str]:
         (ClusteringHint, ("clustering",)),
     ],
 )  # fmt: skip
-def test_the_schema_has_every_key_and_says_what_it_is(kind: Any, path: tuple[str, ...]) -> None:
+def test_schema_has_exact_keys_of_status(kind: Any, path: tuple[str, ...]) -> None:
     assert fields(SCHEMA, *path) == {field.name for field in dataclasses.fields(kind)}
 
 

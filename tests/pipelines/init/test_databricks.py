@@ -68,7 +68,7 @@ def clusters(folder: Path, target: str) -> list[dict[str, Any]]:
     return [job_cluster["new_cluster"] for job in jobs for job_cluster in job.get("job_clusters", [])]
 
 
-def test_a_bundle_is_written_for_a_pipeline_without_its_secrets(tmp_path: Path) -> None:
+def test_bundle_is_written_without_pipeline_secrets(tmp_path: Path) -> None:
     for name in ("b.document.yml", "a.document.yml"):
         (tmp_path / name).touch()
     process = smelt_here("init", "--databricks", written(tmp_path), folder=tmp_path)
@@ -139,7 +139,7 @@ not copied: ~/x.yml of gold.documents; {BESIDE}
         ("lake: {path: '${LAKE}'}", ["--cloud", "gcp"], ("gcp", "main", None)),
     ],
 )
-def test_cloud_and_catalog_are_those_of_the_file_unless_said_otherwise(
+def test_cloud_and_catalog_default_to_pipeline_file(
     text: str, options: list[str], expected: tuple[str, str, str | None], tmp_path: Path
 ) -> None:
     file = written(tmp_path, f"pipeline: ${{NAME}}\n{text}\n")
@@ -157,7 +157,7 @@ def test_cloud_and_catalog_are_those_of_the_file_unless_said_otherwise(
             bundle.for_target(tmp_path / "b", "aws", GIVEN)
 
 
-def test_what_no_bundle_can_be_written_for_is_said_in_one_message(tmp_path: Path) -> None:
+def test_unsupported_bundle_is_single_message(tmp_path: Path) -> None:
     def refused(text: str, *options: str) -> str:
         file = written(tmp_path, text)
         process = smelt_here("init", "--databricks", file, *options, folder=tmp_path)
@@ -190,7 +190,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
-def test_what_is_replaced_is_in_the_bundle_of_the_checkout(cloud: Cloud) -> None:
+def test_replaced_texts_exist_in_bundle_of_checkout(cloud: Cloud) -> None:
     source = conf_folder() / "databricks"
     sources = {path.relative_to(source).as_posix(): path.read_text() for path in bundle.files_of(source)}
     choices = BundleChoices(

@@ -127,7 +127,7 @@ def test_a_newer_server_gives_the_same_documents(tmp_path: Path, shop: str, data
         assert older.read_text() == newer.read_text()
 
 
-def test_odd_names_partitions_links_and_tables_without_a_key(
+def test_odd_names_partitions_links_and_keyless_tables(
     tmp_path: Path, database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(database, ODD)
@@ -159,9 +159,7 @@ def test_odd_names_partitions_links_and_tables_without_a_key(
     assert "lines_2025" not in members
 
 
-def test_what_hangs_on_a_row_by_the_hundred_is_counted_and_secrets_are_left_out(
-    tmp_path: Path, database: str
-) -> None:
+def test_numerous_children_are_counted_and_secrets_omitted(tmp_path: Path, database: str) -> None:
     """Autovacuum has analysed the many rows, and never analyses the table of two rows."""
     run(
         database,
@@ -201,7 +199,7 @@ def test_schemas_that_are_named_are_the_only_ones(tmp_path: Path, database: str)
     assert wrong(pipeline) == []
 
 
-def test_tables_that_no_foreign_key_joins_give_a_pipeline_without_documents(
+def test_tables_without_foreign_keys_give_document_free_pipeline(
     tmp_path: Path, database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The server cannot describe one table, because an enum's label was deleted manually."""
@@ -226,9 +224,10 @@ def test_tables_that_no_foreign_key_joins_give_a_pipeline_without_documents(
     assert "source.exclude" not in output
 
 
-def test_the_password_is_in_no_file_and_the_pipeline_takes_it_from_the_environment(
+def test_password_stays_in_environment_outside_files(
     tmp_path: Path, shop: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The pipeline file reads the password from an environment variable."""
     values = conninfo_to_dict(shop)
     dsn = f"postgresql://{values['user']}:s3%40cr%2Ft@{values['host']}:{values['port']}/{values['dbname']}"
     file = init(tmp_path, dsn)
@@ -245,7 +244,7 @@ def test_the_password_is_in_no_file_and_the_pipeline_takes_it_from_the_environme
     assert wrong(pipeline) == []
 
 
-def test_without_a_dsn_the_environment_of_libpq_says_where(
+def test_libpq_environment_replaces_missing_dsn(
     tmp_path: Path, shop: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = conninfo_to_dict(shop)
@@ -262,7 +261,7 @@ def test_without_a_dsn_the_environment_of_libpq_says_where(
     assert wrong(load_pipeline(file)) == []
 
 
-def test_without_any_word_of_a_server_the_command_line_is_wrong(tmp_path: Path) -> None:
+def test_missing_server_is_usage_error(tmp_path: Path) -> None:
     process = smelt_here("init", folder=tmp_path)
     assert process.returncode == 2
     assert "--dsn" in process.stderr
@@ -281,7 +280,7 @@ def test_nothing_is_written_where_a_file_exists(tmp_path: Path, shop: str, exist
     assert (tmp_path / existing).read_text() == "mine"
 
 
-def test_documents_of_another_pipeline_in_the_folder_are_not_taken(tmp_path: Path, shop: str) -> None:
+def test_documents_of_other_pipeline_are_not_included(tmp_path: Path, shop: str) -> None:
     (tmp_path / "documents").mkdir()
     (tmp_path / "documents" / "theirs.yml").write_text(
         "document: theirs\nroot: public.nothing\nfields: [id]\n"
@@ -290,7 +289,7 @@ def test_documents_of_another_pipeline_in_the_folder_are_not_taken(tmp_path: Pat
     assert pipeline.gold.documents == ["documents/customer.yml", "documents/order.yml"]
 
 
-def test_a_slot_that_another_pipeline_has_is_left_to_it(tmp_path: Path, shop: str) -> None:
+def test_slot_of_other_pipeline_is_left_alone(tmp_path: Path, shop: str) -> None:
     first = load_pipeline(init(tmp_path / "a", shop)).source.slot
     run(shop, f"SELECT pg_create_logical_replication_slot('{first}', 'pgoutput')")
     second = load_pipeline(init(tmp_path / "b", shop)).source
@@ -304,20 +303,20 @@ def test_a_database_without_tables_is_told(tmp_path: Path, database: str) -> Non
     assert not (tmp_path / "pipeline.yml").exists()
 
 
-def test_a_schema_without_tables_is_told_with_the_nearest(tmp_path: Path, shop: str) -> None:
+def test_empty_schema_is_reported_with_nearest_name(tmp_path: Path, shop: str) -> None:
     with pytest.raises(SmeltError, match="did you mean 'public'") as caught:
         init(tmp_path, shop, "publik")
     assert caught.value.code == "no-tables"
 
 
-def test_tables_of_which_none_can_be_carried_are_told(tmp_path: Path, database: str) -> None:
+def test_source_with_only_unusable_tables_is_reported(tmp_path: Path, database: str) -> None:
     run(database, "CREATE TABLE bare (a int)")
     with pytest.raises(SmeltError, match=r"none of the tables can be replicated\npublic\.bare: ") as caught:
         init(tmp_path, database)
     assert "ADD PRIMARY KEY" in str(caught.value.remedy)
 
 
-def test_a_server_that_is_not_there_is_told_as_check_tells_it(tmp_path: Path) -> None:
+def test_absent_server_message_matches_check(tmp_path: Path) -> None:
     dsn = "postgresql://nobody@127.0.0.1:1/nothing"
     (tmp_path / "there.yml").write_text(
         f"pipeline: p\nsource: {{dsn: '{dsn}', slot: s, publication: p}}\nlake: {{path: ./lake}}\n"
@@ -330,7 +329,7 @@ def test_a_server_that_is_not_there_is_told_as_check_tells_it(tmp_path: Path) ->
     assert "this error is usually temporary" in message
 
 
-def test_a_dsn_that_cannot_be_read_is_told_without_repeating_it(tmp_path: Path) -> None:
+def test_unreadable_dsn_is_reported_without_quoting(tmp_path: Path) -> None:
     message = one_message(smelt_here("init", "--dsn", "postgresql://me:pass@word@host/db", folder=tmp_path))
     assert "pass" not in message.replace("password", "")
 
@@ -339,7 +338,7 @@ def test_a_dsn_that_cannot_be_read_is_told_without_repeating_it(tmp_path: Path) 
     ("folder", "why"),
     [("file", "the path is a file, not a folder"), ("file/a/b", "{file} is a file, not a folder")],
 )
-def test_a_place_that_is_no_folder_leaves_nothing_behind(tmp_path: Path, folder: str, why: str) -> None:
+def test_unusable_output_folder_leaves_nothing(tmp_path: Path, folder: str, why: str) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(SmeltError) as caught:
         write_new({tmp_path / "first.yml": "1", tmp_path / folder / "second.yml": "2"})
@@ -349,7 +348,8 @@ def test_a_place_that_is_no_folder_leaves_nothing_behind(tmp_path: Path, folder:
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_of_two_that_write_the_same_files_one_writes_all_and_the_other_none(tmp_path: Path) -> None:
+def test_single_concurrent_init_writes_all_files(tmp_path: Path) -> None:
+    """The second concurrent `smelt init` writes nothing."""
     together = Barrier(2)
 
     def write(folder: Path, writer: str) -> bool:
@@ -402,7 +402,7 @@ def test_names_from_the_database() -> None:
 
 
 @given(*[st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1)] * 2)
-def test_a_pattern_selects_its_table_and_comes_back_from_the_file(schema: str, name: str) -> None:
+def test_pattern_selects_table_and_round_trips(schema: str, name: str) -> None:
     table = TableName(schema, name)
     for pattern in (pattern_of(schema), pattern_of(schema, name)):
         assert table.matches(pattern)

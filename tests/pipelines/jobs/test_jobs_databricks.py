@@ -110,7 +110,7 @@ def test_databricks_models_accept_every_resource_of_each_target(target: str) -> 
 
 
 @pytest.mark.parametrize("target", [*PRODUCTION, "dev"])
-def test_a_task_whose_failure_the_job_survives_mails_it(target: str) -> None:
+def test_task_with_survivable_failure_sends_mail(target: str) -> None:
     for job in jobs(target).values():
         tasks = {task["task_key"]: task for task in job["tasks"]}
         survived = [
@@ -124,7 +124,7 @@ def test_a_task_whose_failure_the_job_survives_mails_it(target: str) -> None:
             assert tasks[name]["webhook_notifications"] == job["webhook_notifications"]
 
 
-def test_the_models_refuse_a_misspelt_field_at_any_depth() -> None:
+def test_models_reject_misspelt_field_at_any_depth() -> None:
     job = jobs("aws")["stages"]
     job["job_clusters"][0]["new_cluster"]["autoscale"]["min_worker"] = 1
     with pytest.raises(ValueError, match="min_worker"):
@@ -136,7 +136,7 @@ def test_the_models_refuse_a_misspelt_field_at_any_depth() -> None:
 
 
 @pytest.mark.parametrize("target", [*PRODUCTION, "dev"])
-def test_each_task_calls_a_command_of_smelt_whose_options_parse(target: str) -> None:
+def test_each_task_calls_smelt_with_parsing_options(target: str) -> None:
     group: Any = typer.main.get_command(app)
     for _, task in tasks(target):
         wheel = task["python_wheel_task"]
@@ -148,7 +148,7 @@ def test_each_task_calls_a_command_of_smelt_whose_options_parse(target: str) -> 
         assert str(parsed.params["file"]) == f"/Volumes/main/{schema}/config/pipeline.yml"
 
 
-def test_a_task_with_an_option_that_the_command_lacks_would_be_noticed() -> None:
+def test_unknown_option_in_task_fails_parsing() -> None:
     group: Any = typer.main.get_command(app)
     with pytest.raises(Exception, match="--until-caught-upp"):
         group.commands["silver"].make_context("silver", ["pipeline.yml", "--until-caught-upp"])
@@ -197,9 +197,8 @@ def test_one_variable_chooses_how_the_stages_run() -> None:
     assert states(scheduled_stages="PAUSED", continuous_stages="UNPAUSED") == ("PAUSED", "UNPAUSED")
 
 
-def test_a_task_runs_on_a_cluster_of_its_job_or_in_an_environment_with_the_wheel_that_the_bundle_builds() -> (
-    None
-):
+def test_task_uses_job_cluster_or_wheel_environment() -> None:
+    """The environment installs the wheel that the bundle builds."""
     root = (BUNDLE / bundle.whole(BUNDLE)["artifacts"]["deltasmelt"]["path"]).resolve()
     assert (root / "pyproject.toml").is_file()
     for target in (*PRODUCTION, "dev"):
@@ -223,7 +222,7 @@ def test_a_task_runs_on_a_cluster_of_its_job_or_in_an_environment_with_the_wheel
             assert (path.parent / wheel).resolve().parent == root / "dist"
 
 
-def test_what_quality_needs_beside_the_wheel_is_what_the_project_says() -> None:
+def test_quality_libraries_match_project_requirements() -> None:
     requirements = PROJECT["optional-dependencies"]["quality"]
     (task,) = jobs("aws")["quality"]["tasks"]
     assert [library["pypi"]["package"] for library in task["libraries"] if "pypi" in library] == requirements
@@ -231,7 +230,8 @@ def test_what_quality_needs_beside_the_wheel_is_what_the_project_says() -> None:
     assert environment["spec"]["dependencies"] == ["../../../dist/*.whl", *requirements]
 
 
-def test_each_cloud_has_machines_of_its_own_and_a_runtime_with_the_spark_that_the_wheel_wants() -> None:
+def test_each_cloud_has_own_machines_and_matching_runtime() -> None:
+    """The runtime carries the Spark version that the wheel requires."""
     kinds = {}
     for target in PRODUCTION:
         clusters = [
@@ -248,7 +248,7 @@ def test_each_cloud_has_machines_of_its_own_and_a_runtime_with_the_spark_that_th
     assert PROJECT["optional-dependencies"]["spark"][0].startswith("pyspark>=4.1")
 
 
-def test_whoever_runs_it_and_whoever_changes_it_are_named_in_production_alone() -> None:
+def test_only_production_names_runner_and_managers() -> None:
     for target in PRODUCTION:
         definition = bundle.for_target(BUNDLE, target, GIVEN)
         assert definition["mode"] == "production"
@@ -273,7 +273,7 @@ def test_whoever_runs_it_and_whoever_changes_it_are_named_in_production_alone() 
     assert dev["resources"]["volumes"]["config"]["schema_name"] == "deltasmelt_dev"
 
 
-def test_no_secret_is_in_a_bundle_and_serverless_tasks_have_no_variables() -> None:
+def test_bundle_holds_no_secret_and_serverless_no_variables() -> None:
     for target in (*PRODUCTION, "dev"):
         for path, text in bundle.texts(of(target)):
             if "SMELT_DSN" in path:
@@ -281,7 +281,7 @@ def test_no_secret_is_in_a_bundle_and_serverless_tasks_have_no_variables() -> No
     assert "spark_env_vars" not in (BUNDLE / "resources" / "serverless.yml").read_text()
 
 
-def test_every_variable_that_is_used_is_declared_and_every_declared_one_is_used() -> None:
+def test_used_and_declared_variables_are_equal() -> None:
     read = "".join(path.read_text() for path in bundle.files_of(BUNDLE))
     assert set(re.findall(r"\$\{var\.(\w+)\}", read)) == set(bundle.whole(BUNDLE)["variables"])
     assert [name for name, target in bundle.whole(BUNDLE)["targets"].items() if target.get("default")] == [
@@ -289,7 +289,7 @@ def test_every_variable_that_is_used_is_declared_and_every_declared_one_is_used(
     ]
 
 
-def test_the_tables_of_auto_cdc_are_declared_with_what_the_events_have() -> None:
+def test_auto_cdc_tables_are_declared_with_event_columns() -> None:
     tree = ast.parse((BUNDLE / "auto_cdc" / "tables.py").read_text())
     calls = {ast.unparse(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
     flow = {keyword.arg: ast.unparse(keyword.value) for keyword in calls["dp.create_auto_cdc_flow"].keywords}

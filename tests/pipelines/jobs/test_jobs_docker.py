@@ -98,7 +98,7 @@ def is_sent(path: str) -> bool:
     return sent
 
 
-def test_every_file_that_is_copied_is_there_and_is_sent_to_the_build() -> None:
+def test_every_copied_file_exists_in_build_context() -> None:
     copied = []
     for stage in stages().values():
         for name, words in stage.lines:
@@ -125,7 +125,7 @@ def test_every_file_that_is_copied_is_there_and_is_sent_to_the_build() -> None:
     assert not is_sent("bronze/__pycache__/a.pyc")
 
 
-def test_the_wheel_is_built_from_all_that_the_project_puts_into_it() -> None:
+def test_wheel_is_built_from_all_project_inputs() -> None:
     copied = {word for name, words in whole("wheel").lines if name == "COPY" for word in words.split()[:-1]}
     wheel = PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
     project = PROJECT["project"]
@@ -134,7 +134,7 @@ def test_the_wheel_is_built_from_all_that_the_project_puts_into_it() -> None:
 
 
 @pytest.mark.parametrize("target", ["reader", "stages"])
-def test_an_image_runs_smelt_as_an_account_with_a_number(target: str) -> None:
+def test_image_runs_smelt_under_numeric_account(target: str) -> None:
     stage = whole(target)
     assert re.fullmatch(r"[1-9]\d*:[1-9]\d*", stage.last("USER") or "")
     entry, command = (json.loads(stage.last(name) or "") for name in ("ENTRYPOINT", "CMD"))
@@ -154,7 +154,7 @@ def test_the_health_check_asks_where_the_reader_listens() -> None:
     assert address.http.local, "so that it starts without a token"
 
 
-def test_no_layer_holds_a_secret_and_nothing_is_installed_that_has_no_hash() -> None:
+def test_layers_hold_no_secret_and_only_hashed_packages() -> None:
     for stage in stages().values():
         for name, words in stage.lines:
             assert not (name in {"ARG", "ENV"} and re.search(r"TOKEN|PASSWORD|SECRET|DSN|_KEY", words)), words
@@ -183,7 +183,7 @@ def test_the_part_of_the_lock_is_whole(asked: str) -> None:
                 assert SCRIPT["normal"](requirement.name) in names(part), f"{name} needs {requirement}"
 
 
-def test_the_part_of_the_reader_has_neither_spark_nor_what_quality_needs() -> None:
+def test_reader_requirements_exclude_spark_and_quality() -> None:
     reader, all_of_it = names(pinned("deltasmelt")), names(pinned("deltasmelt[spark,quality]"))
     assert "psycopg-binary" in reader, "of an extra of psycopg"
     assert reader < all_of_it
@@ -193,7 +193,7 @@ def test_the_part_of_the_reader_has_neither_spark_nor_what_quality_needs() -> No
 
 
 @pytest.mark.parametrize("asked", ["deltasmelt[sparkle]", "pysparkle"])
-def test_a_name_that_the_lock_lacks_is_an_error(asked: str) -> None:
+def test_name_missing_in_lock_is_error(asked: str) -> None:
     with pytest.raises(KeyError, match="sparkle"):
         pinned(asked)
 
@@ -209,7 +209,7 @@ runpy.run_module("deltasmelt", run_name="__main__")
 """
 
 
-def test_the_readers_commands_load_where_only_its_part_of_the_lock_is_installed(tmp_path: Path) -> None:
+def test_reader_commands_load_with_reader_requirements_only(tmp_path: Path) -> None:
     for name in names(pinned("deltasmelt")):
         try:
             distribution = metadata.distribution(name)

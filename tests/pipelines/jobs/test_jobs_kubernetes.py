@@ -96,14 +96,14 @@ def test_kubernetes_accepts_each_object(version: str) -> None:
     assert [refusal(item, version) for item in objects()] == [None] * len(objects())
 
 
-def test_the_schemas_refuse_a_misspelt_field_at_any_depth() -> None:
+def test_schemas_reject_misspelt_field_at_any_depth() -> None:
     (deployment,) = of_kind("Deployment")
     container(deployment["spec"]["template"])["livenessProbe"]["periodSecond"] = 5
     assert "periodSecond" in (refusal(deployment) or "")
 
 
 @named
-def test_each_container_calls_a_command_of_smelt_in_an_image_that_has_it(pod: dict[str, Any]) -> None:
+def test_each_container_calls_command_available_in_image(pod: dict[str, Any]) -> None:
     definition = container(pod)
     command, params = parsed(definition["args"])
     assert str(params["file"]) == "/etc/smelt/pipeline.yml"
@@ -115,7 +115,7 @@ def test_each_container_calls_a_command_of_smelt_in_an_image_that_has_it(pod: di
     assert "command" not in definition, "the image's own"
 
 
-def test_the_probes_ask_where_the_reader_listens_with_its_own_token() -> None:
+def test_probes_query_reader_address_with_token() -> None:
     definition = container(READER)
     _, params = parsed(definition["args"])
     paths = {}
@@ -140,7 +140,7 @@ def test_the_probes_wait_for_what_ends_by_itself() -> None:
     assert budget("livenessProbe") > restart_seconds
 
 
-def test_there_is_one_reader_and_what_selects_it_selects_nothing_else() -> None:
+def test_single_reader_is_selected_exclusively() -> None:
     (deployment,), (budget,), (service,) = map(of_kind, ("Deployment", "PodDisruptionBudget", "Service"))
     (policy,) = of_kind("NetworkPolicy")
     assert deployment["spec"]["replicas"] == 1
@@ -161,7 +161,7 @@ def test_there_is_one_reader_and_what_selects_it_selects_nothing_else() -> None:
 
 
 @named
-def test_each_pod_meets_the_restricted_standard_over_a_read_only_root(pod: dict[str, Any]) -> None:
+def test_each_pod_meets_restricted_standard_with_readonly_root(pod: dict[str, Any]) -> None:
     """https://kubernetes.io/docs/concepts/security/pod-security-standards/#restricted."""
     whole, of_container = pod["spec"]["securityContext"], container(pod)["securityContext"]
     assert whole["runAsNonRoot"] is True
@@ -204,7 +204,7 @@ def test_what_a_pod_takes_is_there(pod: dict[str, Any]) -> None:
     assert set(re.findall(r"\$\{(\w+)\}", FILES["pipeline.yml"])) == variables
 
 
-def test_the_authority_that_the_connection_string_names_is_mounted() -> None:
+def test_authority_named_in_connection_string_is_mounted() -> None:
     text = (FOLDER / "reader.yml").read_text()
     match = re.search(r"dsn='(\S+)'", text)
     assert match is not None
@@ -217,7 +217,7 @@ def test_the_authority_that_the_connection_string_names_is_mounted() -> None:
     assert match[0] in (conf_folder().parent / "docs/how-to/run-the-reader-as-a-service.md").read_text()
 
 
-def test_the_files_of_the_config_map_fit_the_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_config_map_files_fit_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The files are laid out as in a pod: links to links, so that all files change at once."""
     (tmp_path / "..2026").mkdir()
     (tmp_path / "..data").symlink_to("..2026")
@@ -236,7 +236,7 @@ def test_the_files_of_the_config_map_fit_the_models(tmp_path: Path, monkeypatch:
         assert requested >= heap + 2**30
 
 
-def test_stages_run_one_at_a_time_and_a_failure_is_left_to_the_next_schedule() -> None:
+def test_stages_run_singly_and_failures_wait_for_schedule() -> None:
     commands = {}
     for job in of_kind("CronJob"):
         spec, inner = job["spec"], job["spec"]["jobTemplate"]["spec"]

@@ -47,7 +47,7 @@ def graces() -> Iterator[tuple[str, float]]:
         yield "cron", float(seconds)
 
 
-def test_every_definition_gives_a_command_the_time_that_it_needs_to_end() -> None:
+def test_every_definition_allows_command_enough_shutdown_time() -> None:
     listed = list(graces())
     assert {"deltasmelt-reader", "docker run 1", "common.conf", "schedule.md", "cron"} <= {*dict(listed)}
     assert [(name, seconds) for name, seconds in listed if seconds < END_SECONDS + ALERTS_SECONDS] == []
@@ -80,7 +80,7 @@ def lies_in(lake: Path) -> set[Any]:
 
 @pytest.mark.postgres
 @pytest.mark.process
-def test_a_pod_of_the_reader_lives_under_load_and_by_one_config_map(database: str, tmp_path: Path) -> None:
+def test_reader_pod_lives_by_single_config_map(database: str, tmp_path: Path) -> None:
     """The test lays out the ConfigMap as the kubelet does, and changes its lake; then the reader dies."""
     source, token, config = source_of(database), tmp_path / "token", tmp_path / "config"
     token.write_text("0123456789abcdef0123456789abcdef")

@@ -38,7 +38,8 @@ def is_field(text: str, least: int, most: int) -> bool:
     return match is not None and all(least <= int(number) <= most for number in match.groups() if number)
 
 
-def test_each_line_of_the_crontab_has_a_time_an_account_and_commands_that_parse() -> None:
+def test_each_crontab_line_has_time_account_and_commands() -> None:
+    """Every command of a crontab line parses."""
     commands = []
     for *times, account, shell in lines():
         assert all(is_field(text, *bounds) for text, bounds in zip(times, RANGES, strict=True)), times
@@ -61,7 +62,7 @@ def by_shell(folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_line_of_cron_says_what_failed_and_goes_on(tmp_path: Path) -> None:
+def test_cron_line_reports_failure_and_continues(tmp_path: Path) -> None:
     """A shell runs the line with a substitute for `smelt`: silver leaves tables out, gold succeeds."""
     smelt = tmp_path / "smelt"
     smelt.write_text('#!/bin/sh\necho "$1 $SMELT_DSN" >&2\n[ "$1" = gold ] || exit 3\n')
@@ -72,7 +73,7 @@ def test_a_line_of_cron_says_what_failed_and_goes_on(tmp_path: Path) -> None:
     assert (process.stderr, process.returncode) == ("", 0)
 
 
-def test_while_a_run_of_cron_goes_on_the_next_one_ends_without_a_word(tmp_path: Path) -> None:
+def test_overlapping_cron_run_ends_silently(tmp_path: Path) -> None:
     (tmp_path / "environment").touch()
     (tmp_path / "smelt").write_text("#!/bin/sh\necho started >&2\nexit 1\n")
     (tmp_path / "smelt").chmod(0o755)
@@ -82,7 +83,7 @@ def test_while_a_run_of_cron_goes_on_the_next_one_ends_without_a_word(tmp_path: 
     assert by_shell(tmp_path).stdout == "started\nstarted\n"
 
 
-def test_each_command_of_cron_and_airflow_has_a_deadline() -> None:
+def test_each_cron_and_airflow_command_has_deadline() -> None:
     for *_, shell in lines():
         assert len(re.findall(r"timeout -k 60 \d+h smelt ", shell)) == len(called(shell))
     hours = {
@@ -129,7 +130,7 @@ def settings() -> dict[str, dict[str, Any]]:
     }
 
 
-def test_each_task_of_the_dag_is_a_command_that_parses() -> None:
+def test_each_dag_task_is_parsing_command() -> None:
     commands = {}
     for task in tasks():
         shell = ast.literal_eval(task["bash_command"])
@@ -140,7 +141,7 @@ def test_each_task_of_the_dag_is_a_command_that_parses() -> None:
     assert commands == {"silver": True, "gold": True, "maintain": None, "quality": None}
 
 
-def test_the_dag_runs_once_at_a_time_and_what_was_left_out_fails_its_run() -> None:
+def test_dag_runs_singly_and_fails_on_omitted_tables() -> None:
     """Airflow itself is not available: the rules come from its documentation (watcher pattern)."""
     dags = calls("DAG")
     assert len(dags) == 2

@@ -67,7 +67,7 @@ SERVICES = [name for name in UNITS if re.fullmatch(r"deltasmelt-.*\.service", na
 TIMERS = [name for name in UNITS if name.endswith(".timer")]
 
 
-def test_the_units_are_the_reader_and_two_timers_with_what_they_start() -> None:
+def test_units_are_reader_and_timers_with_services() -> None:
     started = []
     for timer in TIMERS:
         assert read(timer)["Install"]["WantedBy"] == ["timers.target"]
@@ -118,7 +118,7 @@ def test_each_service_calls_commands_that_parse() -> None:
     }
 
 
-def test_the_reader_is_started_again_unless_its_command_line_is_wrong() -> None:
+def test_reader_restarts_except_after_usage_error() -> None:
     unit = read("deltasmelt-reader.service")
     service = unit["Service"]
     assert unit["Unit"]["StartLimitIntervalSec"] == ["0"], "never given up"
@@ -128,7 +128,7 @@ def test_the_reader_is_started_again_unless_its_command_line_is_wrong() -> None:
     assert params["http"].startswith("127.0.0.1:"), "for this machine alone, so it needs no token"
 
 
-def test_the_connection_string_of_unit_and_page_verifies_the_server_against_a_file() -> None:
+def test_unit_and_page_connection_strings_verify_server_certificate() -> None:
     texts = [(FOLDER / "deltasmelt-reader.service").read_text(), PAGE]
     dsns = [line for text in texts for line in re.findall(r"^(?:#\s+)?SMELT_DSN='(.+)'$", text, re.MULTILINE)]
     assert len(dsns) == 2
@@ -137,7 +137,7 @@ def test_the_connection_string_of_unit_and_page_verifies_the_server_against_a_fi
         assert (parameters["sslmode"], parameters["sslrootcert"]) == ("verify-full", "/etc/deltasmelt/ca.pem")
 
 
-def test_the_drop_in_for_spark_gives_the_reader_what_the_stages_have() -> None:
+def test_spark_drop_in_gives_reader_limits_of_stages() -> None:
     block = re.search(r"```ini\n\[Service\]\n(.*?)```", PAGE, re.DOTALL)
     assert block is not None
     settings = dict(line.split("=", 1) for line in block[1].splitlines())
@@ -150,7 +150,7 @@ def test_the_drop_in_for_spark_gives_the_reader_what_the_stages_have() -> None:
     )
 
 
-def test_gold_follows_silver_whose_exit_code_3_somebody_hears_of() -> None:
+def test_gold_follows_silver_after_reported_exit_code_3() -> None:
     """systemd 252 behaved so with a substitute for `smelt`: failure, mail, and then gold."""
     for first, second in (("silver", "gold"), ("maintain", "quality")):
         first_unit, second_unit = (read(f"deltasmelt-{name}.service") for name in (first, second))
@@ -169,7 +169,7 @@ def test_gold_follows_silver_whose_exit_code_3_somebody_hears_of() -> None:
     assert subprocess.run(["sh", "-n", "-c", shlex.split(command)[2]], check=False).returncode == 0
 
 
-def test_all_services_are_confined_but_the_jvm_may_compile() -> None:
+def test_services_are_confined_except_jvm_compilation() -> None:
     for name in SERVICES:
         service = read(name)["Service"]
         assert service["ProtectSystem"] == ["strict"]

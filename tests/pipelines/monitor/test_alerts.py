@@ -41,7 +41,7 @@ def alerts(*kinds: Any, layers: tuple[str, ...] = LAYERS) -> Alerts:
     return Alerts("shop", kinds=kinds or ALERT_KINDS, layers=layers, limit=300.0)
 
 
-def test_what_becomes_wrong_fires_once_and_is_resolved_once() -> None:
+def test_new_problem_fires_once_and_resolves_once() -> None:
     watching = alerts()
     assert told(watching, WELL) == []
     assert told(watching, ILL) == [
@@ -71,7 +71,7 @@ def test_lag_is_resolved_at_half_the_limit_only() -> None:
     assert [len(watching.after(status)) for status in paces] == [0, 1, 0, 0, 1, 0]
 
 
-def test_a_source_that_is_down_says_nothing_of_its_slot() -> None:
+def test_unreachable_source_reports_nothing_about_slot() -> None:
     watching = alerts("slot")
     assert len(watching.after(ILL, 0)) == 1
     assert watching.after(dataclasses.replace(WELL, slot=None, source_error="no answer"), 5) == []
@@ -79,7 +79,7 @@ def test_a_source_that_is_down_says_nothing_of_its_slot() -> None:
     assert told(watching, WELL, 310) == [("slot", "resolved", "smelt_shop")]
 
 
-def test_what_is_out_of_sight_for_long_is_an_alert_and_hides_nothing_that_fired() -> None:
+def test_long_invisible_half_alerts_and_keeps_fired_alerts() -> None:
     watching = alerts()
     assert len(watching.after(ILL, 0)) == 6
     no_answer = "s3://lake: no answer\nremedy: check the endpoint"
@@ -108,7 +108,7 @@ def test_what_is_out_of_sight_for_long_is_an_alert_and_hides_nothing_that_fired(
     )
 
 
-def test_a_slot_at_risk_that_is_lost_then_fires_again() -> None:
+def test_slot_at_risk_fires_again_when_lost() -> None:
     watching = alerts("slot")
     assert ILL.slot is not None
     lost = dataclasses.replace(ILL, slot=dataclasses.replace(ILL.slot, wal_status="lost"))
@@ -117,7 +117,7 @@ def test_a_slot_at_risk_that_is_lost_then_fires_again() -> None:
     ]  # fmt: skip
 
 
-def test_only_kinds_that_are_asked_for_and_layers_of_the_command_count() -> None:
+def test_only_requested_kinds_and_layers_of_command_count() -> None:
     assert told(alerts("lag", layers=("gold",)), ILL) == [("lag", "firing", "gold")]
     error = DefiniteError("the slot is lost", code="slot-lost", where="db:5432/shop", remedy="do this")
     assert alerts("lag").ended(error) == []
@@ -173,7 +173,7 @@ def posting(url: str, patience: Patience = QUICK) -> Webhook:
     return webhook
 
 
-def test_a_receiver_that_fails_twice_gets_the_alert_in_the_end(caplog: pytest.LogCaptureFixture) -> None:
+def test_alert_reaches_receiver_after_two_failures(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with receiver(503, 429, 200) as (url, accepted):
         webhook = posting(url)
@@ -198,9 +198,7 @@ def test_a_receiver_that_refuses_is_not_asked_again(code: int, caplog: pytest.Lo
 @pytest.mark.parametrize(
     "url", [f"http://127.0.0.1:1/{SECRET}", f"http://{SECRET}.invalid/", f"http://127.0.0.1:99999/{SECRET}"]
 )
-def test_a_receiver_that_is_not_there_holds_nobody_up_and_is_not_named(
-    url: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_absent_receiver_delays_nothing_and_stays_unnamed(url: str, caplog: pytest.LogCaptureFixture) -> None:
     webhook = posting(url, Patience(0.01, 0.02, 0.1))
     start = time.monotonic()
     for _ in range(150):
@@ -214,9 +212,10 @@ def test_a_receiver_that_is_not_there_holds_nobody_up_and_is_not_named(
     assert SECRET not in caplog.text
 
 
-def test_none_waits_behind_one_that_is_posted_again_and_all_are_tried_at_the_end(
+def test_alerts_overtake_retry_and_all_are_tried_finally(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    """No alert waits behind an alert in a retry."""
     with receiver(503, 200, 503, 503, 200, 503) as (url, accepted):
         webhook = posting(url, Patience(first=60, longest=60))
         for name in ("silver", "gold", "bronze"):
@@ -234,7 +233,7 @@ def test_none_waits_behind_one_that_is_posted_again_and_all_are_tried_at_the_end
     assert "an alert (lag, silver) was not delivered: HTTP 503" in caplog.text
 
 
-def test_alerts_about_one_thing_arrive_in_order_also_after_an_outage() -> None:
+def test_alerts_about_same_subject_keep_order_after_outage() -> None:
     with receiver(503, 200) as (url, accepted):
         webhook = posting(url, Patience(first=0.5, longest=0.5))
         webhook.send(dataclasses.replace(ALERT, state="resolved", key=("lag", "silver")))
@@ -248,7 +247,7 @@ def test_alerts_about_one_thing_arrive_in_order_also_after_an_outage() -> None:
     assert accepted[0]["name"] == "gold"
 
 
-def test_an_alert_that_was_not_delivered_fires_again_and_so_does_its_end() -> None:
+def test_undelivered_alert_and_its_end_fire_again() -> None:
     watching = alerts()
     fired = watching.after(ILL, 0)
     with receiver(404) as (url, _):
@@ -269,7 +268,7 @@ def test_an_alert_that_was_not_delivered_fires_again_and_so_does_its_end() -> No
     ]  # fmt: skip
 
 
-def test_at_the_end_alerts_pass_one_whose_post_is_not_answered() -> None:
+def test_final_alerts_overtake_unanswered_post() -> None:
     hang, hung = threading.Event(), threading.Event()
 
     def first_hangs() -> None:
@@ -287,7 +286,7 @@ def test_at_the_end_alerts_pass_one_whose_post_is_not_answered() -> None:
         hang.set()
 
 
-def test_a_receiver_that_does_not_answer_holds_the_end_up_for_that_long_alone(
+def test_silent_receiver_delays_end_by_limit_only(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
@@ -305,7 +304,7 @@ def test_a_receiver_that_does_not_answer_holds_the_end_up_for_that_long_alone(
 
 
 @pytest.mark.parametrize("url", [f"ftp://host/{SECRET}", SECRET, f"http://[{SECRET}", "https://"])
-def test_an_address_that_is_none_is_refused_without_showing_it(url: str, tmp_path: Path) -> None:
+def test_invalid_address_is_rejected_without_showing_secret(url: str, tmp_path: Path) -> None:
     file = tmp_path / "p.yml"
     file.write_text(
         "pipeline: shop\nsource: {slot: s, publication: p}\nlake: {path: lake}\n"
@@ -317,9 +316,7 @@ def test_an_address_that_is_none_is_refused_without_showing_it(url: str, tmp_pat
     assert SECRET not in str(caught.value)
 
 
-def test_the_section_is_read_and_its_address_is_not_shown(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_alert_section_is_read_with_hidden_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOOK", f"https://hooks.example.com/{SECRET}")
     file = tmp_path / "p.yml"
     begin = "pipeline: shop\nsource: {slot: s, publication: p}\nlake: {path: lake}\n"

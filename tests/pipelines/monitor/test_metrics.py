@@ -147,7 +147,7 @@ def test_rules_have_what_prometheus_asks_for() -> None:
         assert labels <= ({"job", "instance"} if not names else set.union(*map(labels_of, names)))
 
 
-def test_a_process_that_is_gone_fires_although_it_has_no_metrics() -> None:
+def test_vanished_process_fires_without_metrics() -> None:
     """Prometheus itself sets `up`: 0 if a target does not answer, absent without a target."""
     severities = {rule["expr"]: rule["labels"]["severity"] for rule in rules()}
     assert severities[f"{OF_THE_SCRAPE} == 0"] == "critical"
@@ -156,7 +156,8 @@ def test_a_process_that_is_gone_fires_although_it_has_no_metrics() -> None:
 
 
 @pytest.mark.process
-def test_no_alert_fires_while_all_is_well_and_each_of_what_holds_wal_back_fires() -> None:
+def test_wal_alerts_fire_per_cause_only() -> None:
+    """No alert fires while the pipeline is well."""
     require_firing([exported(WELL)], set())
     open_for_hours = WalBudget(None, 250 << 30, 4096, None, None, reads=True, transactions="pid 1 (36,000 s)")
     holding = dataclasses.replace(WELL, wal=open_for_hours)
@@ -181,7 +182,8 @@ def test_alerts_that_nobody_takes_fire_as_metrics() -> None:
 
 
 @pytest.mark.process
-def test_a_reader_that_dies_again_and_again_fires_although_it_is_up_at_each_look() -> None:
+def test_repeatedly_dying_reader_fires_despite_being_up() -> None:
+    """Each poll sees the reader up."""
     texts = [exported(WELL, restarts=restarts) for restarts in (0, 4)]
     require_firing(texts, {"DeltasmeltReaderDies"})
     assert not [line for line in text(WELL, restarts=None).splitlines() if "restarts" in line], (
@@ -189,14 +191,14 @@ def test_a_reader_that_dies_again_and_again_fires_although_it_is_up_at_each_look
     )
 
 
-def test_no_rule_rests_on_a_time_that_is_left() -> None:
+def test_no_rule_depends_on_time_left() -> None:
     assert not [rule["alert"] for rule in rules() if "slot_left_seconds" in rule["expr"]]
     risks = [rule["expr"] for rule in rules() if "slot_risk" in rule["expr"]]
     assert risks
     assert all("max_over_time(deltasmelt_slot_risk[" in query for query in risks), "it goes up and down"
 
 
-def test_panels_of_the_dashboard_do_not_overlap_and_name_the_chosen_source() -> None:
+def test_dashboard_panels_do_not_overlap_and_name_source() -> None:
     board = json.loads(DASHBOARD.read_text(encoding="utf-8"))
     occupied: set[tuple[int, int]] = set()
     for panel in board["panels"]:

@@ -34,7 +34,8 @@ def served(host: str = "127.0.0.1", token: str | None = None) -> Iterator[int]:
         server.stop()
 
 
-def test_alive_is_0_and_not_ready_is_1_with_its_reasons(capsys: pytest.CaptureFixture[str]) -> None:
+def test_probe_returns_0_if_alive_1_if_unready(capsys: pytest.CaptureFixture[str]) -> None:
+    """A command that is not ready prints the reasons."""
     with served() as port:
         assert probe.main(["--http", f"127.0.0.1:{port}"]) == 0
         assert capsys.readouterr().out == "ok\n"
@@ -46,7 +47,7 @@ def test_alive_is_0_and_not_ready_is_1_with_its_reasons(capsys: pytest.CaptureFi
     assert "refused" in output
 
 
-def test_a_command_that_listens_everywhere_is_asked_on_this_machine_with_its_token(
+def test_probe_of_wildcard_address_uses_localhost_and_token(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SMELT_HTTP_TOKEN", raising=False)
@@ -73,7 +74,7 @@ def test_a_command_that_hangs_is_not_waited_for(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.parametrize("broken", [b"\xff\xfe", None])
-def test_a_token_file_that_cannot_be_read_is_told(
+def test_unreadable_token_file_is_reported(
     broken: bytes | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "token"

@@ -27,7 +27,7 @@ def ready(status: Status | None, *, stages: dict[str, bool] | None = None, **mor
     return why_not_ready(view, LAYERS, 300.0)
 
 
-def test_an_hour_of_ladders_is_kept_and_no_more() -> None:
+def test_samples_span_single_hour_of_ladders() -> None:
     samples, now = Samples(), datetime.now(UTC)
     for minutes in (120, 61, 59, 30, 0):
         samples.add(WELL, at=now - timedelta(minutes=minutes))
@@ -38,7 +38,7 @@ class Panic(BaseException):
     """An error like `deltalake`'s panic: no `Exception`."""
 
 
-def test_a_look_that_fails_leaves_the_newest_status_and_the_thread_alive() -> None:
+def test_failed_poll_keeps_newest_status_and_thread() -> None:
     samples, continued, looks = Samples(), threading.Event(), 0
 
     def read() -> Status:
@@ -65,7 +65,7 @@ def test_a_look_that_fails_leaves_the_newest_status_and_the_thread_alive() -> No
     assert samples.view().failure is None
 
 
-def test_a_sample_is_as_old_as_the_beginning_of_its_look() -> None:
+def test_sample_age_counts_from_begin_of_poll() -> None:
     samples, finished = Samples(), threading.Event()
 
     def read() -> Status:
@@ -93,9 +93,8 @@ def test_a_sample_is_as_old_as_the_beginning_of_its_look() -> None:
         (180, 390, False), (300, 599, False), (300, 601, True), (3000, 601, True),
     ],
 )  # fmt: skip
-def test_a_sample_is_late_by_how_long_a_look_takes_and_never_later_than_ten_minutes(
-    *, took: float, age: float, late: bool
-) -> None:
+def test_sample_lateness_follows_poll_duration_up_to_limit(*, took: float, age: float, late: bool) -> None:
+    """The limit grows with the duration of a poll, up to ten minutes."""
     now = datetime.now(UTC)
     view = View(status=WELL, taken_at=now - timedelta(seconds=age), took=took, stages=ALIVE, now=now)
     assert view.late is late
@@ -103,14 +102,14 @@ def test_a_sample_is_late_by_how_long_a_look_takes_and_never_later_than_ten_minu
 
 
 @pytest.mark.parametrize("took", [0.05, 1.0, 5.0, 10.0])
-def test_looking_takes_a_tenth_of_a_core_and_no_sample_is_late_by_that(took: float) -> None:
+def test_polling_takes_tenth_of_core_without_late_samples(took: float) -> None:
     assert took / (took + rest(took)) <= 0.1
     now = datetime.now(UTC)
     oldest = timedelta(seconds=took + rest(took) + 2 * took)
     assert not View(status=WELL, taken_at=now - oldest, took=took, now=now).late
 
 
-def test_who_is_told_of_a_status_cannot_end_the_sampler() -> None:
+def test_failing_status_listener_does_not_end_sampler() -> None:
     samples, calls = Samples(), threading.Semaphore(0)
 
     def tell(_: Status) -> None:
@@ -123,7 +122,7 @@ def test_who_is_told_of_a_status_cannot_end_the_sampler() -> None:
     sampler.stop()
 
 
-def test_stopping_does_not_wait_for_a_look_that_hangs() -> None:
+def test_stop_does_not_wait_for_hanging_poll() -> None:
     hang = threading.Event()
 
     def read() -> Status:
@@ -138,7 +137,7 @@ def test_stopping_does_not_wait_for_a_look_that_hangs() -> None:
     hang.set()
 
 
-def test_ready_is_a_sample_of_now_with_every_position_near_the_head() -> None:
+def test_ready_requires_fresh_sample_near_head() -> None:
     assert ready(WELL) == []
     assert ready(None) == ["the status has not been read yet"]
     assert ready(WELL, failure="OSError: x", now=datetime.now(UTC) + timedelta(seconds=150))[0].endswith(
@@ -152,7 +151,8 @@ def test_ready_is_a_sample_of_now_with_every_position_near_the_head() -> None:
     assert ready(down) == ["the source does not answer: db:5432/shop: no answer"]
 
 
-def test_lag_and_errors_of_the_pipeline_are_reasons_and_those_of_one_table_are_none() -> None:
+def test_pipeline_lag_and_errors_affect_readiness() -> None:
+    """Errors of a single table do not."""
     assert ready(ILL) == [
         "silver is 15 min 0 s behind (limit 5 min 0 s)",
         "gold is 15 min 2 s behind (limit 5 min 0 s)",

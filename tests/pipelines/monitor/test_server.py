@@ -107,7 +107,7 @@ class _Page(html.parser.HTMLParser):
         ]
 
 
-def test_a_pipeline_that_runs_is_ready_and_every_page_says_so(pipeline: Pipeline) -> None:
+def test_running_pipeline_is_ready_on_every_page(pipeline: Pipeline) -> None:
     with serving(pipeline, WELL) as address:
         assert get(address, "/healthz")[:2] == (200, "ok\n")
         assert get(address, "/readyz")[:2] == (200, "ok\n")
@@ -123,7 +123,7 @@ def test_a_pipeline_that_runs_is_ready_and_every_page_says_so(pipeline: Pipeline
         assert get(address, "/../p.yml")[0] == 404
 
 
-def test_trouble_is_shown_with_its_remedy_and_nothing_of_it_is_markup(pipeline: Pipeline) -> None:
+def test_problem_is_shown_with_remedy_and_without_markup(pipeline: Pipeline) -> None:
     with serving(pipeline, ILL) as address:
         code, text, _ = get(address, "/readyz")
         assert (code, text.splitlines()[0]) == (503, "silver is 15 min 0 s behind (limit 5 min 0 s)")
@@ -173,7 +173,7 @@ def test_the_newest_quality_report_is_linked(pipeline: Pipeline) -> None:
         assert get(address, "/quality")[:2] == (200, "<p>the report</p>")
 
 
-def test_a_token_is_taken_from_the_header_the_query_or_the_cookie_and_nothing_else(
+def test_only_header_query_and_cookie_carry_token(
     pipeline: Pipeline,
 ) -> None:
     with serving(pipeline, WELL, Access(TOKEN)) as address:
@@ -199,7 +199,7 @@ def test_a_token_is_taken_from_the_header_the_query_or_the_cookie_and_nothing_el
         assert get(address, "/metrics", Cookie=f"{name}=wrong")[0] == 401
 
 
-def test_two_pipelines_of_one_host_have_cookies_of_their_own() -> None:
+def test_pipelines_of_same_host_have_separate_cookies() -> None:
     """Browsers share cookies between the ports of a host."""
     first_access, second_access = Access(TOKEN), Access(TOKEN[::-1])
     cookies = [access.cookie(f"token={access.token}") for access in (first_access, second_access)]
@@ -211,7 +211,7 @@ def test_two_pipelines_of_one_host_have_cookies_of_their_own() -> None:
     assert not first_access.allows({"Cookie": second}, "")
 
 
-def test_a_name_from_elsewhere_that_leads_here_is_refused(pipeline: Pipeline) -> None:
+def test_foreign_host_name_is_rejected(pipeline: Pipeline) -> None:
     with serving(pipeline, WELL) as address:
         assert get(address, "/", Host="evil.example:80")[0] == 403
         assert [get(address, "/healthz", Host=host)[0] for host in ("localhost:8080", "[::1]:8080")] == [
@@ -230,9 +230,10 @@ def one_page(pages: Mapping[str, Callable[[], Answer]] | None = None, **limits: 
         server.stop()
 
 
-def test_clients_beyond_the_cap_are_refused_until_one_goes_and_silent_ones_give_their_place(
+def test_excess_clients_are_rejected_and_silent_clients_replaced(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """A silent client gives its place to a new client."""
     go_on, arrivals = threading.Event(), threading.Semaphore(0)
 
     def slow() -> Answer:
@@ -264,7 +265,7 @@ def test_clients_beyond_the_cap_are_refused_until_one_goes_and_silent_ones_give_
 
 
 @pytest.mark.parametrize("begin", [b"", b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "])
-def test_a_client_that_sends_a_byte_now_and_then_is_closed_in_time(begin: bytes) -> None:
+def test_slowly_sending_client_is_closed_in_time(begin: bytes) -> None:
     with one_page(seconds=0.5) as address, socket.create_connection((address.host, address.port)) as slow:
         slow.sendall(begin)
         slow.settimeout(0.1)

@@ -42,14 +42,14 @@ def lefts(room: Callable[[int], float], times: Iterable[int]) -> list[float | No
     return [trend.of(slot_with(room(now)), now).slot_seconds_left for now in times]
 
 
-def test_time_left_is_what_two_minutes_show_and_not_what_one_look_says() -> None:
+def test_time_left_follows_two_minutes_of_samples() -> None:
     seconds_left = lefts(lambda now: 900 - now, range(0, 181, 5))
     assert seconds_left[:24] == [None] * 24, "two minutes are not over"
     assert seconds_left[24] == pytest.approx(780)
     assert seconds_left[36] == pytest.approx(720)
 
 
-def test_room_that_comes_back_in_steps_does_not_shrink() -> None:
+def test_stepwise_returning_room_does_not_shrink() -> None:
     def room(now: int) -> float:
         return 500 - 5.0 * (now % 30)
 
@@ -108,7 +108,7 @@ def test_an_alert_fires_again_when_the_danger_rises() -> None:
     assert "next checkpoint" in fired[2][2]
 
 
-def test_an_alert_is_resolved_after_a_time_of_calm_and_then_fires_anew() -> None:
+def test_alert_resolves_after_calm_and_fires_again() -> None:
     well = dataclasses.replace(slot_with(900), slot_seconds_left=None)
     past = slot_with(-5, status="unreserved")
     looks = [
@@ -125,14 +125,14 @@ def test_an_alert_is_resolved_after_a_time_of_calm_and_then_fires_anew() -> None
     ]  # fmt: skip
 
 
-def test_half_of_the_budget_is_over_well_below_half() -> None:
+def test_budget_alert_resolves_well_below_half() -> None:
     looks = [(now, dataclasses.replace(slot_with(room_left), slot_seconds_left=None)) for now, room_left in (
         (0, 490), (100, 550), (900, 550), (1000, 490), (1100, 700), (1400, 700),
     )]  # fmt: skip
     assert [(now, state) for now, state, _ in slot_alerts(looks)] == [(0, "firing"), (1400, "resolved")]
 
 
-def test_a_limit_below_a_segment_is_one_alert_however_often_it_is_passed() -> None:
+def test_limit_below_segment_raises_single_alert() -> None:
     def look(now: int) -> Status:
         written = now / 60 % 16  # MB since the last segment began; the first minute of each is past the limit
         status = "unreserved" if written < 1 else "reserved"
@@ -148,7 +148,7 @@ def test_a_limit_below_a_segment_is_one_alert_however_often_it_is_passed() -> No
     ]
 
 
-def test_without_a_limit_an_absolute_amount_is_a_danger_that_does_not_flap() -> None:
+def test_absolute_amount_without_limit_is_stable_danger() -> None:
     def look(held: float) -> Status:
         assert WELL.slot is not None
         wal = WalBudget(
@@ -174,7 +174,7 @@ def test_without_a_limit_an_absolute_amount_is_a_danger_that_does_not_flap() -> 
     assert [danger.level for danger in levels if danger is not None] == [RiskLevel.MUCH]
 
 
-def test_half_of_a_small_limit_comes_and_goes_and_is_no_danger() -> None:
+def test_half_of_small_limit_is_no_danger() -> None:
     small = dataclasses.replace(slot_with(10, limit=40), slot_seconds_left=None)
     assert slot_danger(small).level is RiskLevel.NONE
     assert slot_danger(dataclasses.replace(small, slot_seconds_left=60.0)).level is RiskLevel.SHORT

@@ -90,7 +90,8 @@ def test_a_command_that_somebody_ended_posts_nothing(tmp_path: Path) -> None:
     assert accepted == []
 
 
-def test_an_error_of_a_job_is_posted_though_the_job_ends_before_the_next_look(tmp_path: Path) -> None:
+def test_job_error_is_posted_despite_early_end(tmp_path: Path) -> None:
+    """The job ends before the next poll."""
     with receiver(200) as (hook, accepted):
         pipeline = pipeline_of(tmp_path, f"{{webhook: '{hook}', kinds: [error]}}")
         with watched(pipeline, ("bronze",), None, Output()) as command:
@@ -116,7 +117,7 @@ def test_the_port_of_metrics_has_metrics_alone(tmp_path: Path, capsys: pytest.Ca
         code_of(address)
 
 
-def test_a_pipeline_whose_server_is_down_is_alive_and_not_ready(
+def test_pipeline_with_absent_server_is_alive_but_unready(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     views = ViewOptions(http=Address("127.0.0.1", 0))
@@ -128,7 +129,7 @@ def test_a_pipeline_whose_server_is_down_is_alive_and_not_ready(
         assert [code_of(f"{address}{page}") for page in ("healthz", "readyz", "")] == [200, 503, 200]
 
 
-def test_what_cannot_be_shown_is_told_before_the_run(tmp_path: Path) -> None:
+def test_invalid_display_settings_are_reported_before_run(tmp_path: Path) -> None:
     everywhere = ViewOptions(http=Address("0.0.0.0", 0))  # noqa: S104 - refused
     with (
         pytest.raises(ConfigurationError, match="the page needs a token"),
@@ -140,7 +141,7 @@ def test_what_cannot_be_shown_is_told_before_the_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_a_command_that_shows_nothing_loads_none_of_it() -> None:
+def test_command_showing_nothing_loads_no_monitor() -> None:
     code = (
         "import deltasmelt.pipelines.cli, deltasmelt.pipelines.commands.run, sys; "
         "names = 'deltasmelt.pipelines.monitor.watch', 'prometheus_client', 'jinja2', 'http.server'; "

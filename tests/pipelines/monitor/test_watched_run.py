@@ -31,7 +31,7 @@ def get(address: str) -> str:
 
 @pytest.mark.postgres
 @pytest.mark.process
-def test_a_reader_shows_itself_and_alerts_while_it_runs(
+def test_running_reader_serves_status_and_alerts(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SMELT_HTTP_TOKEN", TOKEN)
@@ -101,7 +101,7 @@ def test_a_job_posts_its_errors_and_its_end(database: str, tmp_path: Path) -> No
 
 
 @pytest.mark.process
-def test_a_job_whose_server_does_not_answer_posts_its_end(tmp_path: Path) -> None:
+def test_job_with_silent_server_posts_end(tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yml"
     with receiver(200) as (hook, accepted):
         file.write_text(

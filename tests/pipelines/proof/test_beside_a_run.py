@@ -47,7 +47,7 @@ class Busy(threading.Thread):
                         connection.execute("INSERT INTO c SELECT i, %s FROM generate_series(1, 50) i", [n])
 
 
-def test_equal_again_and_again_though_silver_passes_the_snapshot(database: str, tmp_path: Path) -> None:
+def test_repeated_proof_passes_while_silver_passes_snapshot(database: str, tmp_path: Path) -> None:
     name = "beside_" + str(conninfo_to_dict(database)["dbname"])
     with psycopg.connect(database, autocommit=True) as connection:
         for table in ("a", "b", "c"):

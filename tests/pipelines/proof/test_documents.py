@@ -88,9 +88,7 @@ def computed(
         return {result.name: result for result in documents_asked.result()}
 
 
-def test_documents_are_compared_where_the_server_gave_some_and_else_the_reason_is_said(
-    dsn: str, tmp_path: Path
-) -> None:
+def test_documents_are_compared_or_reason_is_reported(dsn: str, tmp_path: Path) -> None:
     by_name = computed(pipeline_of(dsn, tmp_path), *NAMES)
     assert {name: (result.compared, len(result.answers)) for name, result in by_name.items()} == {
         # The child's rows are not the parent's, as in silver.
@@ -103,7 +101,7 @@ def test_documents_are_compared_where_the_server_gave_some_and_else_the_reason_i
     assert [result.name for result in by_name.values() if result.reason] == ["chosen", "empty", "wider"]
 
 
-def test_what_ends_one_document_is_its_reason_and_the_others_are_computed(
+def test_failure_of_document_is_reason_and_others_continue(
     dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken = iter([RuntimeError("broken")])
@@ -119,7 +117,7 @@ def test_what_ends_one_document_is_its_reason_and_the_others_are_computed(
     assert by_name["wide"].compared == 2
 
 
-def test_a_measure_that_is_left_out_leaves_one_answer_for_each_root(dsn: str, tmp_path: Path) -> None:
+def test_omitted_measure_leaves_single_answer_per_root(dsn: str, tmp_path: Path) -> None:
     comparable = "{count: public.stale, on: {v: v}}"
     incomparable = comparable.replace("}}", "}, where: \"lower(v) = 'v'\"}")
     for fields in (f"{{n: {incomparable}}}", f"{{m: {comparable}}}, {{n: {incomparable}}}"):
@@ -127,7 +125,7 @@ def test_a_measure_that_is_left_out_leaves_one_answer_for_each_root(dsn: str, tm
         assert (result.compared, len(result.left_out)) == (5, 1)
 
 
-def test_a_line_that_swallows_answers_ends_within_a_bound(
+def test_connection_swallowing_answers_ends_within_bound(
     dsn: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(documents, "_STATEMENT_SECONDS", 1.0)

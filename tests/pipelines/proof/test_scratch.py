@@ -54,7 +54,7 @@ def test_the_copy_of_the_sources_rows(store: ObjectStore, root: Location) -> Non
 
 
 @pytest.mark.parametrize("by", ["the next comparison", "maintenance"])
-def test_a_copy_in_the_store_whose_process_was_killed(
+def test_store_copy_of_killed_process_is_removed(
     store: ObjectStore, root: Location, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
     monkeypatch.setattr(scratches, "_LEFT_SECONDS", 1.0)
@@ -71,9 +71,7 @@ def test_a_copy_in_the_store_whose_process_was_killed(
     objects.delete_below(root, "_verify")
 
 
-def test_a_copy_on_this_machine_whose_process_was_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_local_copy_of_killed_process_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a local lake, and in the temporary folder for a remote lake; foreign folders stay."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     lake = Lake(str(tmp_path / "lake"))
@@ -118,7 +116,7 @@ def test_what_a_rebuild_left(store: ObjectStore, root: Location) -> None:
     assert names(store, root) == {"/lake/scratch/silver/kept"}
 
 
-def test_a_store_that_refuses_to_delete_ends_no_command(
+def test_store_refusing_deletion_ends_no_command(
     store: ObjectStore, root: Location, caplog: pytest.LogCaptureFixture
 ) -> None:
     objects.replace(root, "_fresh/one/silver/t/1", b"1")

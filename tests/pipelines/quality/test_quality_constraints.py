@@ -76,11 +76,11 @@ def check(constraints: Constraints) -> None:
     assert frozenset({1, 2, 3}) in constraints.not_null.values()
 
 
-def test_foreign_keys_labels_and_not_null_of_postgresql_16(database: str) -> None:
+def test_postgresql_16_gives_references_labels_and_not_null(database: str) -> None:
     check(read(database))
 
 
-def test_postgresql_18_also_has_keys_that_it_does_not_enforce(database18: str) -> None:
+def test_postgresql_18_also_gives_unenforced_keys(database18: str) -> None:
     constraints = read(database18)
     check(constraints)
     with psycopg.connect(database18, autocommit=True) as connection:
@@ -91,9 +91,7 @@ def test_postgresql_18_also_has_keys_that_it_does_not_enforce(database18: str) -
     assert lax.weak is not None
 
 
-def test_what_was_read_is_kept_in_the_lake_and_written_again_only_when_it_changed(
-    tmp_path: Path, database: str
-) -> None:
+def test_constraints_are_recorded_again_only_after_change(tmp_path: Path, database: str) -> None:
     lake = Lake(path=str(tmp_path))
     assert recorded_constraints(lake) is None
     first = read(database)
@@ -110,7 +108,7 @@ def test_what_was_read_is_kept_in_the_lake_and_written_again_only_when_it_change
     assert (recorded.enum_labels, recorded.read_at) == ({}, later.read_at)
 
 
-def test_what_two_runs_read_at_once_is_recorded_once_and_stops_neither(tmp_path: Path) -> None:
+def test_constraints_of_concurrent_runs_are_recorded_once(tmp_path: Path) -> None:
     lake = Lake(path=str(tmp_path))
     record_constraints(lake, Constraints(datetime.now(UTC)))
     runs = 8
@@ -126,7 +124,7 @@ def test_what_two_runs_read_at_once_is_recorded_once_and_stops_neither(tmp_path:
     assert recorded_constraints(lake) is not None
 
 
-def test_what_was_recorded_without_the_parents_types_is_read() -> None:
+def test_constraints_without_parent_types_are_read() -> None:
     key = ForeignKeyConstraint("k", TableName("a", "b"), ("x",), TableName("a", "c"), ("y",), ("int4",))
     plain = json.loads(Constraints(datetime.now(UTC), (key,)).to_json())
     del plain["foreign_keys"][0]["referenced_types"]

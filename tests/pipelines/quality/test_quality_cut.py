@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_a_table_that_cannot_be_opened_has_no_size_and_spoils_no_other(tmp_path: Path) -> None:
+def test_unreadable_table_has_no_size_without_affecting_others(tmp_path: Path) -> None:
     lake = Lake(path=str(tmp_path))
     write_deltalake(str(tmp_path / "silver" / "orders"), pa.table({"id": [1]}))
     write_deltalake(str(tmp_path / "silver" / "orders"), pa.table({"id": [2]}), mode="append")
@@ -32,7 +32,7 @@ def test_a_table_that_cannot_be_opened_has_no_size_and_spoils_no_other(tmp_path:
     assert sizes == {"silver.orders": sum(first["size_bytes"].to_pylist())}
 
 
-def test_what_silver_holds_is_told_of_tables_and_histories_that_are_there(tmp_path: Path) -> None:
+def test_silver_columns_cover_existing_tables_and_histories(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path / "silver" / "orders"), pa.table({"id": [1], "note__4": [1]}))
     write_deltalake(str(tmp_path / "silver" / "orders__history"), pa.table({"id": [1]}))
     shapes = silver_catalog(shop_relations({}), SilverSettings()).values()

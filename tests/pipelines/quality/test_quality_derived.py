@@ -66,7 +66,7 @@ def of(expectations: list[Expectation], table: str) -> list[tuple[str, str | Non
     ]
 
 
-def test_keys_not_null_enums_and_foreign_keys_become_expectations() -> None:
+def test_keys_nulls_enums_and_references_become_expectations() -> None:
     expectations, left_out = derive(constraints())
     assert of(expectations, "orders") == [
         ("compound_columns_to_be_unique", "customer_id, number"),
@@ -85,12 +85,14 @@ def test_keys_not_null_enums_and_foreign_keys_become_expectations() -> None:
     assert left_out == []
 
 
-def test_not_null_dropped_at_the_source_but_not_yet_announced_by_the_stream_is_not_expected() -> None:
+def test_unannounced_drop_of_not_null_ends_expectation() -> None:
+    """The source dropped NOT NULL, and the stream has not announced the new shape yet."""
     dropped, _ = derive(constraints(not_null={2: frozenset({1})}))
     assert ("values_to_not_be_null", "email") not in of(dropped, "customers")
 
 
-def test_an_enum_label_added_at_the_source_is_allowed_before_the_stream_announces_the_shape_again() -> None:
+def test_unannounced_enum_label_is_already_allowed() -> None:
+    """The source added the label before the stream announces the shape again."""
     expectations, _ = derive(constraints(enum_labels={9: ("free", "plus", "business")}))
     (allowed,) = [
         expectation.kwargs["value_set"] for expectation in expectations if "value_set" in expectation.kwargs
@@ -98,7 +100,7 @@ def test_an_enum_label_added_at_the_source_is_allowed_before_the_stream_announce
     assert allowed == ["free", "plus", "business"]
 
 
-def test_an_enum_behind_a_domain_is_checked_like_the_enum() -> None:
+def test_enum_behind_domain_is_checked_like_enum() -> None:
     tier = PgType("enum", "tier", "public", 9, labels=("free",))
     domain = PgType("domain", "paying", "public", 10, element=tier)
     relation = Relation(7, TableName("public", "t"), (Column("a", 1, domain, "paying"),), (), "d", Lsn(1))
@@ -106,13 +108,14 @@ def test_an_enum_behind_a_domain_is_checked_like_the_enum() -> None:
     assert [expectation.kwargs["value_set"] for expectation in expectations] == [["free"]]
 
 
-def test_while_the_source_was_never_reached_recorded_shapes_alone_give_expectations() -> None:
+def test_recorded_shapes_give_expectations_without_reachable_source() -> None:
     expectations, _ = derive(None)
     assert ("values_to_not_be_null", "email") in of(expectations, "customers")
     assert not [expectation for expectation in expectations if "references" in expectation.kwargs]
 
 
-def test_a_foreign_key_that_postgresql_itself_does_not_hold_is_left_out_and_said() -> None:
+def test_foreign_key_not_held_by_postgresql_is_omitted() -> None:
+    """The run states the reason."""
     weak = dataclasses.replace(
         ORDERS_TO_CUSTOMERS, weak="NOT VALID: PostgreSQL has not checked its older rows"
     )
@@ -123,13 +126,14 @@ def test_a_foreign_key_that_postgresql_itself_does_not_hold_is_left_out_and_said
     ]
 
 
-def test_a_foreign_key_to_a_table_outside_the_pipeline_is_left_out_and_said() -> None:
+def test_foreign_key_to_external_table_is_omitted() -> None:
+    """The run states the reason."""
     tables = {name: columns for name, columns in TABLES.items() if name != "silver.customers"}
     _, left_out = derive(constraints(), tables=tables)
     assert left_out == ["foreign key orders_customer of public.orders: public.customers is not in the cut"]
 
 
-def test_a_foreign_key_over_a_column_that_the_cut_does_not_have_yet_waits_for_it() -> None:
+def test_foreign_key_waits_for_column_in_cut() -> None:
     tables = TABLES | {"silver.orders": ["number", "total"]}
     expectations, left_out = derive(constraints(), tables=tables)
     assert not [expectation for expectation in expectations if "references" in expectation.kwargs]
@@ -138,7 +142,7 @@ def test_a_foreign_key_over_a_column_that_the_cut_does_not_have_yet_waits_for_it
     ]
 
 
-def test_columns_that_postgresql_compares_in_its_own_way_are_compared_so() -> None:
+def test_special_comparisons_of_postgresql_are_applied() -> None:
     key = dataclasses.replace(ORDERS_TO_CUSTOMERS, types=("citext",))
     expectations, _ = derive(constraints(foreign_keys=(key,)))
     (reference,) = [expectation for expectation in expectations if "references" in expectation.kwargs]
@@ -155,7 +159,7 @@ def test_columns_that_postgresql_compares_in_its_own_way_are_compared_so() -> No
         ("int4", "int8", None),
     ],
 )
-def test_where_the_parents_type_is_another_one_the_looser_comparison_counts(
+def test_looser_comparison_counts_for_different_parent_type(
     child: str, parent: str, compare: list[str] | None
 ) -> None:
     key = dataclasses.replace(ORDERS_TO_CUSTOMERS, types=(child,), referenced_types=(parent,))
@@ -165,7 +169,8 @@ def test_where_the_parents_type_is_another_one_the_looser_comparison_counts(
 
 
 @pytest.mark.parametrize(("child", "parent"), [("citext", "bpchar"), ("numeric", "float8")])
-def test_types_that_are_compared_in_no_way_known_here_are_left_out_and_said(child: str, parent: str) -> None:
+def test_types_with_unknown_comparison_are_omitted(child: str, parent: str) -> None:
+    """The run states the reason."""
     key = dataclasses.replace(ORDERS_TO_CUSTOMERS, types=(child,), referenced_types=(parent,))
     expectations, left_out = derive(constraints(foreign_keys=(key,)))
     assert not [expectation for expectation in expectations if "references" in expectation.kwargs]
@@ -174,7 +179,8 @@ def test_types_that_are_compared_in_no_way_known_here_are_left_out_and_said(chil
     ]
 
 
-def test_without_snapshots_foreign_keys_are_left_out_and_said() -> None:
+def test_foreign_keys_without_snapshots_are_omitted() -> None:
+    """The run states the reason."""
     catalog = silver_catalog(shop_relations(OIDS), SilverSettings())
     expectations, left_out = from_catalog(catalog.values(), constraints(), TABLES, whole=False)
     assert not [expectation for expectation in expectations if "references" in expectation.kwargs]
@@ -183,7 +189,7 @@ def test_without_snapshots_foreign_keys_are_left_out_and_said() -> None:
     assert (entry.subject, "snapshot.mode is never" in entry.why) == ("foreign keys", True)
 
 
-def test_a_table_without_a_recorded_shape_is_said_to_have_none_but_a_history_table_is_not() -> None:
+def test_table_without_recorded_shape_is_reported_unlike_history() -> None:
     tables = TABLES | {"silver.unknown": ["a"], "silver.orders__history": ["a"]}
     _, left_out = derive(constraints(), tables=tables)
     assert left_out == [
@@ -191,7 +197,7 @@ def test_a_table_without_a_recorded_shape_is_said_to_have_none_but_a_history_tab
     ]
 
 
-def test_of_numerics_that_a_decimal_may_not_hold_none_is_expected_to_be_left_out() -> None:
+def test_unrepresentable_numerics_are_expected_absent() -> None:
     tables = {name: [*columns, "_unrepresentable"] for name, columns in TABLES.items()}
     assert not any(
         expectation.column == "_unrepresentable" for expectation in derive(constraints(), tables=tables)[0]

@@ -55,7 +55,7 @@ fields: [id]
 """
 
 
-def test_a_document_that_cannot_be_read_leaves_the_others_in_the_run(tmp_path: Path) -> None:
+def test_unreadable_document_leaves_others_in_run(tmp_path: Path) -> None:
     texts = {"good": "document: good\nroot: public.t\nfields: [id]\n", "torn": "document: d\nfields: ["}
     for name, text in texts.items():
         (tmp_path / f"{name}.yml").write_text(text)
@@ -81,7 +81,7 @@ def tree(folder: Path, text: str = DOCUMENT) -> Tree:
     return resolved
 
 
-def test_elements_with_their_key_are_found_at_every_depth(tmp_path: Path) -> None:
+def test_keyed_elements_are_collected_at_every_depth(tmp_path: Path) -> None:
     assert [(elements.label, elements.table, elements.key) for elements in elements_of(tree(tmp_path))] == [
         ("inner.people", "customers", (("id", "id"),)),
         ("inner.people.orders", "orders", (("customer_id", "of"), ("number", "number"))),
@@ -90,9 +90,8 @@ def test_elements_with_their_key_are_found_at_every_depth(tmp_path: Path) -> Non
 
 
 @pytest.mark.spark
-def test_roots_without_documents_and_orphans_in_lists_within_lists_and_in_maps_are_found(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_missing_roots_and_deep_orphans_are_reported(spark: SparkSession, tmp_path: Path) -> None:
+    """Orphans are also reported in lists within lists, and in maps."""
     document = tree(tmp_path)
     with reading(spark):
         frames = {

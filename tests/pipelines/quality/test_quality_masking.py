@@ -45,14 +45,15 @@ def masks(folder: Path, *names: str, different: Collection[str] = ()) -> Masks:
     return masks_of(names, catalog, resolved, COLUMNS, different)
 
 
-def test_columns_that_silver_kept_are_masked_where_any_column_of_the_table_is(tmp_path: Path) -> None:
+def test_former_columns_are_masked_with_any_table_column(tmp_path: Path) -> None:
+    """Columns left only in silver are masked if any column of the table is masked."""
     masked = masks(tmp_path, "public.customers.email").masked
     of_table = {"email", "email__2", "mail", "former", "_unrepresentable"}
     assert masked["silver.customers"] == masked["silver.customers__history"] == of_table
     assert "silver.orders" not in masked
 
 
-def test_a_column_that_only_silver_still_has_can_be_named(tmp_path: Path) -> None:
+def test_mask_may_name_column_existing_only_in_silver(tmp_path: Path) -> None:
     for name in ("email__2", "Mail", "former"):
         masked = masks(tmp_path, f"public.customers.{name}").masked
         assert {"email__2", "mail"} <= masked["silver.customers"]
@@ -62,9 +63,10 @@ def test_a_column_that_only_silver_still_has_can_be_named(tmp_path: Path) -> Non
             masks(tmp_path, f"public.customers.{name}")
 
 
-def test_what_is_no_field_of_a_document_is_masked_and_one_that_was_built_otherwise_whole(
+def test_unknown_document_fields_are_masked(
     tmp_path: Path,
 ) -> None:
+    """A document built by a different definition is masked as a whole."""
     assert masks(tmp_path, "public.customers.email").masked["gold.customer"] == {"email", "former"}
     assert masks(tmp_path, "public.orders.total").masked["gold.customer"] == {"former"}
     changed = masks(tmp_path, "public.orders.total", different={"customer"}).masked
@@ -88,7 +90,7 @@ SECRET = "eve's \"own\"\nO'Hara"
         (SECRET, "error"),
     ],
 )
-def test_of_an_error_over_masked_data_its_class_alone_is_shown(error: str, left: str) -> None:
+def test_error_over_masked_data_shows_only_class(error: str, left: str) -> None:
     mask = Masks({"silver.t": frozenset({"a"})})
     expectation = Expectation("silver", "t", "s", "expect_column_values_to_be_unique", {"column": "a"})
     message = visible_form(Result(expectation, None, error=error, error_of_data=True), mask).error
@@ -110,7 +112,7 @@ def test_of_an_error_over_masked_data_its_class_alone_is_shown(error: str, left:
         "SELECT * FROM {batch} JOIN {silver.t} WHERE true",
     ],
 )
-def test_of_a_rule_in_sql_nothing_is_shown_once_a_column_is_masked(query: str) -> None:
+def test_sql_rule_shows_nothing_if_column_is_masked(query: str) -> None:
     mask = Masks({"silver.t": frozenset({"email"})})
     expectation = Expectation(
         "silver", "u", "s", "unexpected_rows_expectation", {"unexpected_rows_query": query}
@@ -129,7 +131,7 @@ def test_of_a_rule_in_sql_nothing_is_shown_once_a_column_is_masked(query: str) -
     assert "a@b.c" not in str(visible_form(error, mask).error)
 
 
-def test_a_map_by_dates_or_decimals_is_shown_as_text() -> None:
+def test_map_with_date_or_decimal_keys_shows_text() -> None:
     expectation = Expectation(
         "silver", "t", "s", "unexpected_rows_expectation", {"unexpected_rows_query": ""}
     )

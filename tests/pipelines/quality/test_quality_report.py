@@ -102,7 +102,7 @@ def test_the_head_line_gives_the_verdict() -> None:
     )
 
 
-def test_a_failure_shows_what_was_expected_how_often_it_broke_examples_and_its_line() -> None:
+def test_failure_shows_expectation_count_examples_and_line() -> None:
     text = text_of(render(result(HOLDS, FAILS), NOTHING))
     assert "total is at least 0" in text
     assert "7 of 1,234 rows violate the expectation (0.57 %)" in text
@@ -110,7 +110,7 @@ def test_a_failure_shows_what_was_expected_how_often_it_broke_examples_and_its_l
     assert "orders.yml:3" in text
 
 
-def test_a_value_that_looks_like_markup_stays_a_value() -> None:
+def test_markup_in_value_stays_text() -> None:
     evil = "<script>alert('x')</script>"
     spoiled = dataclasses.replace(FAILS, samples=(evil,))
     misnamed = Result(about(evil, column=evil, where=evil, suite=evil, table=evil), None, error=evil)
@@ -127,7 +127,7 @@ def test_an_expectation_with_wrong_arguments_is_still_shown() -> None:
     assert "columns: Field required" in text_of(render(result(lost), NOTHING))
 
 
-def test_history_draws_a_bar_for_each_run_and_tells_it_to_a_screen_reader() -> None:
+def test_history_draws_labelled_bar_per_run() -> None:
     runs = [PastRun(str(day), NOW + timedelta(days=day), 90, day, 0) for day in range(3)]
     html = render(result(HOLDS), History(tuple(runs), {}))
     assert html.count("<title>2026-11-2") == 3
@@ -139,7 +139,7 @@ def test_history_draws_a_bar_for_each_run_and_tells_it_to_a_screen_reader() -> N
     assert float(height) == 24.0  # half of what was checked is in order
 
 
-def test_a_trend_is_drawn_where_the_expectation_stands_and_told_to_a_screen_reader() -> None:
+def test_trend_is_drawn_and_labelled_at_expectation() -> None:
     points = [
         Point(str(day), NOW + timedelta(days=day), day != 1, value)
         for day, value in enumerate((100.0, 90.0, None, 95.0))
@@ -152,7 +152,8 @@ def test_a_trend_is_drawn_where_the_expectation_stands_and_told_to_a_screen_read
     assert Tags(html).open == []
 
 
-def test_one_run_is_no_trend_and_one_that_never_moved_is_a_level_line() -> None:
+def test_single_run_has_no_trend_unlike_constant_runs() -> None:
+    """A value without any change is a level line."""
     assert sparkline([Point("a", NOW, True, 1.0)]) is None
     level = sparkline([Point("a", NOW, True, 1.0), Point("b", NOW, True, 1.0)])
     assert level is not None
@@ -162,7 +163,8 @@ def test_one_run_is_no_trend_and_one_that_never_moved_is_a_level_line() -> None:
     assert (unchecked.lines, [dot.status for dot in unchecked.dots]) == ((), ["error", "error"])
 
 
-def test_failing_rows_are_a_table_with_the_key_first_and_warnings_alone_are_no_failure() -> None:
+def test_failing_rows_show_key_first_and_warnings_pass() -> None:
+    """Warnings alone are no failure."""
     mild = dataclasses.replace(FAILS.expectation, severity="warning")
     rows: tuple[dict[str, str | None], ...] = (
         {"id": "7", "total": "-3", "note": None},
@@ -176,7 +178,7 @@ def test_failing_rows_are_a_table_with_the_key_first_and_warnings_alone_are_no_f
     assert Tags(html).open == []
 
 
-def test_a_single_failure_among_thousands_is_still_visible_in_the_history() -> None:
+def test_single_failure_among_thousands_stays_visible_in_history() -> None:
     html = render(result(HOLDS), History((PastRun("a", NOW, 99_999, 1, 0),), {}))
     heights = [
         float(height) for height in re.findall(r'class="failed" width="8" y="[\d.]+" height="([\d.]+)"', html)
@@ -184,7 +186,7 @@ def test_a_single_failure_among_thousands_is_still_visible_in_the_history() -> N
     assert heights == [4.0]
 
 
-def test_failed_tables_are_unfolded_and_the_others_are_not() -> None:
+def test_only_failed_tables_are_unfolded() -> None:
     fine = Result(about("expect_column_values_to_not_be_null", table="tags", column="id"), True, 10, 0, 0.0)
     tables = (CutTable("silver", "orders", 3), CutTable("silver", "tags", 1))
     html = render(result(fine, FAILS, tables=tables), NOTHING)
@@ -192,7 +194,7 @@ def test_failed_tables_are_unfolded_and_the_others_are_not() -> None:
     assert html.count('<details class="card" open>') == 1
 
 
-def test_the_report_replaces_the_old_one_in_one_step_and_makes_its_folder(tmp_path: Path) -> None:
+def test_report_replaces_predecessor_atomically_and_creates_folder(tmp_path: Path) -> None:
     path = tmp_path / "a" / "report.html"
     write_report(result(HOLDS), NOTHING, path)
     write_report(result(FAILS), NOTHING, path)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_the_newest_runs_are_found_among_many_in_files_of_their_own_and_in_one(tmp_path: Path) -> None:
+def test_newest_runs_are_selected_in_any_file_layout(tmp_path: Path) -> None:
     lake = Lake(path=str(tmp_path))
     assert not history(lake, 5).runs
     assert newest_run(lake) is None
@@ -47,7 +47,7 @@ def test_the_newest_runs_are_found_among_many_in_files_of_their_own_and_in_one(t
     assert newest_run(lake) == NOW + timedelta(seconds=14, microseconds=999_014)
 
 
-def test_what_warns_is_no_failure_of_a_past_run_and_a_severity_of_older_runs_is_known(tmp_path: Path) -> None:
+def test_warnings_pass_and_older_severities_are_recognized(tmp_path: Path) -> None:
     lake = Lake(path=str(tmp_path))
     failed = [
         replace(FAILS, expectation=replace(FAILS.expectation, severity=severity))
@@ -78,7 +78,7 @@ def test_what_warns_is_no_failure_of_a_past_run_and_a_severity_of_older_runs_is_
         (True, None, "true", None),
     ],
 )
-def test_what_is_no_number_is_null_and_a_decimal_is_a_number(
+def test_non_numbers_become_null_and_decimals_become_numbers(
     tmp_path: Path, observed: object, percent: float | None, kept: str | None, trend: float | None
 ) -> None:
     lake = Lake(path=str(tmp_path))
@@ -105,7 +105,7 @@ def test_many_files_become_few_and_old_runs_go(tmp_path: Path, monkeypatch: pyte
     assert "run 00" not in runs
 
 
-def test_of_many_values_that_were_observed_the_first_are_kept() -> None:
+def test_first_of_many_observed_values_are_stored() -> None:
     distinct = replace(HOLDS, observed={"values": list(range(99)), "text": "x" * 999})
     observed = visible_form(distinct, Masks({})).observed
     assert observed["values"] == [*range(20), "… 79 more"]

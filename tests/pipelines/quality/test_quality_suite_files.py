@@ -42,7 +42,7 @@ def write(folder: Path, text: str) -> Path:
     return path
 
 
-def test_a_suite_takes_its_files_name_and_knows_the_line_of_each_expectation(tmp_path: Path) -> None:
+def test_suite_has_file_name_and_expectation_lines(tmp_path: Path) -> None:
     first, second, _ = load_suite(write(tmp_path, GOOD), "orders.yml")
     assert (first.layer, first.table, first.suite) == ("silver", "orders", "orders")
     assert first.kwargs == {"column": "total", "min_value": 0}
@@ -50,7 +50,7 @@ def test_a_suite_takes_its_files_name_and_knows_the_line_of_each_expectation(tmp
     assert (second.severity, second.where, second.column) == ("error", "orders.yml:8", "customer_id")
 
 
-def test_a_rule_in_sql_is_the_expectation_of_a_query_and_stands_alone(tmp_path: Path) -> None:
+def test_sql_rule_becomes_query_expectation_without_further_keys(tmp_path: Path) -> None:
     rule = GOOD + "  - sql: SELECT * FROM {batch}\n    severity: critical\n    note: why\n"
     expectation = load_suite(write(tmp_path, rule), "orders.yml")[-1]
     assert expectation.kind == "unexpected_rows_expectation"
@@ -123,7 +123,7 @@ def test_right_names_are_no_complaint(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_mistake_is_told_with_its_line_and_what_was_meant(
+def test_mistake_is_reported_with_line_and_suggestion(
     tmp_path: Path, old: str, new: str, complaint: str
 ) -> None:
     assert old in GOOD
@@ -140,7 +140,7 @@ def test_a_broken_file_does_not_hide_the_others(tmp_path: Path) -> None:
     assert name.startswith("orders.yml:3: no column 'totl'")
 
 
-def test_a_suite_cannot_call_itself_as_a_derived_one(tmp_path: Path) -> None:
+def test_suite_cannot_take_name_of_derived_suite(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="'catalog' is the name of a derived suite"):
         load_suite(write(tmp_path, f"suite: catalog\n{GOOD}"))
     catalog = tmp_path / "catalog.yml"

@@ -49,7 +49,7 @@ def cut(lsn: int, *names: str) -> Cut:
     return Cut("silver", Lsn(lsn), None, dict.fromkeys(names, 1), datetime.now(UTC))
 
 
-def test_the_statements_that_put_one_key_in_place_of_another() -> None:
+def test_statements_replace_former_key_by_new_key() -> None:
     def said(before: tuple[str, ...], wanted: tuple[str, ...]) -> list[str]:
         return statements("c.s.`a``b`", "a`b", old=before, new=wanted)
 
@@ -62,7 +62,7 @@ def test_the_statements_that_put_one_key_in_place_of_another() -> None:
     assert said(("old",), ()) == [drop]
 
 
-def test_a_key_is_held_where_the_source_enforces_it_without_null() -> None:
+def test_key_is_stated_if_source_enforces_without_null() -> None:
     assert held_key(table()) == KEY
     assert held_key(table(unique=False)) == ()
     assert held_key(history_of(table())) == ()
@@ -72,7 +72,8 @@ def test_a_key_is_held_where_the_source_enforces_it_without_null() -> None:
     assert held_key(replace(table(), key=())) == ()
 
 
-def test_a_key_is_stated_once_by_the_cut_that_names_the_table_with_it() -> None:
+def test_key_is_stated_once_by_naming_cut() -> None:
+    """The first cut that names the table with the key states the key."""
     keys = keys_of()
     assert keys.added(cut(5, "other"), [table()]) == []
     assert keys.added(cut(5, "t"), [table(from_lsn=6)]) == []
@@ -80,7 +81,7 @@ def test_a_key_is_stated_once_by_the_cut_that_names_the_table_with_it() -> None:
     assert keys.added(cut(7, "t"), [table(from_lsn=6)]) == []
 
 
-def test_a_key_that_changes_is_taken_back_before_rows_are_folded_and_stated_anew_after() -> None:
+def test_changed_key_is_dropped_before_rows_and_restated() -> None:
     keys = keys_of(*KEY)
     assert keys.released([table()]) == []
     assert keys.added(cut(5, "t"), [table()]) == []
@@ -92,18 +93,18 @@ def test_a_key_that_changes_is_taken_back_before_rows_are_folded_and_stated_anew
     assert keys.released([table(unique=False)]) == [DROP]
 
 
-def test_somebody_elses_constraint_is_left_alone_and_ours_is_known_after_a_restart() -> None:
+def test_foreign_constraint_stays_and_own_survives_restart() -> None:
     assert keys_of(*OTHER, name="ours").released([table()]) == []
     assert keys_of(*OTHER).released([table()]) == [DROP]
 
 
-def test_a_key_whose_columns_may_be_null_is_told_once_and_not_stated() -> None:
+def test_nullable_key_is_reported_once_and_not_stated() -> None:
     keys = keys_of(not_null=("id",))
     assert [keys.added(cut(lsn, "t"), [table()]) for lsn in (1, 2)] == [[], []]
     assert keys.nullable == ["t"]
 
 
-def test_names_have_no_case_in_the_catalog_and_two_of_one_name_have_no_key() -> None:
+def test_case_colliding_names_in_catalog_have_no_key() -> None:
     def named(name: str) -> SilverTable:
         shape = relation("t", [("Id", INT), ("note", TEXT)], ["Id"], relation_id=7)
         return replace(silver_table(replace(shape, key_unique=True), SilverSettings()), name=name)
@@ -124,9 +125,10 @@ def test_names_have_no_case_in_the_catalog_and_two_of_one_name_have_no_key() -> 
 
 
 @pytest.mark.spark
-def test_a_catalog_without_such_constraints_is_said_once_and_stops_nothing(
+def test_catalog_without_constraints_is_reported_once(
     spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The lack of constraints stops nothing."""
     keys = CatalogKeys(spark, "spark_catalog")
     for lsn in (1, 2):
         keys.release([table()])

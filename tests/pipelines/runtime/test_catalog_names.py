@@ -71,7 +71,7 @@ def schemas(spark: SparkSession) -> Iterator[SparkSession]:
         spark.sql(f"DROP SCHEMA IF EXISTS spark_catalog.{schema} CASCADE")
 
 
-def test_each_table_of_a_cut_gets_its_name_and_one_that_is_taken_is_left_alone(
+def test_each_cut_table_gets_name_unless_occupied(
     schemas: SparkSession, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     spark, lake = schemas, Lake(path=str(tmp_path / "my läke"))
@@ -112,7 +112,7 @@ def session(folder: Path, step: str) -> tuple[str, str]:
 
 @pytest.mark.torture
 @pytest.mark.timeout(900)
-def test_names_stay_show_the_newest_rows_and_take_nobody_else_s(tmp_path: Path) -> None:
+def test_names_persist_with_newest_rows_and_spare_others(tmp_path: Path) -> None:
     _, log = session(tmp_path, "make")
     assert log.count("spark_catalog.silver.taken is another table") == 1
     assert log.count("silver.Größe cannot be registered in spark_catalog") == 1

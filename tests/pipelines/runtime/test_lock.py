@@ -33,7 +33,7 @@ QUICK: Final = 2.0
 """Seconds of a short lease."""
 
 
-def test_a_second_start_is_refused_with_who_holds_the_lake(lake_path: str) -> None:
+def test_second_start_is_rejected_naming_holder(lake_path: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", HOLDER, lake_path], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as holder:
@@ -52,7 +52,7 @@ def test_a_second_start_is_refused_with_who_holds_the_lake(lake_path: str) -> No
             pass  # however the holder ended, the lake is free
 
 
-def test_who_writes_a_layer_is_waited_for_also_in_another_process(lake_path: str) -> None:
+def test_writer_of_layer_is_awaited_across_processes(lake_path: str) -> None:
     holder = HOLDER.replace("lake_lock", "writing").replace(
         '("bronze", "silver"), command="smelt run"', '"silver"'
     )
@@ -76,7 +76,7 @@ def test_who_writes_a_layer_is_waited_for_also_in_another_process(lake_path: str
         thread.join()
 
 
-def test_an_object_store_is_locked_by_leases_in_it_and_by_no_files(
+def test_object_store_is_locked_by_leases_without_files(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -97,7 +97,7 @@ def test_an_object_store_is_locked_by_leases_in_it_and_by_no_files(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_stage_that_runs_in_an_object_store_is_not_started_twice(store: ObjectStore, place: str) -> None:
+def test_stage_in_object_store_is_not_started_twice(store: ObjectStore, place: str) -> None:
     lake = Lake(path=in_store(place, store.options(), lease=QUICK))
     with leased(lake.root, "silver", command="smelt silver", wait=False):
         with pytest.raises(DefiniteError) as raised, lake_lock(lake, ("silver",), command="smelt run"):
@@ -108,7 +108,7 @@ def test_a_stage_that_runs_in_an_object_store_is_not_started_twice(store: Object
             pass  # another stage may run beside it
 
 
-def test_a_lake_that_is_made_is_closed_to_others_and_one_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
+def test_new_lake_folder_is_private_and_existing_unchanged(tmp_path: Path) -> None:
     new_folder, existing = tmp_path / "above" / "made", tmp_path / "there"
     existing.mkdir()
     existing.chmod(0o755)

@@ -30,7 +30,7 @@ SLOT = SlotState("s", "pgoutput", Lsn(1), None, "extended", 1000)
 STATUS = Status("p", "s", None, "l", None, (), SLOT, None, None, (), (), ())
 
 
-def test_the_time_left_is_that_of_the_tables_under_way() -> None:
+def test_time_left_counts_tables_in_progress() -> None:
     progress = Progress()
     progress.copying("public.big", 1000, 4)
     progress.copying("public.small", 0, 2)
@@ -48,7 +48,7 @@ def test_the_time_left_is_that_of_the_tables_under_way() -> None:
     assert snapshot_view(progress.read()["snapshots"], time.time()) is None
 
 
-def test_a_copy_that_failed_is_not_under_way_and_what_ended_is_reported_once() -> None:
+def test_failed_copy_is_inactive_and_end_reported_once() -> None:
     progress = Progress()
     for name in ("good", "bad", "lost"):
         progress.copying(f"public.{name}", 1000)
@@ -89,7 +89,7 @@ def test_another_process_sees_it_while_it_is_fresh(tmp_path: Path) -> None:
 
 
 @pytest.mark.process
-def test_in_an_object_store_it_is_an_object_that_is_put_now_and_then() -> None:
+def test_object_store_progress_is_occasionally_written_object() -> None:
     progress = Progress()
     progress.copying("public.t", 10)
     with object_store() as store:
@@ -112,9 +112,7 @@ def test_in_an_object_store_it_is_an_object_that_is_put_now_and_then() -> None:
 
 
 @pytest.mark.process
-def test_what_is_newest_is_put_however_slow_the_store_is_and_nobody_waits_for_it(
-    store: ObjectStore, place: str
-) -> None:
+def test_newest_progress_reaches_slow_store_without_blocking(store: ObjectStore, place: str) -> None:
     root = place
     stored = StoredProgress(root, every=0.1)
     store.set_faults(Faults(latency=0.3))
@@ -126,7 +124,7 @@ def test_what_is_newest_is_put_however_slow_the_store_is_and_nobody_waits_for_it
     wait_for(lambda: (body_stored := objects.read(root, OBJECT)) is not None and body_stored.body == b"99")
 
 
-def test_a_slot_in_danger_is_said_before_it_is_lost() -> None:
+def test_slot_danger_is_reported_before_loss() -> None:
     assert slot_warnings(STATUS) == []
     (soon,) = slot_warnings(dataclasses.replace(STATUS, slot_seconds_left=30.0))
     assert "lost in 30 s" in soon

@@ -15,7 +15,7 @@ from deltasmelt.pipelines.runtime.reader_supervision import loaded_reader, send_
 pytestmark = pytest.mark.process
 
 
-def test_one_that_gets_no_orders_ends_with_its_parent(tmp_path: Path) -> None:
+def test_reader_without_orders_ends_with_parent(tmp_path: Path) -> None:
     with (tmp_path / "log").open("ab") as log:
         process = spawn(log)
     output, _ = process.communicate(timeout=60)  # closes its standard input
@@ -23,7 +23,7 @@ def test_one_that_gets_no_orders_ends_with_its_parent(tmp_path: Path) -> None:
     assert (tmp_path / "log").read_bytes() == b""
 
 
-def test_one_that_nobody_wanted_is_gone_after_the_block() -> None:
+def test_unused_reader_ends_after_block() -> None:
     with loaded_reader(needed=True) as process:
         assert process is not None
         assert process.poll() is None
@@ -32,9 +32,8 @@ def test_one_that_nobody_wanted_is_gone_after_the_block() -> None:
         assert nobody is None
 
 
-def test_its_orders_reach_it_and_what_it_meets_goes_to_the_log_that_they_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_orders_reach_reader_and_select_its_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Errors of the reader are in the log named by the orders."""
     monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
     with spawn() as process:
         file, output_file = tmp_path / "none.yml", tmp_path / "said"
@@ -47,9 +46,7 @@ def test_its_orders_reach_it_and_what_it_meets_goes_to_the_log_that_they_name(
     assert b"the reader stopped" in (tmp_path / "said").read_bytes()
 
 
-def test_secrets_go_with_its_orders_and_are_in_nothing_that_it_shows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_secrets_travel_with_orders_and_stay_hidden(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
     monkeypatch.setattr(databricks_secrets, "_KNOWN", {"shop/dsn": "host=db prot=1 password=gEh31m-Wort"})
     file = tmp_path / "shop.yml"

@@ -67,9 +67,7 @@ def lives_of(
     return started(), None
 
 
-def test_one_that_dies_at_the_same_place_each_time_is_given_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reader_dying_at_same_place_is_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lives, error = lives_of(
         tmp_path, monkeypatch, most=9, durable="100 + min(life, 1)", rows="0", done="True"
     )
@@ -79,14 +77,12 @@ def test_one_that_dies_at_the_same_place_each_time_is_given_up(
     assert "smelt.log" in str(error.where)
 
 
-def test_one_that_gets_on_with_the_stream_is_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reader_progressing_with_stream_is_restarted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, error = lives_of(tmp_path, monkeypatch, most=9, durable="101 + life", rows="5", done="True")
     assert error is None
 
 
-def test_one_that_dies_of_a_copy_is_given_up_although_the_stream_gets_on(
+def test_reader_dying_of_copy_is_abandoned_despite_streaming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lives, error = lives_of(tmp_path, monkeypatch, most=9, durable="101 + life", rows="5", done="False")
@@ -99,9 +95,7 @@ def test_one_whose_copy_gets_on_is_started_again(tmp_path: Path, monkeypatch: py
     assert error is None
 
 
-def test_one_that_takes_long_to_die_is_given_up_as_well(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_slowly_dying_reader_is_abandoned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction that ends the process after a quarter of an hour ends each new process again."""
     clock = itertools.count(step=900.0)
     monkeypatch.setattr(
@@ -140,7 +134,7 @@ def reader_of(
     return ReaderProcess(load_pipeline(tmp_path / "shop.yml"), on_progress=tell)
 
 
-def test_a_reader_is_heard_to_its_end_although_nobody_can_be_told(
+def test_reader_output_is_drained_without_report_target(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The command's standard error may be closed. A pipe that is no longer read would block the reader."""
@@ -163,7 +157,7 @@ def test_a_reader_is_heard_to_its_end_although_nobody_can_be_told(
     assert len(calls) == 1
 
 
-def test_a_report_that_blocks_holds_up_neither_the_reader_nor_the_end(
+def test_blocking_report_delays_neither_reader_nor_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-S at a terminal or a pager would block the reader, and the slot would retain WAL."""
@@ -187,9 +181,7 @@ def test_a_report_that_blocks_holds_up_neither_the_reader_nor_the_end(
     assert sent[-1] == 2999, "the newest"
 
 
-def test_what_fails_while_a_report_is_heard_ends_the_run(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failure_during_report_ends_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the reader would block on a pipe without a reader, and still seem alive."""
 
     def tell(event: dict[str, Any]) -> None:
@@ -211,9 +203,7 @@ time.sleep(300)
 """
 
 
-def test_one_that_does_not_end_is_killed_in_time_whatever_else_ended_meanwhile(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unresponsive_reader_is_killed_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     heard = threading.Event()
     reader = reader_of(tmp_path, monkeypatch, lambda _: heard.set(), DEAF)
     monkeypatch.setattr("deltasmelt.pipelines.runtime.reader_supervision.STOP_SECONDS", 2.0)

@@ -26,9 +26,7 @@ def no_spark() -> NoReturn:
     raise AssertionError("nothing needs Spark")
 
 
-def test_a_look_for_new_changes_takes_one_request_and_comes_once_a_second(
-    store: ObjectStore, place: str, tmp_path: Path
-) -> None:
+def test_poll_takes_single_request_per_second(store: ObjectStore, place: str, tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yml"
     options = ", ".join(f"{name}: '{value}'" for name, value in store.options().items())
     file.write_text(f"pipeline: shop\n{SOURCE}lake: {{path: '{place}', options: {{{options}}}}}\n")

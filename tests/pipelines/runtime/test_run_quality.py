@@ -18,9 +18,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.torture]
 
 
-def test_a_run_checks_data_quality_again_and_again_and_ends_in_the_middle_of_it(
-    server_dsn: str, tmp_path: Path
-) -> None:
+def test_run_repeats_quality_and_ends_during_check(server_dsn: str, tmp_path: Path) -> None:
     dsn = make_database(server_dsn)
     try:
         shop = Shop(tmp_path, dsn)

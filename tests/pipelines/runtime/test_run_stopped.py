@@ -49,7 +49,7 @@ ERRORS = [
 ]
 
 
-def test_a_stage_counts_errors_of_its_own_layers_and_of_documents_that_are_defined() -> None:
+def test_stage_counts_errors_of_layers_and_defined_documents() -> None:
     assert stopped_names(ERRORS, ["bronze"]) == ["public.keyless", "public.new"]
     assert stopped_names(ERRORS, ["silver"]) == ["public.folded", "public.new"]
     assert stopped_names(ERRORS, ["gold"], ["customer"]) == ["customer"]
@@ -86,7 +86,8 @@ class Told:
         return standing_still(self.lake, SilverSettings(), layers, documents)
 
 
-def test_a_table_that_the_newest_cut_lacks_is_named_whether_an_error_says_so_or_not(lake_path: str) -> None:
+def test_table_missing_in_newest_cut_is_named(lake_path: str) -> None:
+    """The name appears with or without an open error of the table."""
     lake = Told(lake_path, "fine", "gapped", "locked", "dropped", "sales.locked")
     lake.seen("public.dropped", NOT_CARRIED)
     lake.bronze.relations([relation("later", [("id", INT)], ["id"], relation_id=8, from_lsn=21)])
@@ -107,7 +108,7 @@ def test_a_table_that_the_newest_cut_lacks_is_named_whether_an_error_says_so_or_
     assert not lake.standing("silver"), "a copy that is to be made again stops no table that the cut names"
 
 
-def test_a_document_that_the_newest_cut_lacks_is_named(lake_path: str) -> None:
+def test_document_missing_in_newest_cut_is_named(lake_path: str) -> None:
     lake = Told(lake_path, "fine")
     lake.cut("fine", documents=("built", "removed"))
     lake.control.open_error(OpenError("document", "failed", "document-failed", "m"))
@@ -126,9 +127,7 @@ def test_one_line_names_what_stands_still() -> None:
 
 
 @pytest.mark.spark
-def test_silver_that_leaves_a_table_out_without_an_error_ends_with_exit_code_3(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_silver_omitting_table_without_error_exits_3(spark: SparkSession, tmp_path: Path) -> None:
     assert spark is not None  # the command takes the session that is there
     lake = Told(str(tmp_path / "lake"), "fine", "gapped")
     lake.bronze.gap(lake.shapes["gapped"], 15)
@@ -165,9 +164,7 @@ def test_silver_that_leaves_a_table_out_without_an_error_ends_with_exit_code_3(
 
 
 @pytest.mark.postgres
-def test_bronze_that_caught_up_is_not_failed_by_a_document_that_was_removed(
-    tmp_path: Path, database: str
-) -> None:
+def test_removed_document_does_not_fail_caught_up_bronze(tmp_path: Path, database: str) -> None:
     shop = Shop(tmp_path, database)
     control = ControlTables(shop.pipeline.lake_address())
     for error in ERRORS[-2:]:
@@ -182,7 +179,7 @@ def test_bronze_that_caught_up_is_not_failed_by_a_document_that_was_removed(
     assert "removed" not in process.stderr
 
 
-def test_a_definition_that_cannot_be_read_is_an_error_until_it_can_or_is_gone(tmp_path: Path) -> None:
+def test_unreadable_definition_is_error_until_readable_or_removed(tmp_path: Path) -> None:
     control = ControlTables(Lake(path=str(tmp_path)))
     for error in ERRORS:
         control.open_error(error)
@@ -201,7 +198,7 @@ def test_a_definition_that_cannot_be_read_is_an_error_until_it_can_or_is_gone(tm
     assert len(control.open_errors()) == len(ERRORS) - 1
 
 
-def test_errors_of_documents_are_closed_where_not_one_is_defined_any_more(tmp_path: Path) -> None:
+def test_document_errors_close_after_last_definition_vanishes(tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yml"
     file.write_text("pipeline: p\nsource: {dsn: 'host=h', slot: s, publication: p}\nlake: {path: lake}\n")
     pipeline = load_pipeline(file)
@@ -244,7 +241,7 @@ RESET = OSError("Generic S3 error: connection reset by peer")
     ],
     ids=repr,
 )
-def test_a_lake_that_does_not_answer_is_waited_for_and_gone_on_with(  # noqa: PLR0917
+def test_unresponsive_lake_is_awaited_and_run_continues(  # noqa: PLR0917
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     fails: Exception,

@@ -28,7 +28,7 @@ def pipeline(folder: Path, dsn: str, lake: str = "lake", slot: str = "shop") -> 
     return load_pipeline(file)
 
 
-def test_a_large_lake_is_much_and_one_that_is_not_there_is_little(tmp_path: Path) -> None:
+def test_large_lake_is_much_and_missing_lake_little(tmp_path: Path) -> None:
     small = pipeline(tmp_path, NOBODY)
     assert is_little(small, ["silver", "gold"])
     (tmp_path / "lake" / "bronze" / "changes").mkdir(parents=True)
@@ -39,7 +39,7 @@ def test_a_large_lake_is_much_and_one_that_is_not_there_is_little(tmp_path: Path
         assert is_little(small, ["silver", "gold"]) is little
 
 
-def test_what_an_object_store_or_a_silent_server_holds_is_not_known(tmp_path: Path) -> None:
+def test_size_of_store_or_silent_server_is_unknown(tmp_path: Path) -> None:
     assert not is_little(pipeline(tmp_path, NOBODY), ["bronze", "silver"])
     assert not is_little(pipeline(tmp_path, NOBODY, "s3://bucket/lake"), ["silver"])
 
@@ -71,7 +71,7 @@ def test_a_database_counts_where_it_is_read(tmp_path: Path, database: str) -> No
     [(Lsn(1), True, True), (Lsn(1), False, False), (None, True, False)],
     ids=["little", "much", "continuous"],
 )
-def test_a_job_with_little_to_carry_has_a_brief_session(
+def test_job_with_little_work_has_brief_session(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Lsn | None, *, little: bool, brief: bool
 ) -> None:
     requests: list[object] = []

@@ -46,7 +46,7 @@ def jar(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("settings", [{}, {"spark.master": "local[4]"}, {"spark.ui.enabled": "true"}])
-def test_a_local_session_over_our_class_path_alone_has_one(jar: Path, settings: dict[str, str]) -> None:
+def test_local_session_with_own_class_path_has_archive(jar: Path, settings: dict[str, str]) -> None:
     assert archive_of(settings, JAVA, [jar]) is not None
 
 
@@ -79,14 +79,15 @@ def test_other_sessions_run_as_if_there_were_none(jar: Path, settings: dict[str,
         ("XDG_CACHE_HOME", '/ci/a "quoted" cache'),
     ],
 )
-def test_an_environment_that_changes_the_class_path_has_none(
+def test_environment_changing_class_path_has_no_archive(
     jar: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str
 ) -> None:
     monkeypatch.setenv(name, value)
     assert archive_of({}, JAVA, [jar]) is None
 
 
-def test_another_java_and_other_jars_have_another_one_and_what_is_gone_has_none(jar: Path) -> None:
+def test_different_java_or_jars_have_different_archive(jar: Path) -> None:
+    """A missing jar has no archive."""
     first = archive_of({}, JAVA, [jar])
     assert first == archive_of({}, f"Picked up JAVA_TOOL_OPTIONS: -Dport=4711\n{JAVA}", [jar])
     assert first != archive_of({}, 'openjdk version "21"', [jar])
@@ -96,7 +97,7 @@ def test_another_java_and_other_jars_have_another_one_and_what_is_gone_has_none(
     assert archive_of({}, JAVA, [jar]) is None
 
 
-def test_an_archive_that_another_account_can_write_to_is_not_used(tmp_path: Path) -> None:
+def test_archive_writable_by_other_account_is_ignored(tmp_path: Path) -> None:
     folder = tmp_path / "archives"
     folder.mkdir(mode=0o700)
     archive = folder / "x.jsa"
@@ -112,7 +113,7 @@ def test_an_archive_that_another_account_can_write_to_is_not_used(tmp_path: Path
 
 @pytest.mark.process
 @pytest.mark.parametrize("content", [b"", b"\0" * 5000, os.urandom(5000)])
-def test_a_damaged_archive_is_passed_over_without_a_word(tmp_path: Path, content: bytes) -> None:
+def test_damaged_archive_is_ignored_silently(tmp_path: Path, content: bytes) -> None:
     archive = tmp_path / "damaged.jsa"
     archive.write_bytes(content)
     java = shutil.which("java")
@@ -138,7 +139,7 @@ print(session.sql("SELECT 1").count(), stop_session(session))
 
 
 @pytest.mark.spark
-def test_a_jvm_that_does_not_start_over_it_starts_without_and_the_archive_goes(tmp_path: Path) -> None:
+def test_jvm_failing_with_archive_starts_without(tmp_path: Path) -> None:
     """A thread stack of a byte ends the JVM at the start, as a broken archive does."""
     archive = archive_of({}, check_java(), delta_jars())
     assert archive is not None
@@ -151,7 +152,7 @@ def test_a_jvm_that_does_not_start_over_it_starts_without_and_the_archive_goes(t
     assert not archive.exists()
 
 
-def test_it_is_made_by_hand_alone_and_tried_once_a_day(
+def test_archive_is_made_manually_and_tried_once_daily(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A failed training fails again, and costs half a minute of CPU each time."""
@@ -186,7 +187,7 @@ def trained(code: int | None, *, writes: bool = True) -> Callable[..., int | Non
     return train
 
 
-def test_an_archive_has_its_name_once_it_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_archive_gets_name_only_when_complete(monkeypatch: pytest.MonkeyPatch) -> None:
     archive = archive_of({}, check_java(), delta_jars())
     assert archive is not None
     for train in (trained(-signal.SIGKILL), trained(None), trained(0, writes=False)):
@@ -208,7 +209,7 @@ def test_an_archive_has_its_name_once_it_is_whole(monkeypatch: pytest.MonkeyPatc
     assert archive.read_bytes() == b"classes"
 
 
-def test_without_a_cache_it_is_said_in_one_line(
+def test_missing_cache_is_reported_in_single_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "cache").mkdir()

@@ -41,11 +41,11 @@ remedy: nothing to do
         ("", "no message"),
     ],
 )
-def test_the_last_error_of_python_is_what_is_said(text: str, said: str) -> None:
+def test_last_python_error_is_message(text: str, said: str) -> None:
     assert python_error(text) == said
 
 
-def test_only_the_engine_spark_has_executors_and_on_databricks_only_at_a_server(
+def test_executors_require_spark_engine_and_server_on_databricks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
@@ -65,7 +65,7 @@ def test_only_the_engine_spark_has_executors_and_on_databricks_only_at_a_server(
         executors_of(load_pipeline(file))
 
 
-def test_on_databricks_no_reader_of_a_lake_in_a_catalog_starts_without_a_server(
+def test_databricks_reader_of_catalog_lake_requires_server(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
@@ -78,7 +78,7 @@ def test_on_databricks_no_reader_of_a_lake_in_a_catalog_starts_without_a_server(
     assert "SPARK_REMOTE" in str(caught.value)
 
 
-def test_an_answer_that_never_comes_is_given_up_and_others_are_waited_for() -> None:
+def test_missing_answer_is_abandoned_and_others_awaited() -> None:
     released, arrived = threading.Event(), threading.Event()
 
     def hangs() -> str:

@@ -29,9 +29,10 @@ def test_a_local_lake_tells_nothing() -> None:
 
 
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
-def test_s3_without_options_leaves_credentials_to_the_platform_and_commits_to_our_log_store(
+def test_s3_without_options_uses_platform_credentials(
     scheme: str,
 ) -> None:
+    """Spark still commits through the log store of deltasmelt."""
     location = f"{scheme}://plain/lake"
     assert told(location, {}) == {"s3.impl": "org.apache.hadoop.fs.s3a.S3AFileSystem"}
     assert {name: hadoop_settings(location, {})[name] for name in LOG_STORES} == LOG_STORES
@@ -50,7 +51,7 @@ def test_keys_of_s3() -> None:
     assert settings["s3a.aws.credentials.provider"].endswith(".AnonymousAWSCredentialsProvider")
 
 
-def test_an_endpoint_takes_the_bucket_in_the_path_unless_it_is_said_otherwise() -> None:
+def test_endpoint_uses_path_style_unless_configured() -> None:
     settings = told("s3://endpoint/lake", {"aws_endpoint_url": "http://127.0.0.1:9000"})
     assert settings["s3a.endpoint"] == "http://127.0.0.1:9000"
     assert (settings["s3a.path.style.access"], settings["s3a.connection.ssl.enabled"]) == ("true", "false")
@@ -59,7 +60,7 @@ def test_an_endpoint_takes_the_bucket_in_the_path_unless_it_is_said_otherwise() 
     assert (settings["s3a.path.style.access"], settings["s3a.connection.ssl.enabled"]) == ("false", "true")
 
 
-def test_an_endpoint_of_the_environment_counts_where_no_option_says_one() -> None:
+def test_environment_endpoint_counts_without_option() -> None:
     environment = {"AWS_ENDPOINT_URL": "http://of.the.environment"}
     assert told("s3://env/lake", {}, environment)["s3a.endpoint"] == "http://of.the.environment"
     settings = told("s3://env/lake", {"aws_endpoint_url": "http://of.the.file"}, environment)
@@ -85,7 +86,7 @@ def test_a_key_account_token_or_client_of_azure() -> None:
     assert "/tenant_id/" in settings[f"azure.account.oauth2.client.endpoint.{ACCOUNT}"]
 
 
-def test_what_the_environment_says_of_azure_is_handed_on() -> None:
+def test_azure_environment_settings_are_forwarded() -> None:
     location = f"abfss://lake@{ACCOUNT}/shop"
     environment = {"AZURE_STORAGE_CLIENT_ID": "a", "AZURE_CLIENT_SECRET": "b", "AZURE_TENANT_ID": "c"}
     settings = told(location, {}, environment)
@@ -95,7 +96,7 @@ def test_what_the_environment_says_of_azure_is_handed_on() -> None:
     )
 
 
-def test_a_web_identity_is_in_the_chain_where_no_key_is_said() -> None:
+def test_web_identity_is_used_without_explicit_key() -> None:
     pod = {"AWS_WEB_IDENTITY_TOKEN_FILE": "/token", "AWS_ROLE_ARN": "x"}
     assert "WebIdentityTokenFile" in told("s3://pod/lake", {}, pod)["s3a.aws.credentials.provider"]
     keys = {"aws_access_key_id": "a", "aws_secret_access_key": "b"}

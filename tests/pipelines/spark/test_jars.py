@@ -36,7 +36,8 @@ def _of_delta(beginning: str) -> dict[str, str]:
     }
 
 
-def test_each_set_has_a_name_of_its_own_and_schemes_of_one_store_share_it() -> None:
+def test_each_jar_set_has_name_shared_between_schemes() -> None:
+    """Schemes of a single store share a set of jars."""
     every = [delta_set(line) for line in LINES]
     assert set(CLIENTS) == set(LINES)
     for line, (hadoop, _) in CLIENTS.items():
@@ -57,7 +58,7 @@ SMALL = JarSet("a small set", "small", (STORAGE,), _of_delta("delta-storage"))
 
 
 @pytest.mark.parametrize("scheme", ["s3a", "abfss"])
-def test_a_folder_of_jars_that_lacks_or_alters_one_is_refused_by_its_name(
+def test_incomplete_or_altered_jar_folder_is_rejected(
     scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SMELT_JARS", str(tmp_path))
@@ -76,9 +77,7 @@ def test_a_folder_of_jars_that_lacks_or_alters_one_is_refused_by_its_name(
 
 
 @pytest.mark.process
-def test_a_cached_jar_that_was_altered_is_fetched_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_altered_cached_jar_is_downloaded_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SMELT_JARS", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     cached = tmp_path / "deltasmelt" / "jars" / SMALL.name / next(iter(SMALL.checksums))
@@ -95,7 +94,7 @@ def test_a_cached_jar_that_was_altered_is_fetched_again(
     assert jars_of(SMALL) == [cached]
 
 
-def test_only_s3_needs_our_log_store_and_google_nothing(
+def test_only_s3_requires_log_store_and_google_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def without_jars(scheme: str, line: str) -> JarSet | None:

@@ -60,9 +60,7 @@ def test_while_it_lives_every_error_is_its_own(tmp_path: Path, monkeypatch: pyte
         assert death(ValueError("x"), HEAP, log) is not None
 
 
-def test_one_that_somebody_else_started_is_told_by_its_silence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_foreign_jvm_death_is_recognized_by_silence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_gateway", None)
     death_error = death(ConnectionRefusedError(111, "Connection refused"), HEAP, tmp_path / "none.log")
     assert death_error is not None
@@ -88,7 +86,7 @@ print(stop_session(session, patience=2), time.monotonic() - begun)
 
 
 @pytest.mark.spark
-def test_a_jvm_that_never_answers_is_killed_within_the_bound() -> None:
+def test_unresponsive_jvm_is_killed_within_bound() -> None:
     command = [sys.executable, "-c", STOPS_A_HUNG_ONE]
     process = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     code, seconds = process.stdout.split()

@@ -34,9 +34,10 @@ def holder(parent: Path) -> tuple[subprocess.Popen[str], str]:
 
 
 @pytest.mark.process
-def test_a_killed_processs_folder_goes_with_the_next_start_and_a_living_processs_stays(
+def test_next_start_removes_folders_of_killed_processes(
     tmp_path: Path,
 ) -> None:
+    """The folder of a living process stays."""
     killed, leftover = holder(tmp_path)
     living, stays = holder(tmp_path)
     (tmp_path / "another").mkdir()
@@ -61,7 +62,7 @@ def test_each_given_disk_has_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
-def test_rows_that_spark_spills_are_in_such_a_folder(spark: SparkSession) -> None:
+def test_spilled_rows_lie_in_local_folder(spark: SparkSession) -> None:
     spark.range(10).repartition(2).collect()
     conf = spark.sparkContext.getConf()
     folder = Path(conf.get(local_folder.SETTING) or "")

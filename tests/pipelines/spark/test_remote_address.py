@@ -50,7 +50,7 @@ def test_what_is_taken_the_client_takes_too(address: str, host: str, monkeypatch
 
 
 @pytest.mark.parametrize("address", REFUSED_BY_THE_CLIENT + MISREAD_BY_THE_CLIENT)
-def test_an_address_that_is_none_is_told_without_what_it_holds(address: str) -> None:
+def test_invalid_address_is_reported_without_contents(address: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
         address_of({"spark.remote": address})
     assert (caught.value.code, caught.value.where) == ("spark-remote", "spark.remote")
@@ -67,7 +67,7 @@ def test_what_the_client_refuses_is_refused_here(address: str) -> None:
     assert "token=" not in message or SECRET not in without_secrets(message)
 
 
-def test_what_only_the_client_knows_to_be_wrong_is_named_by_its_condition(
+def test_error_detected_by_client_only_names_condition(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")  # the client sets it, and this puts it back
@@ -78,7 +78,7 @@ def test_what_only_the_client_knows_to_be_wrong_is_named_by_its_condition(
     assert SECRET not in str(caught.value)
 
 
-def test_a_number_of_a_parameter_and_how_its_value_is_written_are_said() -> None:
+def test_message_names_parameter_number_and_encoding() -> None:
     problem = problem_of("sc://h/;use_ssl=true;token=a==")
     assert problem is not None
     assert "parameter 2" in problem

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize("brief", [False, True])
-def test_a_collector_of_the_users_own_is_the_only_one(*, brief: bool) -> None:
+def test_collector_chosen_by_user_is_only_collector(*, brief: bool) -> None:
     users_options = "-Dx=y -XX:+UseG1GC"
     options = jvm_options(users_options, brief=brief)
     assert options.endswith(users_options)
@@ -47,7 +47,7 @@ def test_settings_are_written_as_java_reads_them() -> None:
 
 
 @pytest.mark.spark
-def test_settings_reach_spark_and_no_command_line_shows_them(spark: SparkSession) -> None:
+def test_settings_reach_spark_outside_command_line(spark: SparkSession) -> None:
     ((name, value),) = SECRET.items()
     lines = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
@@ -62,7 +62,8 @@ def test_settings_reach_spark_and_no_command_line_shows_them(spark: SparkSession
 
 
 @pytest.mark.process
-def test_a_value_that_spark_refuses_is_one_message_and_costs_no_session(tmp_path: Path) -> None:
+def test_value_rejected_by_spark_is_single_message(tmp_path: Path) -> None:
+    """The session survives."""
     file = pipeline_file(
         tmp_path, "host=127.0.0.1 port=1", more="spark: {spark.sql.session.timeZone: Mars}\n"
     )
@@ -92,9 +93,8 @@ def test_words_of_spark_outlive_its_jvm(spark: SparkSession, monkeypatch: pytest
 
 @pytest.mark.spark
 @pytest.mark.usefixtures("active")
-def test_a_session_that_is_not_ours_means_what_ours_does_for_a_command_and_is_put_back(
-    spark: SparkSession, tmp_path: Path
-) -> None:
+def test_borrowed_session_has_own_semantics_temporarily(spark: SparkSession, tmp_path: Path) -> None:
+    """A borrowed session has the settings of deltasmelt during a command, and its own afterwards."""
     file = tmp_path / "pipeline.yml"
     file.write_text(
         "pipeline: shop\nsource: {host: db, slot: s, publication: p}\nlake: {path: lake}\n"

@@ -28,7 +28,7 @@ def control(lake_path: str) -> ControlTables:
     return control
 
 
-def test_with_documents_golds_newest_cut_decides_for_silver_too(control: ControlTables) -> None:
+def test_newest_gold_cut_decides_for_silver(control: ControlTables) -> None:
     cut = cut_at(control, with_gold=True, at=None, lake="lake")
     assert cut.commit_lsn == 200
     assert cut.versions == {("silver", "a"): 1, ("silver", "b"): 1, ("gold", "d"): 1}
@@ -40,15 +40,13 @@ def test_without_documents_silvers_newest_cut_decides(control: ControlTables) ->
 
 
 @pytest.mark.parametrize("at", [Lsn(199), BEGIN + timedelta(minutes=59)])
-def test_as_of_takes_the_newest_cut_at_or_before_that_moment(
-    control: ControlTables, at: Lsn | datetime
-) -> None:
+def test_as_of_selects_newest_cut_before_moment(control: ControlTables, at: Lsn | datetime) -> None:
     cut = cut_at(control, with_gold=True, at=at, lake="lake")
     assert cut.commit_lsn == 100
     assert set(cut.versions.values()) == {0}
 
 
-def test_a_moment_before_the_first_cut_is_refused_with_the_oldest_there_is(control: ControlTables) -> None:
+def test_moment_before_first_cut_is_rejected_naming_oldest(control: ControlTables) -> None:
     with pytest.raises(DefiniteError, match="the oldest cut is 0/64"):
         cut_at(control, with_gold=True, at=Lsn(99), lake="lake")
 
@@ -64,14 +62,15 @@ def test_a_moment_before_the_first_cut_is_refused_with_the_oldest_there_is(contr
         ("SHOW SCHEMAS", True),
     ],
 )
-def test_a_statement_that_names_silver_and_never_gold_is_answered_with_silvers_newest_state(
+def test_statement_without_gold_reads_newest_silver(
     statement: str,
     expected: bool,  # noqa: FBT001
 ) -> None:
     assert may_read_gold(statement) is expected
 
 
-def test_as_of_takes_lsns_and_times_and_a_time_without_zone_is_utc() -> None:
+def test_as_of_accepts_lsns_and_times() -> None:
+    """A time without a zone is UTC."""
     assert parse_as_of("0/16B3748") == Lsn(0x16B3748)
     assert parse_as_of("23803720") == Lsn(23803720)
     assert parse_as_of("2026-01-01T12:00:00+02:00") == datetime(2026, 1, 1, 10, tzinfo=UTC)

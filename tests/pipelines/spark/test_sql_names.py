@@ -25,7 +25,7 @@ TABLES: list[tuple[Layer, str]] = [
 VIEWS = odd_views(TABLES)
 
 
-def test_only_what_the_catalog_does_not_take_gets_a_view() -> None:
+def test_only_names_unusable_in_catalog_get_views() -> None:
     assert {name for _, name in VIEWS} == {*ODD, "orders", "Orders"}
     assert VIEWS["silver", "a.b"] == "`silver.a.b`"
     assert VIEWS["silver", "Orders"] == "`silver/-orders`"

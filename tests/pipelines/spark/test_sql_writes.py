@@ -42,7 +42,7 @@ from deltasmelt.pipelines.spark.sql_writes import refuse_writing, spelled_out, w
         ("-- x \\\r\nDELETE FROM t", "delete"),
     ],
 )
-def test_a_statement_that_would_leave_something_behind_is_refused(statement: str, word: str) -> None:
+def test_statement_with_lasting_effect_is_rejected(statement: str, word: str) -> None:
     assert writing_word(statement) == word
     with pytest.raises(DefiniteError, match=f"only read, and {word.upper()} writes") as refused:
         refuse_writing(statement)
@@ -95,7 +95,7 @@ def test_what_only_reads_is_left_to_spark(statement: str) -> None:
         ("EXECUTE IMMEDIATE 'SELECT ?' INTO v USING 1", "EXECUTE IMMEDIATE 'SELECT ?' INTO v USING 1"),
     ],
 )
-def test_what_is_run_at_once_is_spelled_out_with_its_arguments(statement: str, said: str) -> None:
+def test_execute_immediate_is_expanded_with_arguments(statement: str, said: str) -> None:
     def text_of(expression: str) -> str:
         if expression.startswith("to_json"):
             return json.dumps(

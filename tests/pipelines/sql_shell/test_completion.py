@@ -46,11 +46,11 @@ def offered(before: str) -> list[str]:
         ("\\cut ", ["newest"]),
     ],
 )  # fmt: skip
-def test_the_words_before_the_cursor_decide_what_is_offered(before: str, expected: list[str]) -> None:
+def test_words_before_cursor_select_completions(before: str, expected: list[str]) -> None:
     assert offered(before) == expected
 
 
-def test_only_what_stands_behind_the_last_dot_is_replaced() -> None:
+def test_only_text_after_last_dot_is_replaced() -> None:
     assert candidates("SELECT * FROM silver.ord", NAMES)[1] == 3
     assert candidates("SELECT * FROM silver.`ord", NAMES)[1] == 4
     assert candidates("SELECT ", NAMES)[1] == 0

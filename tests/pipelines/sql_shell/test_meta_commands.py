@@ -29,22 +29,22 @@ from deltasmelt.pipelines.sql_shell.meta_commands import (
         (r"\quit", MetaCommand("q")),
     ],
 )
-def test_a_line_is_a_command_and_the_rest_its_argument(line: str, expected: MetaCommand) -> None:
+def test_line_consists_of_command_and_argument(line: str, expected: MetaCommand) -> None:
     assert parse_meta(line) == expected
 
 
-def test_an_unknown_command_is_refused_with_a_pointer_to_help() -> None:
+def test_unknown_command_is_rejected_with_hint_to_help() -> None:
     with pytest.raises(ConfigurationError, match=r"no command \\foo exists\nremedy: \\\? lists"):
         parse_meta(r"\foo bar")
 
 
-def test_every_command_in_the_help_and_of_completion_is_one() -> None:
+def test_every_command_of_help_and_completion_exists() -> None:
     for line in [*COMPLETED, *(command for command, _ in HELP if command.startswith("\\"))]:
         parse_meta(line)
 
 
 @pytest.mark.parametrize("text", ["quit", "EXIT;", " exit ", "help"])
-def test_words_that_end_or_explain_other_shells_do_so_here(text: str) -> None:
+def test_exit_and_help_words_of_other_shells_work(text: str) -> None:
     assert plain_word(text) is not None
 
 

@@ -22,9 +22,7 @@ def test_the_users_pager_is_called_with_its_options() -> None:
     assert pager_command({"PAGER": f"{sys.executable} -c 'a b'"}) == [sys.executable, "-c", "a b"]
 
 
-def test_what_fits_the_screen_is_printed_and_what_does_not_is_paged(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_output_exceeding_screen_is_paged(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     got = tmp_path / "got"
     pager = [sys.executable, "-c", f"import sys; open({str(got)!r}, 'w').write(sys.stdin.read())"]
     short = Paged(pager, height=10)

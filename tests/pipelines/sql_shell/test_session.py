@@ -43,7 +43,7 @@ def said(session: SqlSession, lines: str, capsys: pytest.CaptureFixture[str]) ->
     return (captured.out + captured.err).splitlines()
 
 
-def test_tables_are_listed_at_the_cut_and_at_the_one_that_it_is_moved_to(
+def test_tables_are_listed_at_current_and_chosen_cut(
     session: SqlSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert said(session, r"\d", capsys)[:5] == [
@@ -62,7 +62,7 @@ def test_tables_are_listed_at_the_cut_and_at_the_one_that_it_is_moved_to(
     assert said(session, r"\cut 2026-01-01 12:59", capsys)[0].startswith("as of 0/100 ")
 
 
-def test_a_tables_columns_are_shown_with_their_types_here_and_at_the_source(
+def test_columns_show_types_here_and_at_source(
     session: SqlSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert said(session, r"\d ORDERS", capsys) == [
@@ -91,7 +91,9 @@ def test_a_tables_columns_are_shown_with_their_types_here_and_at_the_source(
         (r"\watch", "no statement to repeat"),
     ],
 )
-def test_what_a_meta_command_does_not_take_is_refused(session: SqlSession, line: str, message: str) -> None:
+def test_unsupported_argument_of_meta_command_is_rejected(
+    session: SqlSession, line: str, message: str
+) -> None:
     with pytest.raises((ConfigurationError, DefiniteError), match=message):
         session.run(split(line).all[0])
 
@@ -123,7 +125,7 @@ def test_history_is_a_file_of_ones_own(tmp_path: Path, monkeypatch: pytest.Monke
         (SqlOptions("SELECT 1", as_of="soon"), "'soon' is neither an LSN nor a time"),
     ],
 )
-def test_a_wrong_command_line_is_refused_before_spark_starts(
+def test_wrong_command_line_is_rejected_before_spark(
     pipeline: Pipeline, asked: SqlOptions, message: str
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):

@@ -32,7 +32,7 @@ def texts(text: str) -> list[str]:
         ("SELECT 'Größe; 日\U0001f642'; SELECT 2", ["SELECT 'Größe; 日\U0001f642'", "SELECT 2"]),
     ],
 )
-def test_a_semicolon_ends_a_statement_only_where_spark_reads_one(text: str, expected: list[str]) -> None:
+def test_semicolon_ends_statement_only_as_in_spark(text: str, expected: list[str]) -> None:
     assert texts(text) == expected
 
 
@@ -45,7 +45,7 @@ def test_a_semicolon_ends_a_statement_only_where_spark_reads_one(text: str, expe
         "BEGIN WHILE x DO SET x = 1; END WHILE; CASE WHEN y THEN SELECT 1; END CASE; SELECT 2; END",
     ],
 )
-def test_a_script_of_sql_is_one_statement_to_its_end(script: str) -> None:
+def test_sql_script_is_single_statement(script: str) -> None:
     assert texts(f"{script}; SELECT 3;") == [script, "SELECT 3"]
 
 
@@ -53,12 +53,13 @@ def test_begin_within_another_statement_begins_no_script() -> None:
     assert texts("SELECT begin FROM t; SELECT end FROM t") == ["SELECT begin FROM t", "SELECT end FROM t"]
 
 
-def test_a_statement_knows_the_line_where_it_begins_after_its_comments() -> None:
+def test_statement_knows_first_line_after_comments() -> None:
     statements = split("-- head\n\nSELECT 1;\n\n/* two\nlines */ SELECT\n2; SELECT 3").all
     assert statements == (Statement("SELECT 1", 3), Statement("SELECT\n2", 6), Statement("SELECT 3", 7))
 
 
-def test_a_meta_command_ends_with_its_line_and_begins_only_where_a_statement_could() -> None:
+def test_meta_command_ends_with_line_between_statements() -> None:
+    """A meta command begins only at a place where a statement could begin."""
     statements = split("\\d silver.*\nSELECT '\n\\d';\n  \\o csv\nSELECT 2").all
     assert [(statement.text, statement.is_meta) for statement in statements] == [
         ("\\d silver.*", True),
@@ -78,7 +79,7 @@ def test_a_meta_command_ends_with_its_line_and_begins_only_where_a_statement_cou
         ("SELECT 1;\n\n/* a /* b */", ("comment /*", 3)),
     ],
 )
-def test_what_is_not_closed_is_named_with_the_line_where_it_begins(text: str, what: tuple[str, int]) -> None:
+def test_unclosed_text_is_named_with_starting_line(text: str, what: tuple[str, int]) -> None:
     assert split(text).unclosed == what
     assert not split(text).complete
 

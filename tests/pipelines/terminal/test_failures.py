@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_an_error_of_ours_is_told_with_place_and_remedy_and_without_traceback(
+def test_known_error_shows_place_and_remedy_without_traceback(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     code = report(DefiniteError("the slot is gone", code="no-page", where="slot s", remedy="make it"))
@@ -22,7 +22,7 @@ def test_an_error_of_ours_is_told_with_place_and_remedy_and_without_traceback(
     assert output == "error: slot s: the slot is gone [no-page]\nremedy: make it\n"
 
 
-def test_an_error_of_several_lines_has_its_code_in_the_first_and_names_the_command_that_explains_it(
+def test_multiline_error_starts_with_code_and_names_explain(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     report(DefiniteError("no such column\n== SQL ==", code="sql", where="SQL"))
@@ -38,9 +38,8 @@ def test_debug_shows_the_traceback_of_the_same_error(capsys: pytest.CaptureFixtu
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_a_foreign_error_is_one_line_that_names_the_log_and_no_password(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_foreign_error_is_single_line_naming_log(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """The line holds no password."""
     error = RuntimeError("cannot open postgresql://me:geheim@db/shop\nwith more lines")
     assert report(error, log=tmp_path / "smelt.log") == 1
     output = capsys.readouterr().err
@@ -58,7 +57,7 @@ def test_each_kind_of_end_has_its_exit_code(error: BaseException, code: int) -> 
     assert report(error) == code
 
 
-def test_what_fails_while_an_interruption_is_carried_out_is_the_interruption(
+def test_failure_during_interruption_is_reported_as_interruption(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(RuntimeError) as raised:
@@ -72,7 +71,7 @@ def test_what_fails_while_an_interruption_is_carried_out_is_the_interruption(
     ["postgresql://me:geheim@db:5432/shop", "host=db password=geheim user=me", "password = 'geheim' host=db",
      "PASSWORD=geheim", "sc://h/;use_ssl=true;token=geheim==", "Parameter 'token=geheim==' should be"],
 )  # fmt: skip
-def test_passwords_are_blanked_in_any_spelling_of_a_connection_string(text: str) -> None:
+def test_passwords_are_masked_in_any_connection_string(text: str) -> None:
     assert "geheim" not in without_secrets(text)
     assert without_secrets(text).count("***") == 1
 

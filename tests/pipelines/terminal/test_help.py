@@ -24,12 +24,12 @@ def shown(name: str | None, width: int) -> str:
             return str(command.get_help(context))
 
 
-def test_each_command_is_in_one_group_and_no_group_names_another() -> None:
+def test_each_command_is_in_single_disjoint_group() -> None:
     grouped = [name for names in GROUPS.values() for name in names]
     assert sorted(grouped) == sorted(COMMANDS)
 
 
-def test_the_root_shows_each_summary_whole_and_in_one_line() -> None:
+def test_root_shows_each_summary_in_single_line() -> None:
     text = shown(None, 80)
     for name, command in COMMANDS.items():
         summary = command.help.split("\n\n")[0].rstrip(".")
@@ -37,7 +37,7 @@ def test_the_root_shows_each_summary_whole_and_in_one_line() -> None:
 
 
 @pytest.mark.parametrize("name", [None, *COMMANDS])
-def test_a_help_text_has_examples_and_keeps_to_the_terminal_width(name: str | None) -> None:
+def test_help_text_has_examples_within_terminal_width(name: str | None) -> None:
     text = shown(name, 80)
     assert max(map(len, text.splitlines())) <= 80
     assert "..." not in text.replace("COMMAND [ARGS]...", "").replace("[TABLE]...", "")
@@ -46,7 +46,7 @@ def test_a_help_text_has_examples_and_keeps_to_the_terminal_width(name: str | No
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_each_example_is_a_command_line_that_is_understood(name: str) -> None:
+def test_each_example_is_valid_command_line(name: str) -> None:
     import shlex  # noqa: PLC0415
 
     for line in "\n".join(EXAMPLES[name]).replace("\\\n", " ").splitlines():

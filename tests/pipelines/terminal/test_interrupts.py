@@ -29,7 +29,7 @@ class Dying:
     ("number", "kind"),
     [(signal.SIGTERM, Terminated), (signal.SIGHUP, Terminated), (signal.SIGINT, KeyboardInterrupt)],
 )
-def test_an_interruption_that_arrives_in_a_destructor_is_not_lost(
+def test_interruption_inside_destructor_is_not_lost(
     number: signal.Signals, kind: type[BaseException], capfd: pytest.CaptureFixture[str]
 ) -> None:
     hook, handler = sys.unraisablehook, signal.getsignal(number)
@@ -50,7 +50,7 @@ def test_an_interruption_that_arrives_in_a_destructor_is_not_lost(
     assert "Exception ignored" not in capfd.readouterr().err
 
 
-def test_what_else_a_destructor_raises_is_told_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_errors_of_destructor_are_reported_normally(monkeypatch: pytest.MonkeyPatch) -> None:
     values: list[BaseException | None] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda lost: values.append(lost.exc_value))
 
@@ -64,7 +64,7 @@ def test_what_else_a_destructor_raises_is_told_as_ever(monkeypatch: pytest.Monke
     assert [type(error) for error in values] == [ValueError]
 
 
-def test_the_first_process_of_a_container_ends_by_sigterm_while_it_loads(
+def test_first_container_process_ends_by_sigterm_while_loading(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ended: list[int] = []

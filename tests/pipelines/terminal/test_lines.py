@@ -30,7 +30,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 
 
-def test_messages_and_the_error_at_the_end_are_objects(capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_and_final_error_are_json_objects(capsys: pytest.CaptureFixture[str]) -> None:
     Output().say('two\nlines and a "quote"')
     message = f"no answer from postgresql://smelt:{SECRET}@db/shop"
     assert report(DefiniteError(message, code="slot-lost", where="db", remedy="do this")) == 1

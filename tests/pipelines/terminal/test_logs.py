@@ -30,9 +30,7 @@ for number in range(300):
 """
 
 
-def test_a_log_of_a_running_process_is_not_removed_however_old(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_of_running_process_is_never_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
     ended = subprocess.Popen(["true"])
     ended.wait()
@@ -49,7 +47,7 @@ def test_a_log_of_a_running_process_is_not_removed_however_old(
     assert logs_of_p != log_folder("q"), "two pipelines share neither logs nor a report of quality"
 
 
-def test_without_a_home_logs_go_to_a_temporary_folder_that_is_ours_alone(
+def test_logs_without_home_use_private_temporary_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "no-folder").touch()
@@ -68,7 +66,7 @@ def test_without_a_home_logs_go_to_a_temporary_folder_that_is_ours_alone(
     logs._temporary.cache_clear()
 
 
-def test_a_folder_is_ours_if_no_link_leads_to_it_and_nobody_else_writes_it(tmp_path: Path) -> None:
+def test_folder_is_own_without_links_or_foreign_writers(tmp_path: Path) -> None:
     assert own_folder(tmp_path / "new" / "one")
     assert own_folder(tmp_path / "new" / "one")
     (tmp_path / "link").symlink_to(tmp_path / "new")
@@ -85,9 +83,7 @@ def test_a_folder_is_ours_if_no_link_leads_to_it_and_nobody_else_writes_it(tmp_p
         assert not own_folder(tmp_path / "new")
 
 
-def test_the_log_is_ours_alone_also_where_it_was_made_otherwise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_becomes_private_even_if_created_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
     (log_folder("p") / "smelt.log").touch(0o644)
     handlers = list(logging.getLogger().handlers)
@@ -105,7 +101,7 @@ def test_the_log_is_ours_alone_also_where_it_was_made_otherwise(
         assert (tmp_path / "new.log").stat().st_mode & 0o777 == 0o600
 
 
-def test_a_process_that_runs_for_ever_rotates_the_log_that_others_write_too(tmp_path: Path) -> None:
+def test_long_process_rotates_log_shared_with_others(tmp_path: Path) -> None:
     """Every line is whole and in a single file, regardless of the rotating process and its moment."""
     log = tmp_path / "smelt.log"
     arguments = [sys.executable, "-c", WRITER, str(log)]
@@ -131,9 +127,7 @@ def test_old_logs_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "line 49" in (tmp_path / "smelt.log").read_text()
 
 
-def test_a_folder_of_logs_that_is_made_is_closed_to_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_new_log_folder_is_closed_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SMELT_LOGS", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     assert log_folder("p").stat().st_mode & 0o777 == 0o700

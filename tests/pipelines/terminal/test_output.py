@@ -9,7 +9,7 @@ import pytest
 from deltasmelt.pipelines.terminal.output import Format, Output, bytes_text, seconds_text, text_value
 
 
-def test_off_a_terminal_a_table_is_plain_aligned_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_table_outside_terminal_has_plain_aligned_lines(capsys: pytest.CaptureFixture[str]) -> None:
     Output().table(("name", "rows"), [("a", 5), ("longer\nname", None)], right=("rows",))
     assert capsys.readouterr().out.splitlines() == [
         "name          rows",
@@ -24,7 +24,7 @@ def test_an_empty_table_still_shows_its_headings(capsys: pytest.CaptureFixture[s
     assert capsys.readouterr().out.splitlines() == ["name", "----"]
 
 
-def test_what_is_said_meanwhile_does_not_mix_with_the_data(capsys: pytest.CaptureFixture[str]) -> None:
+def test_progress_messages_stay_out_of_data(capsys: pytest.CaptureFixture[str]) -> None:
     output = Output(Format.JSON)
     output.say("starting …")
     output.value({"price": Decimal("1.50"), "at": datetime(2026, 1, 1, tzinfo=UTC)})
@@ -49,7 +49,7 @@ def test_cells_show_nulls_and_nested_values(value: object, text: str) -> None:
     assert text_value(value) == text
 
 
-def test_sizes_and_durations_read_well_and_unknown_ones_are_marked() -> None:
+def test_sizes_and_durations_are_readable_with_unknowns_marked() -> None:
     assert [bytes_text(size) for size in (None, 0, 999, 1500, 2_500_000_000)] == [
         "?", "0 B", "999 B", "1.5 kB", "2.5 GB",
     ]  # fmt: skip

@@ -40,7 +40,7 @@ def require_harmless(text: str, *, of: str = "") -> None:
     text.encode()
 
 
-def test_what_a_terminal_obeys_is_shown_and_json_keeps_its_value() -> None:
+def test_terminal_controls_are_shown_and_json_keeps_value() -> None:
     require_harmless(visible(HOSTILE))
     assert visible("a\tb\nc é 🙂 \x1b[31m") == "a\tb\nc é 🙂 \\u001b[31m"
     for text in (HOSTILE, OBEYED):
@@ -134,9 +134,7 @@ def test_errors_and_lines_of_json_are_harmless(
     assert json.loads(printed)["where"] == HOSTILE
 
 
-def test_a_line_of_the_log_is_harmless_and_no_message_looks_like_another_record(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_log_line_is_harmless_and_imitates_no_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SMELT_LOGS", str(tmp_path))
     for formatter in (logs._WithoutSecrets(logs._FORMAT), logs._JsonLines()):
         error = RuntimeError(HOSTILE)

@@ -57,7 +57,7 @@ def on_a_terminal(program: str, **environment: str) -> tuple[str, str]:
     return output.decode(), piped
 
 
-def test_a_line_moves_on_a_terminal_and_leaves_nothing_but_the_messages() -> None:
+def test_progress_line_moves_and_leaves_only_messages() -> None:
     output, piped = on_a_terminal(WAITS)
     assert "starting Spark …" in output
     assert "0:00:00" in output
@@ -73,15 +73,13 @@ def test_a_dumb_terminal_gets_plain_lines() -> None:
 
 
 @pytest.mark.parametrize(("environment", "red"), [({}, 1), ({"NO_COLOR": "1"}, 0), ({"TERM": "dumb"}, 0)])
-def test_errors_are_coloured_as_the_terminal_and_its_user_want_it(
-    environment: dict[str, str], red: int
-) -> None:
+def test_error_colours_follow_terminal_and_user(environment: dict[str, str], red: int) -> None:
     output, _ = on_a_terminal(FAILS, **environment)
     assert output.count("\x1b[1;31merror:") == output.count("31m") == red
     assert "[slot-lost]" in output
 
 
-def test_away_from_a_terminal_nothing_moves_and_nothing_is_coloured() -> None:
+def test_output_outside_terminal_neither_moves_nor_has_colour() -> None:
     for program, lines in (
         (WAITS, ["starting Spark …", "a message meanwhile", "done"]),
         (
@@ -103,7 +101,7 @@ def test_away_from_a_terminal_nothing_moves_and_nothing_is_coloured() -> None:
         assert process.stderr.splitlines() == lines
 
 
-def test_a_question_is_asked_only_where_a_person_is_at_the_terminal() -> None:
+def test_confirmation_is_requested_only_at_terminal() -> None:
     asks = "from deltasmelt.pipelines.terminal.output import Output; print(Output().agreed('at db: DROP x;'))"
     output, piped = on_a_terminal(asks)  # its standard input is no terminal
     assert (output, piped) == ("", "False\n")

@@ -51,7 +51,7 @@ def commits(folder: Path, table: str) -> int:
     return len(list((folder / "warehouse" / f"{layer}.db" / name / "_delta_log").glob("0*.json")))
 
 
-def test_a_pipeline_that_is_killed_is_gone_on_with_by_other_drivers(database: str, tmp_path: Path) -> None:
+def test_killed_pipeline_is_continued_by_other_drivers(database: str, tmp_path: Path) -> None:
     source = source_of(database)
     execute(
         source,

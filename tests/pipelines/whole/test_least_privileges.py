@@ -160,7 +160,7 @@ def test_a_role_that_manages_the_publication(shop: EmbeddedServer, tmp_path: Pat
     assert not may(shop, "SELECT * FROM pg_authid")
 
 
-def test_the_page_grants_to_a_role_of_the_name_that_is_tried() -> None:
+def test_page_grants_role_used_in_tests() -> None:
     assert "CREATE ROLE smelt LOGIN REPLICATION" in READS
     assert "GRANT shop_owner TO smelt" in MANAGES
     assert SourceSettings.model_fields["manage"].default is True

@@ -130,9 +130,10 @@ class Place:
         return {name: (run.mode, run.reason) for name, run in runs.items()}
 
 
-def test_what_others_do_is_noticed_or_harmless_and_what_is_printed_heals(  # noqa: PLR0915 - one world
+def test_foreign_changes_are_noticed_or_harmless_and_heal(  # noqa: PLR0915 - one world
     spark: SparkSession, database: str, tmp_path: Path
 ) -> None:
+    """The printed remedies heal all damage."""
     place = Place(spark, tmp_path, database)
     place.make()
     place.fold()

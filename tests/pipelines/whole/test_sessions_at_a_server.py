@@ -33,9 +33,8 @@ pytestmark = [
 _CLOSED = "INVALID_HANDLE.SESSION_CLOSED"
 
 
-def test_sessions_outlive_an_idle_time_and_end_with_their_work_and_one_that_the_server_ended_is_told(
-    database: str, tmp_path: Path
-) -> None:
+def test_sessions_outlive_idle_time_and_end_with_work(database: str, tmp_path: Path) -> None:
+    """An error names a session that the server ended."""
     source = source_of(database)
     execute(
         source,

@@ -69,9 +69,8 @@ def own(changes: Path) -> set[str]:
     return {name for name in on_disk(changes) if name.count("-") > OWN}
 
 
-def test_a_killed_reader_a_killed_jvm_and_a_lost_session_change_nothing_and_no_secret_is_written_down(
-    database: str, lake_path: str, tmp_path: Path
-) -> None:
+def test_kills_and_lost_session_change_no_rows(database: str, lake_path: str, tmp_path: Path) -> None:
+    """The reader and the JVM are killed; no secret is written down."""
     source: SourceSettings = source_of(database)
     execute(source, *TABLES)
     events = tmp_path / "events"
@@ -114,7 +113,7 @@ def test_a_killed_reader_a_killed_jvm_and_a_lost_session_change_nothing_and_no_s
     assert [name for name, text in texts.items() if PASSWORD in text] == []
 
 
-def test_a_snapshot_by_the_executors_of_a_connect_server_has_the_rows_of_the_source(
+def test_connect_executor_snapshot_equals_source(
     database: str, lake_path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader has no Java; the server repeats a task whose session at PostgreSQL ended."""

@@ -32,9 +32,7 @@ n numeric(8,2))"""
 ROWS = "INSERT INTO {} SELECT i, 10 * i, 'a' || i, 'b' || i, i, 'v', i + 0.25 FROM generate_series(1, 3) i"
 
 
-def test_silver_has_the_shape_of_a_table_that_nobody_writes_to(
-    spark: SparkSession, database: str, tmp_path: Path
-) -> None:
+def test_silver_follows_shape_of_quiet_table(spark: SparkSession, database: str, tmp_path: Path) -> None:
     world = RealSource(spark, database, f"{tmp_path}/lake", history=["renamed"])
     try:
         for name in CHANGES:

@@ -80,7 +80,7 @@ def stage(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
     built.silver.close()
 
 
-def test_a_row_that_somebody_took_away_is_put_back_by_its_next_update(stage: Stage) -> None:
+def test_removed_row_returns_with_next_update(stage: Stage) -> None:
     stage.take_away(robbed, 7)
     stage.take_away(beyond_repair, 7)
     left_out = change(beyond_repair, "update", new=["7", "second", None], unchanged=["big"])
@@ -95,7 +95,8 @@ def test_a_row_that_somebody_took_away_is_put_back_by_its_next_update(stage: Sta
     assert cut.tables["robbed"] == stage.table(robbed).version()
 
 
-def test_known_rows_are_matched_alone_and_new_ones_are_not(stage: Stage) -> None:
+def test_merge_of_known_rows_inserts_nothing(stage: Stage) -> None:
+    """Only a window with new rows has an insert clause in its MERGE."""
     stage.window(30, update(robbed, 9, "third"))
     newest = stage.table(robbed).history(1)[0]
     assert json.loads(newest["operationParameters"]["notMatchedPredicates"]) == []
@@ -111,7 +112,7 @@ def test_known_rows_are_matched_alone_and_new_ones_are_not(stage: Stage) -> None
     assert rows[52] == ("moved", "m")
 
 
-def test_a_small_file_is_written_again_without_a_deletion_vector(stage: Stage) -> None:
+def test_small_file_is_rewritten_without_deletion_vector(stage: Stage) -> None:
     for number, key in enumerate((1, 2, 3), 40):
         stage.window(number, update(grows, key, f"at {number}"))
         newest = stage.table(grows).history(1)[0]["operationMetrics"]
@@ -121,14 +122,14 @@ def test_a_small_file_is_written_again_without_a_deletion_vector(stage: Stage) -
     assert stage.rows(grows)[2] == ("at 41", "c")
 
 
-def test_a_window_that_is_much_is_read_where_it_lies(stage: Stage) -> None:
+def test_large_window_is_read_in_place(stage: Stage) -> None:
     with patch("deltasmelt.silver.run.bronze_window._ROWS", 1):
         stage.window(60, update(grows, 4, "direct"), update(grows, 5, "direct"))
     assert stage.rows(grows)[4] == stage.rows(grows)[5] == ("direct", "c")
 
 
 @pytest.mark.parametrize("files", [0, 32], ids=["by Delta", "from the files"])
-def test_what_is_kept_stays_as_it_was_while_bronze_goes_on(
+def test_cached_window_is_stable_while_bronze_continues(
     spark: SparkSession, tmp_path: object, files: int
 ) -> None:
     lake = Lake(path=f"{tmp_path}/lake")

@@ -66,7 +66,7 @@ def test_inserts_alone_are_appended_without_a_join() -> None:
 
 
 @pytest.mark.parametrize("identity", ["f", "n"])
-def test_inserts_are_merged_where_the_source_need_not_enforce_the_key(identity: str) -> None:
+def test_inserts_are_merged_if_key_is_unenforced(identity: str) -> None:
     shape = relation("t", [("id", INT)], ["id"], relation_id=7, identity=identity, identity_columns=["other"])
     assert steps(activity(insert=5), shape)[0].mode == "merge"
 
@@ -90,18 +90,18 @@ def test_a_snapshot_before_the_truncate_does_not_count() -> None:
     assert step.window.snapshot is None
 
 
-def test_a_snapshot_that_nothing_followed_is_loaded_without_a_shuffle() -> None:
+def test_unchanged_snapshot_is_loaded_without_shuffle() -> None:
     (step,) = steps(activity(snapshot=60, last=60, update=2))
     assert (step.mode, step.folded) == ("load", False)
 
 
-def test_a_large_snapshot_is_loaded_apart_from_the_few_changes_after_it() -> None:
+def test_large_snapshot_is_loaded_separately_from_later_changes() -> None:
     window_activity = activity(snapshot=60, update=10)
     counts = {**window_activity.counts, "snapshot": 10**6}
     assert spans(steps(replace(window_activity, counts=counts))) == [("load", 10, 60), ("merge", 60, 100)]
 
 
-def test_a_changed_shape_splits_the_window_before_its_transaction() -> None:
+def test_changed_shape_splits_window_before_transaction() -> None:
     wider = relation("t", [("id", INT), ("note", TEXT), ("more", TEXT)], ["id"], relation_id=7, from_lsn=40)
     wider = replace(wider, after_lsn=Lsn(33))
     before, after = steps(activity(insert=3, update=1), SHAPE, wider)
@@ -114,14 +114,14 @@ def test_a_changed_shape_splits_the_window_before_its_transaction() -> None:
     assert after.window.shapes[0].after == (40, 33)
 
 
-def test_a_shape_that_holds_for_all_of_its_transaction_is_the_only_one_after_it() -> None:
+def test_shape_covering_transaction_is_only_shape_after() -> None:
     wider = relation("t", [("id", INT), ("note", TEXT), ("more", TEXT)], ["id"], relation_id=7, from_lsn=40)
     _, after = steps(activity(insert=3, update=1), SHAPE, wider)
     assert [shape.names for shape in after.window.shapes] == [("id", "note", "more")]
     assert not after.window.announcing
 
 
-def test_shapes_of_one_transaction_are_one_step_of_the_last_of_them() -> None:
+def test_shapes_of_transaction_form_single_step() -> None:
     versions = [
         replace(
             relation(
@@ -137,7 +137,7 @@ def test_shapes_of_one_transaction_are_one_step_of_the_last_of_them() -> None:
     assert [shape.after for shape in after.window.shapes] == [(40, 37), (40, 35), (40, 33), (0, 0)]
 
 
-def test_a_table_that_was_called_otherwise_for_a_while_is_the_same_table() -> None:
+def test_temporary_rename_keeps_table_identity() -> None:
     away = replace(SHAPE, table=TableName("public", "away"), from_lsn=Lsn(40))
     assert [
         step.table.name for step in steps(activity(update=1), SHAPE, away, replace(SHAPE, from_lsn=Lsn(60)))
@@ -145,7 +145,7 @@ def test_a_table_that_was_called_otherwise_for_a_while_is_the_same_table() -> No
     assert [step.table.name for step in steps(activity(update=1), away, SHAPE)] == ["away"]
 
 
-def test_a_copy_is_folded_where_the_source_does_not_hold_the_key_to_be_unique() -> None:
+def test_copy_is_folded_if_source_key_is_nonunique() -> None:
     override = relation("t", [("id", INT), ("code", INT)], ["code"], relation_id=7, identity="f")
     assert [step.folded for step in steps(activity(snapshot=60, last=50), override)] == [True]
     unique = replace(override, key_unique=True)
@@ -156,7 +156,7 @@ def test_a_copy_is_folded_where_the_source_does_not_hold_the_key_to_be_unique() 
     assert [step.folded for step in steps(large, unique)] == [False, True]
 
 
-def test_a_shape_announced_before_the_window_is_the_only_one() -> None:
+def test_shape_announced_before_window_is_only_shape() -> None:
     wider = relation("t", [("id", INT), ("note", TEXT), ("more", TEXT)], ["id"], relation_id=7, from_lsn=5)
     (step,) = steps(activity(update=1), SHAPE, wider)
     assert len(step.window.shapes) == 1
@@ -170,7 +170,7 @@ def test_shapes_before_a_snapshot_do_not_matter() -> None:
     assert len(step.window.shapes) == 1
 
 
-def test_a_shape_announced_again_without_a_change_splits_nothing() -> None:
+def test_reannounced_unchanged_shape_splits_nothing() -> None:
     assert len(steps(activity(update=1), SHAPE, replace(SHAPE, from_lsn=Lsn(50)))) == 1
 
 
@@ -184,7 +184,7 @@ def test_a_renamed_column_is_found_by_its_attnum() -> None:
     assert shape.renamed(silver_table(swapped, SilverSettings()).columns) == {"a": "b", "b": "a"}
 
 
-def test_rows_are_known_by_the_key_where_the_identity_covers_it() -> None:
+def test_rows_are_identified_by_key_within_identity() -> None:
     full = relation("t", [("id", INT), ("code", INT)], ["id"], relation_id=7, identity="f")
     index = relation(
         "t", [("id", INT), ("code", INT)], ["id"], relation_id=7, identity="i", identity_columns=["code"]
@@ -207,19 +207,20 @@ def test_updates_without_a_replica_identity_stop_the_table() -> None:
     assert steps(activity(insert=1), shape)[0].mode == "merge"
 
 
-def test_rows_of_an_unfinished_snapshot_are_nothing_to_do() -> None:
+def test_rows_of_unfinished_snapshot_require_no_work() -> None:
     unfinished = Activity({**NOTHING, "snapshot": 9}, None, None, ZERO, Facts())
     assert not unfinished.effective
 
 
-def test_the_activity_query_gives_each_table_its_own_start() -> None:
+def test_activity_query_starts_separately_per_table() -> None:
     query = activity_query("changes", {7: Lsn(10), 8: Lsn(30)}, Lsn(100))
     assert "commit_lsn > 10 AND commit_lsn <= 100" in query
     assert "commit_lsn > CASE relation_id WHEN 7 THEN 10 WHEN 8 THEN 30 END" in query
     assert "CASE relation_id" not in activity_query("changes", {7: Lsn(10), 8: Lsn(10)}, Lsn(100))
 
 
-def test_a_shape_without_any_change_alters_the_table_also_where_its_place_was_passed() -> None:
+def test_shape_without_changes_alters_table_even_late() -> None:
+    """The position of the shape may already have passed."""
     wider = relation("t", [("id", INT), ("note", TEXT), ("v", INT)], ["id"], relation_id=7, from_lsn=50)
     for start in (10, 60, 100):
         (step,) = steps(Activity.none(), SHAPE, wider, start=start)
@@ -227,7 +228,7 @@ def test_a_shape_without_any_change_alters_the_table_also_where_its_place_was_pa
         assert [column.name for column in step.table.columns] == ["id", "note", "v"]
 
 
-def test_a_truncate_in_the_transaction_that_announces_a_shape_leaves_rows_of_both() -> None:
+def test_truncate_in_shape_transaction_leaves_both_row_shapes() -> None:
     wider = relation("t", [("id", INT), ("note", TEXT), ("v", INT)], ["id"], relation_id=7, from_lsn=50)
     wider = replace(wider, after_lsn=Lsn(33))
     (step,) = steps(activity(insert=3, truncate=1, truncated=(50, 2)), SHAPE, wider)
@@ -236,14 +237,14 @@ def test_a_truncate_in_the_transaction_that_announces_a_shape_leaves_rows_of_bot
     assert len(step.window.shapes) == 1
 
 
-def test_any_number_of_truncates_is_one_step_of_a_table_of_versions() -> None:
+def test_truncates_form_single_step_of_versioned_table() -> None:
     (step,) = versions(truncates=tuple(range(11, 3_011)))
     assert step.mode == "versions"
     assert [int(truncate.commit_lsn) for truncate in step.window.truncates] == list(range(11, 3_011))
     assert not step.window.from_empty
 
 
-def test_a_window_of_truncates_is_parted_by_a_shape_and_by_a_snapshot() -> None:
+def test_window_of_truncates_splits_at_shape_and_snapshot() -> None:
     wider = relation("t", [("id", INT), ("note", TEXT), ("v", INT)], ["id"], relation_id=7, from_lsn=50)
     parts = versions(SHAPE, wider, truncates=(30, 40, 50, 60, 80, 90), snapshots=(70,))
     assert [(*span[1:], [int(truncate.commit_lsn) for truncate in step.window.truncates], step.optional)
@@ -254,7 +255,8 @@ def test_a_window_of_truncates_is_parted_by_a_shape_and_by_a_snapshot() -> None:
     ]  # fmt: skip
 
 
-def test_a_step_that_a_snapshot_follows_is_halved_at_its_truncates_until_none_is_inside() -> None:
+def test_step_before_snapshot_is_halved_at_truncates() -> None:
+    """Halving ends when no truncate lies inside a step."""
     ahead, finished = [versions(truncates=(11, 30, 40, 50, 60), snapshots=(70,))[0]], []
     while ahead:
         step = ahead.pop()

@@ -62,7 +62,7 @@ def versions(source: RealSource, *names: str) -> list[int]:
     return [DeltaTable(source.lake.uri("silver", name)).version() for name in names]
 
 
-def test_comments_of_the_source_are_silvers_and_follow_it(
+def test_silver_follows_source_comments(
     spark: SparkSession, database: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     source = RealSource(spark, database, f"{tmp_path}/lake", history=["orders"])

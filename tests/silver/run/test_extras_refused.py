@@ -37,7 +37,7 @@ class Refusing:
         return SimpleNamespace(collect=list)
 
 
-def test_a_feed_that_cannot_be_switched_on_rests_apart_from_comments(
+def test_unavailable_feed_pauses_independently_of_comments(
     lake_path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

@@ -46,13 +46,13 @@ def table(lake_path: str) -> Table:
     return Table(Lake(path=lake_path))
 
 
-def test_a_table_that_was_put_back_is_read_as_it_is(table: Table) -> None:
+def test_rolled_back_table_is_read_in_current_state(table: Table) -> None:
     for entry in Path(table.folder, "_delta_log").glob("*2.json"):
         entry.unlink()
     assert table.read() == (1, 2, ["first"])
 
 
-def test_a_table_that_was_made_anew_with_fewer_versions_is_read_as_it_is(table: Table) -> None:
+def test_recreated_shorter_table_is_read_in_current_state(table: Table) -> None:
     shutil.rmtree(table.folder)
     table.write("second", 8, 9)
     assert table.read() == (1, 9, ["second"])
@@ -77,7 +77,7 @@ def test_a_forgotten_table_is_opened_anew(table: Table, versions: int) -> None:
     ],
     ids=["plain", "mapped", "without statistics"],
 )
-def test_rows_with_unrepresentable_values_are_counted_or_it_is_said_that_nobody_counted(
+def test_unrepresentable_values_are_counted_or_marked_uncounted(
     lake_path: str, configuration: dict[str, str], stored_as: str | None, expected: int | None
 ) -> None:
     lake = Lake(path=lake_path)

@@ -73,7 +73,7 @@ def shop(store: ObjectStore, place: str) -> Shop:
     return Shop(store, place)
 
 
-def test_a_cycle_asks_once_for_a_table_and_once_after_each_of_its_own_commits(shop: Shop) -> None:
+def test_cycle_polls_table_once_and_after_own_commits(shop: Shop) -> None:
     shop.log.begin(alone=False)
     shop.requests()
     for _ in range(3):
@@ -95,7 +95,7 @@ def test_a_cycle_asks_once_for_a_table_and_once_after_each_of_its_own_commits(sh
     assert shop.requests() == 0, "nobody else had the lease: what was seen last stands"
 
 
-def test_what_another_one_wrote_is_seen_once_it_had_the_lease(shop: Shop) -> None:
+def test_foreign_commits_are_seen_after_foreign_lease(shop: Shop) -> None:
     shop.log.begin(alone=True)
     assert shop.mark("orders") == 1
     shop.write("orders", 2)
@@ -124,7 +124,7 @@ def test_a_table_that_fell_out_is_opened_anew(shop: Shop) -> None:
     assert shop.mark("orders") == 2
 
 
-def test_a_table_that_was_put_back_is_noticed_before_anything_is_written_to_it(shop: Shop) -> None:
+def test_rolled_back_table_is_noticed_before_writing(shop: Shop) -> None:
     uri = shop.lake.uri("silver", "orders")
     for mark in (2, 3):
         shop.write("orders", mark)
@@ -139,7 +139,7 @@ def test_a_table_that_was_put_back_is_noticed_before_anything_is_written_to_it(s
         obstore.delete(*objects._object(uri, f"_delta_log/{version:020}.json"))
     shop.log.begin(alone=True)
     assert shop.mark("orders") == 3, "what was seen last stands"
-    with pytest.raises(SmeltError, match=r"version 2 of silver\.orders is gone") as error:
+    with pytest.raises(SmeltError, match=r"version 2 of silver\.orders is missing") as error:
         shop.log.confirm("orders")
     assert error.value.code == "table-put-back"
     assert shop.mark("orders") == 1
@@ -152,9 +152,7 @@ def test_a_table_that_was_put_back_is_noticed_before_anything_is_written_to_it(s
         assert shop.log.read(name) is None
 
 
-def test_what_somebody_committed_is_seen_before_a_step_that_must_know_it(
-    shop: Shop, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_foreign_commit_is_seen_before_critical_step(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.log.begin(alone=True)
     assert shop.mark("orders") == 1
     shop.write("orders", 2)
@@ -182,7 +180,7 @@ class Describing:
         return SimpleNamespace(collect=list)
 
 
-def test_a_comment_is_one_commit_and_the_version_after_it_is_known(shop: Shop) -> None:
+def test_comment_is_single_commit_with_known_next_version(shop: Shop) -> None:
     shape = replace(relation("orders", [("id", INT)], ["id"], relation_id=7), comments=Comments(7, "all"))
     orders, session = silver_table(shape, SilverSettings()), cast("SparkSession", Describing(shop))
     descriptions = Descriptions(shop.lake, shop.log)
@@ -198,7 +196,7 @@ def test_a_comment_is_one_commit_and_the_version_after_it_is_known(shop: Shop) -
     assert newest.version() == 1
 
 
-def test_a_lease_follows_an_earlier_one_only_where_nobody_held_it_between(shop: Shop) -> None:
+def test_lease_is_continuous_only_without_holder_between(shop: Shop) -> None:
     def take() -> Any:
         root = shop.lake.root
         with leased(root, writing_of("silver"), command="test", wait=True) as lease:

@@ -15,7 +15,7 @@ from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, relation
 
 
-def test_a_merge_of_known_rows_says_where_its_window_began_beside_its_mark() -> None:
+def test_known_row_merge_records_window_start_with_mark() -> None:
     mark = Mark("deltasmelt.silver", Lsn(20), Lsn(10), known_after=Lsn(10))
     marks = commit_marks.read({"operation": "MERGE", "userMetadata": mark.user_metadata})
     assert (marks.marks, marks.more) == ({"deltasmelt.silver": 20}, {KNOWN_AFTER: 10})
@@ -23,12 +23,12 @@ def test_a_merge_of_known_rows_says_where_its_window_began_beside_its_mark() -> 
     assert not replace(mark, lsn=Lsn(10)).is_new
 
 
-def test_a_mark_is_told_by_settings_or_in_the_condition() -> None:
+def test_mark_is_written_in_settings_or_condition() -> None:
     assert MarkWriter({"a": "b"}).conditions("t._commit_lsn") == ()
     assert MarkWriter({}, Lsn(7)).conditions("t._commit_lsn") == ("NOT (t._commit_lsn <=> -7L)",)
 
 
-def test_names_that_differ_in_case_alone_are_refused_both() -> None:
+def test_case_colliding_names_are_both_rejected() -> None:
     shapes = [
         relation(name, [("id", INT)], ["id"], relation_id=at)
         for at, name in enumerate(("Orders", "orders", "items"), 1)
@@ -38,7 +38,7 @@ def test_names_that_differ_in_case_alone_are_refused_both() -> None:
     assert {error.code for error in errors.values()} == {"catalog-name"}
 
 
-def test_a_history_is_among_the_names_that_differ_in_case_alone() -> None:
+def test_history_name_counts_in_case_collisions() -> None:
     shapes = [
         relation(name, [("id", INT)], ["id"], relation_id=at)
         for at, name in enumerate(("Orders__History", "orders", "items", "items__history"), 1)
@@ -53,7 +53,7 @@ def test_a_history_is_among_the_names_that_differ_in_case_alone() -> None:
     assert "next to the history of public.orders" in errors["Orders__History"].message
 
 
-def test_what_catalogs_say_of_a_name_is_the_tables_error() -> None:
+def test_catalog_name_errors_belong_to_table() -> None:
     table = TableName("public", "two words")
     said_by = [
         "[INVALID_SCHEMA_OR_RELATION_NAME] `two words` is not a valid name for tables/schemas. Valid names …",

@@ -80,7 +80,7 @@ def place(lake_path: str) -> Place:
     return Place(lake_path)
 
 
-def test_windows_without_changes_are_known_by_the_cut_with_the_tables_own_mark(place: Place) -> None:
+def test_empty_windows_are_recognized_by_cut_and_mark(place: Place) -> None:
     assert place.held() == Held(Lsn(40), is_in_cut=True)
     place.window(50)  # killed before the cut
     assert place.held() == Held(Lsn(50), is_in_cut=False)
@@ -90,9 +90,8 @@ def test_windows_without_changes_are_known_by_the_cut_with_the_tables_own_mark(p
 
 
 @pytest.mark.parametrize("others", [0, 1, 4])
-def test_a_table_that_was_put_back_goes_on_from_its_mark_however_many_versions_others_add(
-    place: Place, others: int
-) -> None:
+def test_rolled_back_table_resumes_at_mark(place: Place, others: int) -> None:
+    """The number of versions added by foreign commits does not matter."""
     place.put_back(1)
     for number in range(others):
         DeltaTable(place.folder).alter.set_table_properties({"delta.checkpointInterval": str(90 + number)})
@@ -101,7 +100,7 @@ def test_a_table_that_was_put_back_goes_on_from_its_mark_however_many_versions_o
     assert place.held() == Held(Lsn(20), is_in_cut=True)
 
 
-def test_a_commit_without_rows_that_is_lost_is_a_table_put_back_too(place: Place) -> None:
+def test_lost_empty_commit_means_rolled_back_table(place: Place) -> None:
     DeltaTable(place.folder).alter.set_table_properties({"delta.checkpointInterval": "99"})
     place.cut(50, 30)
     place.put_back(2)
@@ -109,7 +108,7 @@ def test_a_commit_without_rows_that_is_lost_is_a_table_put_back_too(place: Place
     assert place.named() == {10: 0, 20: 1, 30: 2, 40: 2, 50: None}
 
 
-def test_a_backup_of_another_history_is_not_taken_for_the_version_that_the_cut_names(place: Place) -> None:
+def test_backup_of_other_history_is_no_cut_version(place: Place) -> None:
     """After one restore and further windows, cuts of both histories name the same versions."""
     shutil.copytree(place.folder, place.folder.parent.parent / "backup")
     place.put_back(0)
@@ -123,14 +122,14 @@ def test_a_backup_of_another_history_is_not_taken_for_the_version_that_the_cut_n
     assert place.named() == {10: 0, 20: None, 30: None, 40: None, 60: None, 70: None}
 
 
-def test_a_torn_newest_entry_is_as_a_table_put_back(place: Place) -> None:
+def test_torn_newest_entry_means_rolled_back_table(place: Place) -> None:
     entry = max((place.folder / "_delta_log").glob("*.json"))
     entry.write_bytes(b"")
     assert place.held().lsn == Lsn(20)
     assert place.named() == {10: 0, 20: 1, 30: None, 40: None}
 
 
-def test_rows_that_others_changed_stop_the_table_until_a_snapshot_replaces_all(place: Place) -> None:
+def test_foreign_row_changes_stop_table_until_snapshot(place: Place) -> None:
     DeltaTable(place.folder).restore(0)
     for snapshot in (None, 40):
         with pytest.raises(TableError) as caught:
@@ -145,7 +144,8 @@ def test_rows_that_others_changed_stop_the_table_until_a_snapshot_replaces_all(p
     assert "smelt rebuild FILE silver public.t" in str(caught.value.remedy)
 
 
-def test_what_an_earlier_release_committed_unsigned_after_its_last_cut_stops_no_table(place: Place) -> None:
+def test_unsigned_commits_of_earlier_release_stop_no_table(place: Place) -> None:
+    """The earlier release committed after its last cut."""
     place.cut(45, None)  # its cuts state no marks
     DeltaTable(place.folder).update({"id": "id + 1"})  # as it does to fill a column; killed before the MERGE
     assert place.held() == Held(Lsn(45), is_in_cut=True)
@@ -159,9 +159,8 @@ def test_what_an_earlier_release_committed_unsigned_after_its_last_cut_stops_no_
 
 
 @pytest.mark.parametrize("operation", ["RESTORE", "WRITE", "DELETE"])
-def test_what_no_earlier_release_committed_unsigned_stops_the_table_also_after_its_last_cut(
-    place: Place, operation: str
-) -> None:
+def test_unsigned_foreign_commits_stop_table_after_last_cut(place: Place, operation: str) -> None:
+    """No earlier release makes such commits."""
     place.cut(45, None)
     DeltaTable(place.folder).update({"id": "id + 1"})
     if operation == "RESTORE":
@@ -179,7 +178,8 @@ def test_what_no_earlier_release_committed_unsigned_stops_the_table_also_after_i
     assert place.held() == Held(Lsn(50), is_in_cut=False)
 
 
-def test_what_others_commit_after_the_first_look_at_an_earlier_releases_table_is_found(place: Place) -> None:
+def test_foreign_commits_after_first_poll_are_detected(place: Place) -> None:
+    """The table was written by an earlier release."""
     place.cut(45, None)
     log = SilverLog(place.lake)
     stored = log.read("t")
@@ -227,9 +227,10 @@ def test_which_commits_an_earlier_release_left_unsigned(entry: bytes, own: bool)
     assert may_be_own(commit_of(entry)) is own
 
 
-def test_where_a_rebuild_refuses_a_newer_snapshot_is_enough_also_for_a_history(
+def test_newer_snapshot_suffices_if_rebuild_is_refused(
     lake_path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A history table needs no more than a table without history."""
     place = Place(lake_path)
     shutil.rmtree(place.folder)
     former = pa.schema([ID, pa.field("gone", pa.int32(), metadata={"comment": "attribute 9"})])
@@ -267,7 +268,7 @@ def drop(folder: Path, column: str) -> None:
     (log / f"{version + 1:020}.json").write_text("\n".join(lines))
 
 
-def test_a_column_that_does_not_come_from_the_source_may_be_dropped_as_a_remedy_says(lake_path: str) -> None:
+def test_foreign_column_may_be_dropped_by_remedy(lake_path: str) -> None:
     place = Place(lake_path)
     shutil.rmtree(place.folder)
     own_schema = pa.schema([ID, ("mine", pa.int32())])
@@ -281,7 +282,7 @@ def test_a_column_that_does_not_come_from_the_source_may_be_dropped_as_a_remedy_
         place.held()
 
 
-def test_what_others_commit_during_a_cycle_is_found_before_its_cut(place: Place) -> None:
+def test_foreign_commits_during_cycle_are_detected_before_cut(place: Place) -> None:
     log = SilverLog(place.lake)
     stored = log.read("t")
     assert stored is not None
@@ -299,7 +300,7 @@ def test_what_others_commit_during_a_cycle_is_found_before_its_cut(place: Place)
         position.require_own(place.table, after)
 
 
-def test_what_a_cut_stands_for_is_not_looked_at_again_however_the_log_was_opened(place: Place) -> None:
+def test_versions_named_by_cut_are_not_checked_again(place: Place) -> None:
     DeltaTable(place.folder).restore(0)
     place.cut(50, 30)
     log = SilverLog(place.lake)
@@ -312,7 +313,7 @@ def test_what_a_cut_stands_for_is_not_looked_at_again_however_the_log_was_opened
     position.require_own(place.table, stored)
 
 
-def test_a_table_that_was_removed_is_named_by_no_cut_any_more(place: Place) -> None:
+def test_removed_table_leaves_every_cut(place: Place) -> None:
     shutil.rmtree(place.folder)
     log = SilverLog(place.lake)
     looks = Position(place.control, log, corrects=False)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from deltasmelt.silver.plan.activity import Work
 
 
-def test_no_table_is_at_work_any_more_when_a_cycle_is_left_early(lake_path: str) -> None:
+def test_no_table_is_processed_after_aborted_cycle(lake_path: str) -> None:
     """An unrecordable error leaves the cycle, like a stop."""
     lake = Lake(path=lake_path)
     silver = Silver(cast("Any", None), lake, SilverSettings(), ControlTables(lake))

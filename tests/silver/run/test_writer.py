@@ -49,7 +49,7 @@ def commits(function: ast.AST) -> int:
     return number
 
 
-def test_statements_that_commit_are_run_by_the_writer_alone() -> None:
+def test_only_writer_runs_committing_statements() -> None:
     counts: dict[bool, Counter[str]] = {True: Counter(), False: Counter()}
     for name, module in modules():
         for node in ast.walk(module):
@@ -59,7 +59,7 @@ def test_statements_that_commit_are_run_by_the_writer_alone() -> None:
     assert counts[False] == ELSEWHERE
 
 
-def test_the_lease_is_required_by_the_writer_and_by_what_records_cuts() -> None:
+def test_writer_and_cut_records_require_lease() -> None:
     callers = {
         name
         for name, module in modules()

@@ -17,7 +17,7 @@ from tests.silver.histories import INT, NUMERIC, TEXT, relation
 PLAIN = SilverSettings()
 
 
-def test_columns_have_spark_types_and_our_own_are_not_among_them() -> None:
+def test_columns_have_spark_types_without_internal_columns() -> None:
     tags = PgType("array", "_text", element=TEXT)
     shape = relation("sales.orders", [("id", INT), ("total", NUMERIC), ("tags", tags)], ["id"], relation_id=1)
     table = silver_table(shape, PLAIN)
@@ -36,19 +36,19 @@ def test_the_newest_version_of_a_shape_counts() -> None:
     assert [column.name for column in catalog[TableName("public", "t")].columns] == ["id", "note"]
 
 
-def test_a_renamed_table_counts_under_its_new_name_alone() -> None:
+def test_renamed_table_counts_only_under_new_name() -> None:
     old = relation("before", [("id", INT)], ["id"], relation_id=1)
     new = relation("after", [("id", INT)], ["id"], relation_id=1, from_lsn=50)
     assert list(silver_catalog([old, new], PLAIN)) == [TableName("public", "after")]
 
 
-def test_of_a_table_dropped_and_made_again_the_newer_relation_counts() -> None:
+def test_newer_relation_of_recreated_table_counts() -> None:
     dropped = relation("t", [("id", INT)], ["id"], relation_id=9)
     recreated = relation("t", [("id", TEXT)], ["id"], relation_id=7, from_lsn=80)
     assert silver_catalog([recreated, dropped], PLAIN)[TableName("public", "t")].relation.relation_id == 7
 
 
-def test_a_table_of_which_nothing_is_new_is_not_made_again() -> None:
+def test_unchanged_table_is_not_computed_again() -> None:
     """Each cycle needs all tables, and a pipeline may have thousands of tables dropped long ago."""
     settings = SilverSettings()
     dropped = relation("gone", [("id", INT)], ["id"], relation_id=1)
@@ -86,7 +86,7 @@ def test_an_impossible_override_is_its_tables_own_trouble() -> None:
     assert refused.column("id").spark_type == "INT"
 
 
-def test_of_two_tables_that_want_one_name_both_are_refused() -> None:
+def test_two_tables_of_equal_name_are_both_rejected() -> None:
     settings = SilverSettings(history=["public.t"])
     names = ("t", "t__history", "u")
     shapes = [relation(name, [("id", INT)], ["id"], relation_id=at) for at, name in enumerate(names, 1)]

@@ -61,7 +61,7 @@ def alters(*columns: str) -> str:
 
 
 @pytest.mark.parametrize("comment", ODD)
-def test_a_column_is_recognised_whatever_its_source_says_of_it(comment: str) -> None:
+def test_column_is_recognized_despite_any_source_comment(comment: str) -> None:
     shape = table(Comments(7, None, {2: comment}))
     fields = stored(shape)
     assert [(column.attnum, column.missing) for column in fields] == [(1, None), (2, None)]
@@ -77,7 +77,7 @@ def test_a_column_is_recognised_whatever_its_source_says_of_it(comment: str) -> 
     assert [(column.attnum, column.missing) for column in fields_of(schema)] == [(2, comment)]
 
 
-def test_texts_put_together_of_our_own_words_are_never_taken_for_them() -> None:
+def test_comments_of_reserved_words_are_no_metadata() -> None:
     chosen = random.Random(7)
     words = ["attribute 3", "; rows before it: ", "rows before it: ", "; ", " (attribute 4)", '"', "\n", "x"]
     for _ in range(2000):
@@ -88,7 +88,7 @@ def test_texts_put_together_of_our_own_words_are_never_taken_for_them() -> None:
         )
 
 
-def test_all_columns_change_by_one_statement_and_the_table_by_another() -> None:
+def test_columns_change_in_single_statement_apart_from_table() -> None:
     before = table(None)
     after = table(Comments(7, "Orders", {1: "key", 2: "in 'cents'"}))
     assert described("t", after, stored(before), description_of(before)) == [
@@ -100,12 +100,12 @@ def test_all_columns_change_by_one_statement_and_the_table_by_another() -> None:
     assert described("t", commented, stored(after), "Orders") == [alters("`total` COMMENT 'attribute 2'")]
 
 
-def test_nothing_is_said_of_a_table_at_which_nobody_has_looked() -> None:
+def test_unpolled_table_gets_no_comment() -> None:
     commented = table(Comments(7, "Orders", {2: "in cents"}))
     assert described("t", table(None), stored(commented), "Orders") == []
 
 
-def test_a_description_goes_with_the_sources_comment_but_not_one_that_somebody_wrote() -> None:
+def test_own_description_follows_source_comment_unlike_foreign() -> None:
     uncommented = table(Comments(7, None, {}, former=frozenset({"Orders", "older"})))
     assert described("t", uncommented, stored(uncommented), "Orders") == [
         "COMMENT ON TABLE t IS 'Rows of public.t'"
@@ -120,7 +120,7 @@ def test_a_description_goes_with_the_sources_comment_but_not_one_that_somebody_w
     ]
 
 
-def test_a_comment_goes_to_the_column_under_whichever_name_silver_still_has_it() -> None:
+def test_comment_reaches_column_under_current_silver_name() -> None:
     swapped = table(Comments(7, None, {1: "one", 2: "two"}), total=1, id=2)
     behind = stored(table(None))
     assert described("t", swapped, behind, "") == [
@@ -136,9 +136,7 @@ def test_a_comment_goes_to_the_column_under_whichever_name_silver_still_has_it()
 @pytest.mark.parametrize("theirs", ["see (attribute 2)", "attribute 2"])
 @pytest.mark.parametrize("ours", [None, "in cents"])
 @pytest.mark.parametrize("order", [1, -1], ids=["ours first", "theirs first"])
-def test_a_column_of_somebodys_own_is_never_taken_for_the_sources(
-    order: int, ours: str | None, theirs: str
-) -> None:
+def test_foreign_column_is_never_treated_as_source_column(order: int, ours: str | None, theirs: str) -> None:
     shape = table(Comments(7, None, {} if ours is None else {2: ours}))
     own_column = DeltaColumn("note", 2, "STRING", None, theirs)
     fields = [*stored(shape), own_column][::order]
@@ -153,7 +151,7 @@ def test_a_column_of_somebodys_own_is_never_taken_for_the_sources(
         steps("t", renamed, fields, KEEP, emptied=False)
 
 
-def test_a_column_whose_rows_still_get_a_value_keeps_that_until_they_have_it() -> None:
+def test_column_awaiting_default_keeps_marker_until_filled() -> None:
     shape = table(Comments(7, None, {2: "in cents"}))
     column = replace(shape.columns[1], missing="0")
     waiting = [
@@ -166,7 +164,8 @@ def test_a_column_whose_rows_still_get_a_value_keeps_that_until_they_have_it() -
     assert last == "ALTER TABLE t ALTER COLUMN `total` COMMENT 'in cents (attribute 2)'"
 
 
-def test_create_table_has_the_comments_and_is_clustered_apart_where_they_hold_a_long_character() -> None:
+def test_new_table_has_comments_and_separate_clustering() -> None:
+    """A comment with a supplementary character needs a separate CLUSTER BY statement."""
     statements = create("t", table(Comments(7, "The 'orders' 😀", {2: "in\ncents"})))
     assert "`total` STRING COMMENT 'in\\ncents (attribute 2)'" in statements[0]
     assert "\nCOMMENT 'The \\'orders\\' 😀'" in statements[0]

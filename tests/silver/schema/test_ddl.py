@@ -97,7 +97,7 @@ def clustered_after(statement: str, clustered: list[str], actual: list[DeltaColu
 
 @pytest.mark.parametrize("settings", [KEEP, DROP], ids=["keep", "drop"])
 @pytest.mark.parametrize(("before", "after"), list(itertools.permutations(range(len(SHAPES)), 2)))
-def test_any_shape_becomes_any_other_and_from_every_point_between(
+def test_any_shape_reaches_any_shape_from_any_point(
     before: int, after: int, settings: SilverSettings
 ) -> None:
     target = SHAPES[after]
@@ -163,7 +163,7 @@ def test_a_new_key_column_behind_those_with_statistics() -> None:
     ]
 
 
-def test_a_column_that_is_no_source_s_makes_room_where_nothing_of_it_counts() -> None:
+def test_foreign_column_makes_room_if_unused() -> None:
     target = table(("id", INT, 1), ("a", TEXT, 2))
     state = [
         DeltaColumn("id", 1, "INT"),
@@ -177,14 +177,14 @@ def test_a_column_that_is_no_source_s_makes_room_where_nothing_of_it_counts() ->
         steps("t", target, state, KEEP, emptied=False)
 
 
-def test_names_that_differ_only_in_case_stop_the_table_and_end() -> None:
+def test_case_colliding_names_stop_table_and_heal() -> None:
     with pytest.raises(TableError, match="columns a and A differ only in case"):
         steps(
             "t", table(("id", INT, 1), ("a", TEXT, 2), ("A", TEXT, 3)), fields(SHAPES[0]), KEEP, emptied=False
         )
 
 
-def test_a_type_that_changes_back_and_forth_leaves_former_columns_of_different_names() -> None:
+def test_alternating_type_leaves_differently_named_former_columns() -> None:
     def shape(type_: PgType) -> SilverTable:
         return replace(table(("id", INT, 1), ("a", type_, 2)), soft=True)
 
@@ -231,7 +231,7 @@ def filling(statement: str, actual: list[DeltaColumn], filled: dict[str, str]) -
     return apply(statement, actual)
 
 
-def test_rows_from_before_a_column_get_its_default_wherever_the_process_is_killed() -> None:
+def test_older_rows_get_column_default_despite_kills() -> None:
     reached: list[list[DeltaColumn]] = [fields(SHAPES[0])]
     for statement in steps("t", DEFAULTED, reached[0], KEEP, emptied=False):
         reached.append(filling(statement, reached[-1], {}))
@@ -252,18 +252,18 @@ def test_rows_from_before_a_column_get_its_default_wherever_the_process_is_kille
             assert not statement.startswith("UPDATE"), "the table is replaced"
 
 
-def test_a_column_that_was_added_before_its_default_was_known_is_not_overwritten() -> None:
+def test_column_added_before_known_default_is_not_overwritten() -> None:
     plain = [replace(field, missing=None) for field in fields(DEFAULTED)]
     assert steps("t", DEFAULTED, plain, KEEP, emptied=False) == []
 
 
-def test_what_is_to_be_filled_comes_back_from_the_comment() -> None:
+def test_pending_defaults_round_trip_through_comment() -> None:
     comment = "attribute 5; rows before it: 7; rows before it: \n'"
     schema = {"fields": [{"name": "a", "metadata": {"comment": comment}, "type": "string"}]}
     assert fields_of(schema) == [DeltaColumn("a", 5, "STRING", "7; rows before it: \n'")]
 
 
-def test_a_type_that_stored_values_do_not_survive_stops_the_table() -> None:
+def test_type_losing_stored_values_stops_table() -> None:
     with pytest.raises(TableError, match="column a changed its type from STRING to INT") as caught:
         steps("t", table(("id", INT, 1), ("a", INT, 2)), fields(SHAPES[0]), KEEP, emptied=False)
     assert caught.value.code == "column-retyped"
@@ -306,7 +306,7 @@ def test_clustering_columns_get_statistics_wherever_they_stand() -> None:
     assert "dataSkippingStatsColumns" not in create("t", SHAPES[0])[0]
 
 
-def test_a_table_is_clustered_by_the_columns_that_the_settings_name_of_those_it_has() -> None:
+def test_table_is_clustered_by_configured_existing_columns() -> None:
     shape = relation(
         "t", [("id", INT), ("flag", PgType("base", "bool")), ("owner", INT)], ["id"], relation_id=1
     )
@@ -320,7 +320,7 @@ def test_a_table_is_clustered_by_the_columns_that_the_settings_name_of_those_it_
     assert by() == by("flag") == by("gone") == "(`id`)", "what has no statistics cannot be"
 
 
-def test_statistics_of_a_wide_table_keep_the_key_whatever_it_is_clustered_by() -> None:
+def test_wide_table_statistics_always_include_key() -> None:
     columns = [(f"c{number}", TEXT) for number in range(40)]
 
     def made(cluster: str, key: str) -> str:
@@ -331,7 +331,7 @@ def test_statistics_of_a_wide_table_keep_the_key_whatever_it_is_clustered_by() -
     assert "'delta.dataSkippingStatsColumns' = '`c0`,`c35`,`_commit_lsn`'" in made("c0", "c35")
 
 
-def test_a_table_whose_clustering_column_is_made_anew_is_clustered_by_its_key_until_then() -> None:
+def test_recreated_clustering_column_causes_temporary_key_clustering() -> None:
     settings = KEEP.model_copy(update={"cluster": {"public.t": ["owner"]}})
     shape = relation("t", [("id", INT), ("owner", INT)], ["id"], relation_id=1)
     attnums = {"id": 1, "owner": 3}
@@ -343,7 +343,7 @@ def test_a_table_whose_clustering_column_is_made_anew_is_clustered_by_its_key_un
     assert clusterings == ["ALTER TABLE t CLUSTER BY (`id`)", "ALTER TABLE t CLUSTER BY (`owner`)"]
 
 
-def test_a_name_with_a_backtick_costs_the_change_feed() -> None:
+def test_name_with_backtick_disables_change_feed() -> None:
     odd = table(("id", INT, 1), ("back`tick", TEXT, 2))
     assert "'delta.enableChangeDataFeed' = 'false'" in create("t", odd)[0]
     assert "'delta.enableChangeDataFeed' = 'true'" in create("t", SHAPES[0])[0]
@@ -361,7 +361,7 @@ def test_a_key_without_statistics_is_not_clustered() -> None:
 
 
 @pytest.mark.parametrize("odd", ["path", "key", "column"])
-def test_a_letter_beyond_the_basic_plane_costs_a_statement(odd: str) -> None:
+def test_supplementary_character_costs_separate_statement(odd: str) -> None:
     names = {"path": "id", "key": "id", "column": "a", odd: "\U0001f642"}
     target = f"delta.`/{names['path']}`"
     shape = table((names["key"], INT, 1), (names["column"], TEXT, 2))

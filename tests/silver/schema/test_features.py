@@ -47,7 +47,7 @@ def asked(statements: list[str]) -> list[str]:
         ([*BEFORE, ("at", LOCAL)], [1, 2, 3, 4], FEATURES[2:]),
     ],
 )
-def test_a_change_of_shape_asks_for_what_it_needs(
+def test_shape_change_requests_needed_features(
     after: list[tuple[str, PgType]], attnums: list[int], wanted: list[str]
 ) -> None:
     assert asked(steps("t", shape(after, attnums), fields(shape(BEFORE)), DROP, emptied=False)) == list(
@@ -68,15 +68,13 @@ def test_a_column_that_is_kept_needs_nothing() -> None:
         ([("id", INT), ("pair", PgType("composite", "p", fields=(("a b", INT),)))], True),
     ],
 )
-def test_names_decide_whether_a_table_is_made_with_mapped_columns(
-    columns: list[tuple[str, PgType]], *, mapped: bool
-) -> None:
+def test_names_decide_column_mapping_of_new_table(columns: list[tuple[str, PgType]], *, mapped: bool) -> None:
     statement = create("t", shape(columns))[0]
     assert ("'delta.columnMapping.mode' = 'name'" in statement) is mapped
     assert "idening" not in statement
 
 
-def test_another_relation_that_takes_a_column_s_name_asks_for_mapping() -> None:
+def test_foreign_relation_with_column_name_requires_mapping() -> None:
     versioned = silver_table(
         relation("t", [("id", INT), ("a", INT)], ["id"], relation_id=2), SilverSettings(deletes="soft")
     )

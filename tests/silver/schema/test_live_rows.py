@@ -43,7 +43,7 @@ def test_rows_that_silver_marked_are_left_out(spark: SparkSession, lake_path: st
 
 
 @pytest.mark.spark
-def test_a_column_of_the_source_that_is_called_so_marks_nothing(spark: SparkSession, lake_path: str) -> None:
+def test_source_column_with_reserved_name_marks_nothing(spark: SparkSession, lake_path: str) -> None:
     for frame in written(spark, lake_path, SilverSettings()):
         assert not keeps_deleted(frame)
         assert live_rows(frame).count() == 2

@@ -83,7 +83,7 @@ def outcome(before: PgType, after: PgType) -> str:
     return "copy"
 
 
-def test_every_pair_is_the_same_widened_in_place_or_made_anew_by_a_copy(every: list[Kind]) -> None:
+def test_every_type_pair_is_equal_widened_or_copied(every: list[Kind]) -> None:
     pairs: dict[str, set[str]] = {}
     for before, after in itertools.permutations(every, 2):
         if outcome(before.type, after.type) == "in place":
@@ -94,7 +94,7 @@ def test_every_pair_is_the_same_widened_in_place_or_made_anew_by_a_copy(every: l
     )
 
 
-def test_where_no_copy_is_asked_for_none_is_needed(every: list[Kind]) -> None:
+def test_retype_without_requested_copy_needs_none(every: list[Kind]) -> None:
     wrong = [
         (before.name, after.name)
         for before, after in itertools.permutations(every, 2)
@@ -121,7 +121,7 @@ def test_a_numerics_digits(precision: int, scale: int, ddl: str) -> None:
 
 
 @pytest.mark.parametrize("type_", ["timestamp", "_timestamp", "tsrange"])
-def test_the_first_timestamp_of_a_table_says_so_before(type_: str) -> None:
+def test_first_timestamp_column_sets_property_beforehand(type_: str) -> None:
     plain = PgType("base", "timestamp")
     new = {
         "timestamp": plain,

@@ -468,7 +468,7 @@ JSON = {
 
 
 @pytest.mark.spark
-def test_json_is_read_as_a_variant_where_no_digit_is_lost(spark: SparkSession) -> None:
+def test_json_becomes_variant_without_losing_digits(spark: SparkSession) -> None:
     frame = spark.createDataFrame([(text,) for text in JSON], "text STRING")
     value = reading(base("jsonb"), "variant").value("text", 0)
     rows = frame.selectExpr("text", f"to_json({value}) AS json").collect()
@@ -477,7 +477,7 @@ def test_json_is_read_as_a_variant_where_no_digit_is_lost(spark: SparkSession) -
     assert [row["json"] for row in unchanged] == [row["text"].replace(" ", "") for row in unchanged]
 
 
-def test_an_override_that_spark_does_not_know_names_the_possible_ones() -> None:
+def test_unknown_override_names_possible_types() -> None:
     with pytest.raises(
         ConfigurationError, match="a column of type numeric cannot be read as 'strnig'"
     ) as caught:

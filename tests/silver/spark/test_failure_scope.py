@@ -71,7 +71,7 @@ def test_a_marker_counts_only_where_spark_raised_it() -> None:
     assert raised.code == "row-missing"
 
 
-def test_an_error_of_ours_keeps_its_code_and_remedy() -> None:
+def test_known_error_keeps_code_and_remedy() -> None:
     error = failure(TABLE, ConfigurationError("no type", code="type-override", remedy="mend it"))
     assert (error.table, error.message, error.code, error.remedy) == (
         TABLE, "no type", "type-override", "mend it"
@@ -139,7 +139,7 @@ def troubles(path: str, spark: Answering) -> tuple[FailedTables, ControlTables]:
     return failed_tables, control
 
 
-def test_where_spark_answers_nothing_it_is_no_tables_trouble(lake_path: str) -> None:
+def test_silent_spark_is_no_table_error(lake_path: str) -> None:
     failed_tables, control = troubles(lake_path, Answering(ConnectionRefusedError()))
     with pytest.raises(OSError, match="first"):
         failed_tables.pause({TABLE: OSError("first")}, Lsn(1))
@@ -147,7 +147,7 @@ def test_where_spark_answers_nothing_it_is_no_tables_trouble(lake_path: str) -> 
     assert failed_tables.tables == frozenset()
 
 
-def test_where_the_lake_answers_nothing_it_is_no_tables_trouble_and_heals_by_itself(lake_path: str) -> None:
+def test_silent_lake_is_no_table_error_and_heals(lake_path: str) -> None:
     failed_tables, control = troubles(lake_path, Answering())
 
     def out_of_reach(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
@@ -164,9 +164,7 @@ def test_where_the_lake_answers_nothing_it_is_no_tables_trouble_and_heals_by_its
 
 
 @pytest.mark.parametrize("code", ["log-entry-torn", "marks-gone"])
-def test_a_log_that_cannot_be_read_stops_its_table_and_the_error_is_closed_afterwards(
-    lake_path: str, code: str
-) -> None:
+def test_unreadable_log_stops_table_until_readable(lake_path: str, code: str) -> None:
     failed_tables, control = troubles(lake_path, Answering())
     with failed_tables.isolated(TABLE, Lsn(1), {}):
         raise DefiniteError("entry 1 is torn", code=code)
@@ -175,7 +173,8 @@ def test_a_log_that_cannot_be_read_stops_its_table_and_the_error_is_closed_after
     assert control.open_errors() == []
 
 
-def test_a_log_that_lacks_a_commit_is_its_tables_own_trouble_and_ends_nobodys_cycle(lake_path: str) -> None:
+def test_log_missing_commit_is_error_of_single_table(lake_path: str) -> None:
+    """The cycle continues for the remaining tables."""
     failed_tables, control = troubles(lake_path, Answering())
     for error in (put_back("silver.t", "lake", 3), commit_lost("silver.t", "lake", "the window is folded")):
         troubled: dict[TableName, Exception] = {}
@@ -190,7 +189,7 @@ def test_a_log_that_lacks_a_commit_is_its_tables_own_trouble_and_ends_nobodys_cy
         assert control.open_errors() == []
 
 
-def test_a_store_that_fails_one_table_alone_ends_cycles_for_a_while_and_not_for_ever(lake_path: str) -> None:
+def test_persistent_table_failure_ends_cycles_only_temporarily(lake_path: str) -> None:
     failed_tables, control = troubles(lake_path, Answering())
     second_table = TableName("public", "other")
     reset = OSError("Generic S3 error: connection reset by peer")
@@ -254,7 +253,7 @@ Caused by: {cause}
     ],
     ids=repr,
 )  # fmt: skip
-def test_failures_of_the_storage_are_told_from_those_of_a_statement(
+def test_storage_failures_are_distinguished_from_statement_failures(
     error: Exception,
     waits: bool,  # noqa: FBT001
 ) -> None:

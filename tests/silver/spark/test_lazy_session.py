@@ -78,7 +78,7 @@ class Folded:
         commit_marks(delta.open_existing(uri), [Transaction(STREAM_APP, frontier)])
 
 
-def test_a_cycle_without_changes_records_its_cut_and_starts_nothing(lake_path: str) -> None:
+def test_unchanged_cycle_records_cut_without_starting_spark(lake_path: str) -> None:
     folded = Folded(lake_path)
     assert folded.silver.cycle() is None
     folded.idle(30)
@@ -89,7 +89,7 @@ def test_a_cycle_without_changes_records_its_cut_and_starts_nothing(lake_path: s
     assert folded.starts.count == 0
 
 
-def test_rows_that_others_wrote_and_a_table_put_back_are_noticed_by_a_cycle_that_starts_nothing(
+def test_sparkless_cycle_notices_foreign_and_restored_tables(
     lake_path: str,
 ) -> None:
     folded = Folded(lake_path)
@@ -117,9 +117,8 @@ def test_rows_that_others_wrote_and_a_table_put_back_are_noticed_by_a_cycle_that
 
 
 @pytest.mark.parametrize("what", ["a change", "a new table", "a table that was removed"])
-def test_what_is_to_be_folded_starts_spark_and_a_failed_start_is_no_tables_error(
-    lake_path: str, what: str
-) -> None:
+def test_work_starts_spark_without_blaming_tables(lake_path: str, what: str) -> None:
+    """A failed start of Spark is no error of a table."""
     folded = Folded(lake_path)
     folded.idle(30)
     folded.silver.cycle()
@@ -144,9 +143,7 @@ def test_what_is_to_be_folded_starts_spark_and_a_failed_start_is_no_tables_error
 
 
 @pytest.mark.parametrize("error", [NO_JAVA, RuntimeError("it ended"), OSError(12, "no memory")], ids=repr)
-def test_a_start_that_failed_inside_a_tables_part_is_raised_as_it_is(
-    lake_path: str, error: Exception
-) -> None:
+def test_failed_start_inside_table_is_raised_unchanged(lake_path: str, error: Exception) -> None:
     def start() -> SparkSession:
         raise error
 
@@ -177,7 +174,7 @@ def test_guarded_setting_is_no_tables_error(lake_path: str, kind: type[FailedTab
     assert getattr(failed, "reasons", {}) == {}
 
 
-def test_a_session_is_started_once_by_whoever_comes_first() -> None:
+def test_session_is_started_once_by_first_caller() -> None:
     numbers: list[int] = []
     session = cast("SparkSession", object())
 

@@ -22,5 +22,5 @@ from deltasmelt.silver.spark.tuning import cores_of
         ("", False, 1),
     ],
 )
-def test_a_master_is_local_where_tasks_run_in_the_driver(master: str, *, local: bool, cores: int) -> None:
+def test_master_is_local_if_driver_runs_tasks(master: str, *, local: bool, cores: int) -> None:
     assert (is_local(master), cores_of(master, machine=8)) == (local, cores)

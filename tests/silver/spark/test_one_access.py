@@ -37,17 +37,17 @@ def counted(pattern: re.Pattern[str], *, outside: tuple[str, ...]) -> dict[str, 
     return counts
 
 
-def test_no_module_outside_the_access_asks_which_kind_a_session_is() -> None:
+def test_only_access_modules_distinguish_session_kinds() -> None:
     assert counted(KIND, outside=(ACCESS,)) == ASKS
 
 
-def test_settings_of_a_session_are_read_and_changed_in_the_access_alone() -> None:
+def test_only_access_modules_read_and_change_settings() -> None:
     assert counted(SETTING, outside=(ACCESS, STARTS)) == {"bronze/lake/catalog/commits.py": 1}
 
 
-def test_private_attributes_of_pyspark_are_named_in_the_access_alone() -> None:
+def test_only_access_modules_name_private_pyspark_attributes() -> None:
     assert counted(PRIVATE, outside=(ACCESS, STARTS)) == {}
 
 
-def test_no_module_outside_the_access_opens_or_cancels_a_session() -> None:
+def test_only_access_modules_open_or_cancel_sessions() -> None:
     assert counted(SESSION, outside=(ACCESS, STARTS)) == OPENS

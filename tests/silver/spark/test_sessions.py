@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.spark
-def test_the_mark_of_the_owners_own_commits_is_not_ours(spark: SparkSession, tmp_path: Path) -> None:
+def test_owner_commit_mark_is_not_own(spark: SparkSession, tmp_path: Path) -> None:
     """With the owner's mark, Delta would skip every commit after the first."""
     with settings(spark, mark_settings("theirs", Lsn(7))):
         session = access_of(spark).child()

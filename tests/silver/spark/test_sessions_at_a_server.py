@@ -30,13 +30,12 @@ from deltasmelt.silver.spark.connect import Connect, pause_of
     ]
     + [(odd, 300) for odd in ("", "-1", "-1ms", "soon", "1 fortnight")],
 )
-def test_a_session_is_asked_four_times_within_the_time_after_which_its_server_would_end_it(
-    timeout: str, seconds: float
-) -> None:
+def test_idle_session_is_pinged_within_server_timeout(timeout: str, seconds: float) -> None:
+    """The pause between two calls is a quarter of the server's idle timeout."""
     assert pause_of(timeout) == seconds
 
 
-def test_a_server_without_clones_and_a_client_that_was_closed_are_told_apart_from_other_failures() -> None:
+def test_missing_clones_and_closed_client_are_recognized() -> None:
     server = grpc.server(ThreadPoolExecutor(2))
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
@@ -57,7 +56,7 @@ def test_a_server_without_clones_and_a_client_that_was_closed_are_told_apart_fro
         server.stop(0)
 
 
-def test_a_session_that_is_collected_while_pyspark_starts_a_thread_stops_nobody() -> None:
+def test_collected_session_blocks_no_starting_thread() -> None:
     session: Any = SparkSession.builder.remote("sc://127.0.0.1:1").create()
     Connect(session).close()
     assert session.client.is_closed

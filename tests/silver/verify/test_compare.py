@@ -23,7 +23,7 @@ SHAPE = relation("t", [("id", INT), ("v", TEXT)], ["id"], relation_id=7)
 AT = 50
 
 
-def test_cells_that_differ_are_told_apart_as_they_are_written() -> None:
+def test_different_cells_are_distinguished_as_written() -> None:
     left_text = '{"a":0.0,"b":1.10,"c":null,"d":[1,null],"e":"1"}'
     right = '{"a":-0.0,"b":1.1,"c":null,"d":[null,1],"e":1}'
     assert different_cells(left_text, right) == (
@@ -68,7 +68,7 @@ def test_soft_deletes_keep_one_row_for_each_key(spark: SparkSession) -> None:
 
 
 @pytest.mark.spark
-def test_a_history_has_one_version_that_holds_and_none_that_overlap(spark: SparkSession) -> None:
+def test_history_has_single_current_version_without_overlaps(spark: SparkSession) -> None:
     table = history_of(silver_table(SHAPE, SilverSettings()))
     right = "(1, 'a', 1L, 5L), (1, 'b', 5L, NULL), (2, 'gone', 1L, 9L), (2, 'again', 12L, 20L)"
     assert found(spark, table, "(1, 'b')", right) == {}

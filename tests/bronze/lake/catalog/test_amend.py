@@ -42,9 +42,10 @@ def closed(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @given(st.lists(ROW, max_size=8), st.lists(ROW, max_size=3))
-def test_rows_change_as_they_should_and_none_that_came_meanwhile(
+def test_amend_deletes_and_changes_only_rows_read(
     before: list[dict[str, Any]], later: list[dict[str, Any]]
 ) -> None:
+    """Rows that arrive meanwhile are neither deleted nor changed."""
     after = [closed(row) for row in before]
     changes = differing(table(before), table(after))
     later = [row for row in later if row not in before]
@@ -86,7 +87,7 @@ def nested(*ids: int, share: float = math.nan) -> pa.Table:
     return pa.Table.from_pylist(values, schema=NESTED)
 
 
-def test_rows_with_lists_structs_and_nan_go_and_change_as_others_do() -> None:
+def test_amend_handles_lists_structs_and_nan() -> None:
     removed = differing(nested(1, 2, 2, 3), nested(1, 3))
     assert (removed["o0"].to_pylist(), removed["goes"].to_pylist()) == ([2], [True])
     assert differing(nested(1, 2), nested(1, 2)).num_rows == 0, "NaN is no change of NaN"

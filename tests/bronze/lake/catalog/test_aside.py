@@ -22,9 +22,10 @@ time.sleep(600)
 """
 
 
-def test_the_next_start_removes_what_a_killed_process_left_and_nothing_of_a_living_one(
+def test_next_start_removes_only_leftovers_of_killed_process(
     tmp_path: Path,
 ) -> None:
+    """The next start leaves the files of a living process."""
     ours = make(tmp_path)
     command = [sys.executable, "-c", HOLDS, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -38,7 +39,7 @@ def test_the_next_start_removes_what_a_killed_process_left_and_nothing_of_a_livi
     assert list(tmp_path.iterdir()) == [ours]
 
 
-def test_a_folder_that_was_cleaned_away_is_made_again() -> None:
+def test_cleaned_staging_folder_is_recreated() -> None:
     folder = aside("catalog://main/bronze/changes")
     shutil.rmtree(folder)
     assert aside("catalog://main/bronze/changes") == folder

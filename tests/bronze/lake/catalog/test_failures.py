@@ -57,13 +57,13 @@ def test_names_tell_what_an_error_means(names: list[str], kind: type[Exception])
 @pytest.mark.parametrize(
     "error", [Py4JError("no answer"), Py4JNetworkError("gone"), ConnectionRefusedError()]
 )
-def test_a_jvm_that_has_ended_is_not_asked_again(error: Exception) -> None:
+def test_ended_jvm_is_not_called_again(error: Exception) -> None:
     with pytest.raises(DefiniteError) as caught, failures(URI):
         raise error
     assert caught.value.code == "spark-died"
 
 
-def test_a_session_that_its_server_has_ended_is_not_asked_again() -> None:
+def test_session_ended_by_server_is_not_used_again() -> None:
     closed: Any = ConnectSession.builder.remote("sc://127.0.0.1:1").create()
     Connect(closed).close()
     with pytest.raises(DefiniteError, match="NO_ACTIVE_SESSION") as caught, failures(URI):
@@ -79,7 +79,7 @@ def test_a_session_that_its_server_has_ended_is_not_asked_again() -> None:
     assert caught.value.__cause__ is session_closed
 
 
-def test_a_value_that_has_the_name_of_a_conflict_is_none() -> None:
+def test_value_containing_conflict_name_is_no_conflict() -> None:
     error = PySparkException("cannot cast 'DELTA_CONCURRENT_APPEND ConcurrentAppendException' to INT")
     assert names_of(error) == []
     assert type(meaning(error, URI, names_of(error))) is OSError

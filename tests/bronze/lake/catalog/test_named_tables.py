@@ -220,9 +220,9 @@ def test_a_removed_table_is_noticed_before_a_step(spark: SparkSession, lake: Lak
             make(1)
         assert state is not None
         assert log.read("held") == state, "what was seen last stands"
-        with pytest.raises(SmeltError, match=rf"version {state.version} of silver\.held is gone") as caught:
+        with pytest.raises(SmeltError, match=rf"version {state.version} of silver\.held is missing") as lost:
             log.confirm("held", reread=True)
-        assert (caught.value.code, caught.value.where) == ("table-put-back", CATALOG)
+        assert (lost.value.code, lost.value.where) == ("table-put-back", CATALOG)
         state = log.read("held")
     assert state is None
 

@@ -83,7 +83,8 @@ def test_a_value_in_a_condition_is_no_mark(predicate: str) -> None:
     assert not commit_marks.read(entry, app="deltasmelt.silver").marks
 
 
-def test_the_newest_word_of_each_mark_counts_back_to_the_entry_that_says_all() -> None:
+def test_newest_mark_counts_back_to_complete_entry() -> None:
+    """Marks are collected back to the entry that restates all marks; the newest value of each counts."""
     entries: list[dict[str, Any]] = [
         written({"a": 9}),
         {"operation": "OPTIMIZE", "operationParameters": {"predicate": "[]"}, "userMetadata": None},
@@ -97,7 +98,7 @@ def test_the_newest_word_of_each_mark_counts_back_to_the_entry_that_says_all() -
 
 
 @given(st.lists(st.text(min_size=1, max_size=12), min_size=3, max_size=3))
-def test_a_location_stands_for_a_name_and_nothing_else(parts: list[str]) -> None:
+def test_location_maps_to_table_name_exactly(parts: list[str]) -> None:
     location = Catalog(parts[0]).table(*parts[1:])
     assert is_named(location)
     assert parts_of(location) == tuple(parts)

@@ -31,7 +31,7 @@ def entry(version: int, marks: dict[str, int], *, as_of: int | None = None) -> d
 
 
 @given(COMMITS, st.data())
-def test_marks_are_those_of_all_commits_wherever_the_property_was_written(
+def test_marks_include_all_commits_at_any_property_position(
     commits: list[dict[str, int]], data: st.DataObject
 ) -> None:
     """Also for a reader behind the newest version, and with an older property among the remaining commits."""
@@ -84,7 +84,8 @@ def whole(as_of: int | None, oldest: int, version: int, *, told: bool, newest: b
     return commit_marks.gone_on_from_property(visible, properties, version, newest=newest) is not None
 
 
-def test_where_the_property_and_its_own_commit_are_what_went_last_nothing_is_missing() -> None:
+def test_nothing_is_missing_if_property_commit_is_last() -> None:
+    """The cached marks are whole if the last missing entry is the commit that set the property."""
     assert whole(98, 100, 100, told=False), "99 set it"
     assert not whole(98, 100, 100, told=False, newest=False), "a later commit may have set it"
     assert not whole(98, 100, 100, told=True), "99 may have said more"
@@ -94,7 +95,8 @@ def test_where_the_property_and_its_own_commit_are_what_went_last_nothing_is_mis
     assert not whole(7, 3, 6, told=False), "of another table, put back"
 
 
-def test_a_property_of_a_release_that_did_not_say_as_of_when_ends_the_reading() -> None:
+def test_property_without_version_ends_mark_collection() -> None:
+    """A property of an older release, which records no version, ends the collection."""
     commits = [
         commit_marks.read(entry(2, {"a": 3})),
         commit_marks.Said({"a": 1, "b": 2}, complete=True, version=1),
@@ -103,7 +105,7 @@ def test_a_property_of_a_release_that_did_not_say_as_of_when_ends_the_reading() 
     assert commit_marks.reaches_back(commits)
 
 
-def test_a_property_of_before_what_is_known_takes_nothing_back() -> None:
+def test_older_property_does_not_lower_known_marks() -> None:
     property_set = commit_marks.read(entry(52, {"a": 50}, as_of=50))
     assert commit_marks.gone_on([property_set], {"a": 51}) == {"a": 51}
     newer = commit_marks.read(entry(53, {"b": 1}))
@@ -121,14 +123,14 @@ def test_of_two_properties_the_newer_one_says_all() -> None:
 
 
 @pytest.mark.parametrize("name", ["orders", "order_items", "x"])
-def test_a_scratch_tables_layer_is_that_of_the_table_it_stands_for(name: str) -> None:
+def test_scratch_table_has_layer_of_original(name: str) -> None:
     lake = Lake(catalog="main")
     scratch = lake.scratch_for("rebuild")
     assert scratch.sql("silver", name) == f"`main`.`deltasmelt_scratch`.`rebuild_silver_{name}`"
     assert layer_of(scratch.uri("silver", name)) == layer_of(lake.uri("silver", name)) == "silver"
 
 
-def test_two_lakes_in_one_catalog_are_each_opened_through_their_own_session() -> None:
+def test_two_lakes_in_catalog_use_their_own_sessions() -> None:
     lakes, sessions = [Lake(catalog="main"), Lake(catalog="main")], [object(), object()]
     for lake, session in zip(lakes, sessions, strict=True):
         assert isinstance(lake.place, Catalog)
