@@ -71,7 +71,7 @@ class CatchingUp(threading.Thread):
         self._output = output
         self._command = command
         self._failure: BaseException | None = None
-        self._stop = threading.Event()
+        self._stop_requested = threading.Event()
 
     def run(self) -> None:
         """Read until bronze reaches the LSN, or the copy ends without a snapshot."""
@@ -84,11 +84,11 @@ class CatchingUp(threading.Thread):
 
     def reach(self, lsn: Lsn) -> None:
         """Wait until bronze reaches the LSN, or for `stop`."""
-        reach(self._pipeline, lsn, self._output, self._command, self._stop)
+        reach(self._pipeline, lsn, self._output, self._command, self._stop_requested)
 
     def stop(self) -> None:
         """Request the thread's end."""
-        self._stop.set()
+        self._stop_requested.set()
 
     def check(self) -> None:
         """Raise the error of the thread.
