@@ -149,6 +149,11 @@ class Silver:
         """Tables that an error has stopped."""
         return self._troubles.tables
 
+    @property
+    def owes_retry(self) -> bool:
+        """Check whether the pause of a failed table is over, and no long work of the table is under way."""
+        return self._troubles.have_ended_pauses and not self.long_work.tables
+
     def cycle(
         self,
         *,

@@ -29,7 +29,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.bronze.backoff import Backoff
+from deltasmelt.bronze import backoff
 from deltasmelt.bronze.errors import SmeltError, TransientError
 from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.lake.control_tables import ControlTables
@@ -186,7 +186,7 @@ class Stages:
         Raises:
             SmeltError: a failure without hope for a retry, or longer than `patience`.
         """
-        backoff, failing_since = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE), math.inf
+        pauses, failing_since = backoff.Backoff(_FIRST_PAUSE, _LONGEST_PAUSE), math.inf
         while not stop.is_set():
             try:
                 goal = target()
@@ -198,14 +198,14 @@ class Stages:
                     raise
                 if time.monotonic() - failing_since >= patience:
                     raise waits from error
-                pause = backoff.seconds()
+                pause = pauses.seconds()
                 _LOGGER.warning("retry in %.1f s: %s", pause, waits)
                 stop.wait(pause)
                 continue
             failing_since = math.inf
             if self._is_idle():
                 self._maintain(stop)
-                backoff.worked()
+                pauses.worked()
             if self._after_cycle is not None and self.silver_cut is not None and not stop.is_set():
                 self._after_cycle(self._spark.get())
             if goal is not None and self.reached(goal):
@@ -251,7 +251,7 @@ class Stages:
             if position is None and self._folded_version >= 0:
                 raise vanished(self._lake.label)
             if position is not None and (
-                position.version != self._folded_version or self._may_take(at_once=at_once)
+                position.version != self._folded_version or self._has_work(at_once=at_once)
             ):
                 start = time.monotonic()
                 if self._catalog is not None and on_databricks():
@@ -340,10 +340,16 @@ class Stages:
             return False
         return True
 
-    def _may_take(self, *, at_once: bool) -> bool:
-        """Check whether long work of silver has a result, or must be waited for."""
-        long = None if self._silver is None else self._silver.long_work
-        return long is not None and bool(long.has_ended or (at_once and long.tables))
+    def _has_work(self, *, at_once: bool) -> bool:
+        """Check whether silver has work without a new version of bronze.
+
+        Long work has a result, or must be waited for; or a failed table's pause is over.
+        """
+        if self._silver is None:
+            return False
+        long, rest = self._silver.long_work, time.monotonic() - self._cycle_start
+        retries = self._silver.owes_retry and rest >= backoff.FIRST_SECONDS  # a refused table stays due
+        return bool(long.has_ended or (at_once and long.tables) or retries)
 
     def end(self) -> None:
         """Wait for long work and release its leases; a stop of Spark's session ends such work."""

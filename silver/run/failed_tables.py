@@ -1,6 +1,7 @@
 """Decides whether a failure in a cycle belongs to one table, and when to retry the table.
 
-* A definite error stops the table until a newer snapshot of the table, or until the process restarts.
+* A definite error stops the table until a newer snapshot of the table, or until the process restarts. The
+  errors of the next point are the exception.
 * The same cycle retries three kinds of failure once, from the table's current mark. The kinds are an unknown
   error, an error that a user may repair in the lake (``table-failed``, ``catalog-name-taken``), and a log
   that lacks a commit (``table-put-back``, ``lake-commit-lost``). A second failure is recorded, and the table
@@ -76,6 +77,11 @@ class FailedTables:
     def tables(self) -> frozenset[TableName]:
         """The stopped and paused tables."""
         return frozenset({*self._stopped, *self._paused})
+
+    @property
+    def have_ended_pauses(self) -> bool:
+        """Check whether a paused table may be retried, without a new version of bronze."""
+        return any(not self._paused.rests(table) for table in self._paused)
 
     def begin(self, bronze: Table) -> None:
         """Begin a cycle that reads this version of `bronze.changes`."""
