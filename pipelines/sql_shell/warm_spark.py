@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from deltasmelt.pipelines.spark.jvm_death import death
@@ -158,8 +159,8 @@ class WarmSpark:
         """
         try:
             return self._lazy.get()
-        except Exception as error:  # noqa: BLE001 - the cause of the loss
-            raise SparkLost from in_words(error)
+        except Exception as error:
+            raise SparkLost from error
 
     def functions(self) -> tuple[str, ...]:
         """Return the names of Spark's functions after the session's start; empty after a failed start."""
@@ -177,8 +178,12 @@ class WarmSpark:
                 announce=self._announce,
                 lake=self._pipeline.lake_address().path,
             )
+        except BaseException as error:  # noqa: BLE001 - pyspark exits where it finds no Spark
+            failure = in_words(error)  # now, while the JVM may still have the words
+            raise failure if isinstance(failure, Exception) else RuntimeError(repr(failure)) from None
         finally:
-            self._announce("")
+            with suppress(RuntimeError):  # the prompt's loop has just ended
+                self._announce("")
 
     def _raise(self, error: BaseException) -> None:
         if isinstance(error, SparkLost):
