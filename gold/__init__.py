@@ -2,6 +2,6 @@
 
 In reading order: `language` (the document file), `expressions` (SQL in a document file), `tree` (a document
 resolved against silver's catalog), `compile` (the document's query), `incremental` (the roots that changes
-affect). Then `builder` (a document's table), `cycle` (all documents). Commands use `preview`, `explain`,
-`verify` and `drafting`.
+affect). Then `builder` (a document's table), `cycle` (all documents), `settings`. Commands use `preview`,
+`explain`, `verify`, `reference` and `drafting`.
 """

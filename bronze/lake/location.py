@@ -1,7 +1,7 @@
 """Location of a lake's tables: ``<layer>.<name>``, under a path or in a catalog of the Spark session.
 
-All code names the project's tables through `Lake`, so the two kinds of lake differ in this module only. The
-module also writes table names as folder names, and names and texts as Spark SQL. Everything here is pure.
+All code names the project's tables through `Lake`, wherever the lake lies (`bronze.lake.place`). The module
+also writes table names as folder names, and names and texts as Spark SQL. Everything here is pure.
 
 PostgreSQL accepts any text as a table's name: ``../control/cuts``, ``a/b``, ``CON``, ``Orders`` next to
 ``orders``. A folder's name contains only lower-case letters, digits, ``_`` and ``-``. Every file system,

@@ -1,7 +1,7 @@
 """Determine which tables are selected, which the stream carries, and which need a snapshot.
 
 A selected table without a problem needs a snapshot in two cases: bronze has no mark of a complete snapshot,
-or a later mark requests a new snapshot (`bronze.store.gaps`). A *catalog poll* (`look`) finds such tables:
+or a later mark requests a new snapshot (`bronze.store.gaps`). A *catalog poll* (`poll`) finds such tables:
 the poll reads the catalog, records problems, and extends the publication. The next poll finds tables that
 appear under the patterns later. These tables join the publication first and are copied afterwards, so the
 stream has every change after the snapshot's LSN. An older server might skip some of these changes; then the

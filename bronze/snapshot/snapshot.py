@@ -12,7 +12,7 @@ Invariants:
 * **No deadlock with a session that waits for these locks**: during the slot's creation the session goes first
   (`_let_go`).
 * **A table locked by other sessions waits alone** (`_lock`). The reader names the sessions that the slot
-  waits for (`_say`).
+  waits for (`_report_waits`).
 * **Each snapshot leaves a trace in the log**, a heartbeat message after S. A server whose files are restored
   to a state before S lacks the message. The reader refuses such a server (`bronze.stream.same_log`), even if
   no row of a published table reveals the restore.

@@ -1,8 +1,7 @@
 """Build JSON Schemas: of document files, for editors, and of the documents themselves. Pure.
 
-A document's schema describes the JSON that `to_json` writes (`gold.compile.clauses.as_json`) and `smelt
-preview` shows. Every field is present, NULL is `null`, DECIMAL is a number with all its digits, binary is
-base64.
+A document's schema describes the JSON that `to_json` writes (`gold.compile`) and `smelt preview` shows. Every
+field is present, NULL is `null`, DECIMAL is a number with all its digits, binary is base64.
 """
 
 from __future__ import annotations

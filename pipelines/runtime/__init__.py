@@ -1,5 +1,7 @@
 """Long-running parts of a command: the reader's process, the stages, maintenance, and their supervisor.
 
 In reading order: `supervisor`, `stages`, `reader_supervision`, `reader_process`, `reader_progress`,
-`maintenance`, `log_entries`, `locks`.
+`wait_for_bronze`, `progress_text`, `locks`. Maintenance: `maintenance`, `table_files`, `log_entries`,
+`clustering`, `old_timestamps`. In a catalog: `catalog_names`, `catalog_keys`. `named_tables`: names and
+patterns of a command line.
 """

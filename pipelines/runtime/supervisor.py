@@ -148,7 +148,7 @@ class Supervisor:
         observe: receives each cut with its runs.
         progress: receives the reader's progress.
         announce: receives slow activities, in a few words.
-        loaded_reader: an already loaded process of the reader (`reader_at_hand`).
+        loaded_reader: an already loaded process of the reader (`loaded_reader`).
         after_cycle: receives the session after each cycle of a continuous run; returns at once.
         unreadable: as in `Stages`.
     """

@@ -10,9 +10,9 @@ remains.
 
 **Held** (`HeldSession`): the session of a lake that a program has open. An existing session is borrowed, and
 never stopped. Otherwise the first use starts a session. A DataFrame runs later, under the settings of its
-session's owner. When a statement finds that the session has ended, the program forgets the session (`told`),
-and the next call starts a new session. A borrowed session has no successor; the next call then finds again
-that the session has ended.
+session's owner. When a statement finds that the session has ended, the program forgets the session
+(`death_reported`), and the next call starts a new session. A borrowed session has no successor; the next call
+then finds again that the session has ended.
 
 **Of a catalog** (`serve_catalog`): only Spark can open the tables of a lake without a path. Commands read the
 lake before they know whether they need Spark. So the first read starts the session, or takes the existing
@@ -189,7 +189,7 @@ class HeldSession:
         """Yield the session for a block of deltasmelt's own work.
 
         Raises:
-            DefiniteError: the session has ended; see `told`.
+            DefiniteError: the session has ended; see `death_reported`.
         """
         with self.death_reported():
             session = self.get()

@@ -104,7 +104,7 @@ class Shell:
         """Read and run until Ctrl-D.
 
         Raises:
-            Lost: Spark has ended.
+            SparkLost: Spark has ended.
         """
         while True:
             try:

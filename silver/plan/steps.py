@@ -45,6 +45,8 @@ _SPLIT_RATIO: Final = 2
 class Step:
     """A statement: the table's shape during the statement, the changes to fold, and the mode.
 
+    Mode ``append`` inserts rows without a look at the table, ``load`` writes the rows of a snapshot or of an
+    emptied table, ``merge`` updates, inserts and deletes, ``versions`` also keeps former rows of the source.
     In mode ``alter`` the step has no statement and no mark: the table takes its shape. In mode ``describe``
     the table takes comments alone (`silver.schema.comments`).
 

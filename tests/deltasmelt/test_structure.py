@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import threading
 from collections import defaultdict
 from pathlib import Path
 
@@ -85,6 +86,27 @@ def test_a_small_module_has_more_than_one_importer() -> None:
 def test_no_module_has_more_than_five_hundred_lines() -> None:
     long = {name for name, text in modules().items() if len(text.splitlines()) > 500}
     assert long <= {"pipelines.cli"}, "a function for each command, with its options"
+
+
+def test_no_thread_hides_attributes_of_threads() -> None:
+    """Python's `join` calls `_stop`, for instance; type checkers do not know such private names."""
+    for name, text in modules().items():
+        for thread in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)):
+            if any(ast.unparse(base) in {"Thread", "threading.Thread"} for base in thread.bases):
+                own = {node.attr for node in ast.walk(thread) if isinstance(node, ast.Attribute)
+                       and isinstance(node.ctx, ast.Store)}  # fmt: skip
+                assert own & {*dir(threading.Thread), "_target", "_args", "_kwargs"} == set(), name
+
+
+def test_each_room_names_its_modules() -> None:
+    for init in (path for layer in LAYERS for path in (ROOT / layer).rglob("__init__.py")):
+        room = init.parent
+        head = ast.get_docstring(ast.parse(init.read_text(encoding="utf-8"))) or ""
+        named = set(re.findall(r"`(\w+)`", head))
+        modules_of_room = {path.stem for path in room.glob("*.py") if not path.stem.startswith("_")}
+        rooms = {path.name for path in room.iterdir() if path.is_dir()}
+        lacking, foreign = modules_of_room - named - {"make"}, named - modules_of_room - rooms - {"deltalake"}
+        assert (lacking, foreign) == (set(), set()), init
 
 
 def test_names_of_tests_have_at_most_eight_words() -> None:
