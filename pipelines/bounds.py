@@ -42,7 +42,7 @@ class Bounds:
             f"{value!r} is not {self}",
             code="argument-invalid",
             where=where,
-            remedy=f"set {self}, or remove the key",
+            remedy=f"use {self}, or leave the argument out",
         )
 
     def __str__(self) -> str:

@@ -242,7 +242,7 @@ def sql(
         str | None, typer.Option("--file", "-f", metavar="SCRIPT", help="Run a file of statements.")
     ] = None,
     as_of: Annotated[str | None, typer.Option(metavar="LSN|TIME", help="Query an earlier state.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="Largest number of rows in a table.")] = 1000,
+    limit: Annotated[int, typer.Option(min=1, help="Largest number of rows to print as a table.")] = 1000,
     output: Annotated[
         RowFormat | None, typer.Option(help="A table of --limit rows, or a format of all rows.")
     ] = None,

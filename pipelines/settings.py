@@ -235,7 +235,7 @@ def load_pipeline(path: Path | str, text: str | None = None) -> Pipeline:
             else "the pipeline file does not exist",
             code="file-missing",
             where=str(path),
-            remedy="set the path of a pipeline file; `smelt init --dsn …` writes a pipeline file",
+            remedy="name an existing pipeline file; `smelt init --dsn …` writes a pipeline file",
         )
     if text is None:
         yaml = read_yaml(file, expand_env=True, secrets=secret)

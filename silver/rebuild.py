@@ -170,7 +170,7 @@ def _before_others(
 def _warn_kept(table: SilverTable, why: str) -> None:
     _LOGGER.warning(
         "changes of other programs to silver.%s cannot be undone: %s. Rows that ended before the newest "
-        "snapshot stay unchanged",
+        "snapshot stay as the other program left them",
         table.name, why,
     )  # fmt: skip
 

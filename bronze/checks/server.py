@@ -315,8 +315,8 @@ def _connections(server: Server) -> Iterator[Finding]:
                 level="error",
                 code="connection-limit",
                 subject=f"{kind} {name}",
-                message=f"the {kind} may open at most {limit} connections; the reader alone needs "
-                f"{_CONNECTIONS}, and other commands need more",
+                message=f"the {kind} may have at most {limit} connections at the same time; the reader alone "
+                f"needs {_CONNECTIONS}, and other commands need more",
                 remedy=f"as an administrator: ALTER {kind.upper()} {quote_identifier(name)} "
                 f"CONNECTION LIMIT {3 * _CONNECTIONS};",
             )

@@ -202,7 +202,8 @@ def _types(table: SourceTable) -> Iterator[Finding]:
             level="info",
             code="type-as-text",
             subject=str(table.table),
-            message=f"these columns become text, because Spark has no such type: {', '.join(as_text)}",
+            message="these columns become PostgreSQL's text, because Spark has no such type: "
+            + ", ".join(as_text),
         )
     texts = [
         f"{column.name} ({column.type_text})"

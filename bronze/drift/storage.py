@@ -162,7 +162,7 @@ def why_again(known: Storage, now: Storage, carried: Collection[int] = ()) -> st
     `carried` has the attnums of new columns whose default is in bronze.
     """
     if known.relation_id != now.relation_id:
-        return "the table was dropped, and another table has the same name"
+        return "another table has this name now (the former table was dropped or renamed)"
     return _why_partitions(known, now) or _why_columns(known, now, carried) or _why_unlogged(known, now)
 
 

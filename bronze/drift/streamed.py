@@ -127,7 +127,7 @@ class StreamedParts:
         """
         later = self.after(snapshot).named.keys()
         if later - now.parts.keys():
-            return "a partition with rows was attached, then detached or dropped"
+            return "a partition was created or attached, got rows, and was then detached or dropped"
         for oid in self.made_and_filled(now).keys() & later - self.whole:
             name = now.parts[oid].name
             return (

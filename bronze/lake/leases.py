@@ -361,7 +361,7 @@ def _taken(
             free = True  # unknown: this process waits for no holder
         if not told and not free and not wait:
             told = True
-            say(f"{name} is held {held_by(found)}: waiting to see whether this process still runs")
+            say(f"{name} is held {held_by(found)}: waiting to see whether the holder still runs")
         time.sleep(pace.looks)
 
 

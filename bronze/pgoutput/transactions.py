@@ -123,8 +123,8 @@ class Transactions:
         for index in np.flatnonzero((lsn <= former) | (ts < _EARLIEST) | (ts > _LATEST))[:1].tolist():
             if lsn[index] <= former[index]:
                 problem = (
-                    f"a transaction that commits at {Lsn(lsn[index])} follows a transaction that committed "
-                    f"at {Lsn(former[index])}"
+                    f"a transaction that commits at {Lsn(lsn[index])} comes after a transaction that "
+                    f"committed at the same or a later LSN, {Lsn(former[index])}"
                 )
             else:
                 problem = "a commit time outside the calendar"

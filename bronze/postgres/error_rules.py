@@ -1,6 +1,6 @@
 """Failures between deltasmelt and the source: class, code, text and remedy of each kind.
 
-Data alone; `bronze.postgres.error_translation` chooses the rule. The templates may name ``said`` (the
+Data alone; `bronze.postgres.error_translation` chooses the rule. The templates may name ``message`` (the
 server's or libpq's text), ``user``, ``database``, ``slot``, ``publication``, ``user_quoted``,
 ``database_quoted`` (identifiers as SQL) and ``slot_literal``.
 """
@@ -87,8 +87,8 @@ SSL: Final = Rule(
     ConfigurationError,
     "ssl-failed",
     "client and server could not agree on an encrypted connection: {message}",
-    "set sslmode (and sslrootcert) of the source section to a mode that the server offers; SHOW ssl; "
-    "reports whether the server offers encryption",
+    "set sslmode of the source section to a mode that the server offers (and sslrootcert, if the mode "
+    "verifies the certificate); SHOW ssl; reports whether the server offers encryption",
 )
 SSL_NOT_OFFERED: Final = Rule(
     ConfigurationError,
@@ -132,8 +132,8 @@ PEER: Final = Rule(
     "peer-rejected",
     "over its socket the server accepts an operating-system account only as the role of the same name, and "
     "this account is not {user}: {message}",
-    "run the pipeline as that account, map the account in pg_ident.conf, or give `host: localhost` and a "
-    "password",
+    "run the pipeline as the operating-system account {user}, map the present account in pg_ident.conf, or "
+    "set `host: localhost` and a password",
 )
 AUTH_METHOD: Final = Rule(
     ConfigurationError,

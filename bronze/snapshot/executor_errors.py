@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 CODE: Final = "executors-unfit"
 REMEDY: Final = (
-    "give the executors the reader's environment (page executors-unfit): PYSPARK_PYTHON if it is installed "
-    "there, an archive of the environment by spark.archives, or addArtifacts of Spark Connect"
+    "give the executors the reader's environment (page executors-unfit): set PYSPARK_PYTHON to its Python "
+    "if the environment is installed on every machine; or give an archive of the environment by "
+    "spark.archives, or by addArtifacts of Spark Connect"
 )
 _SAME: Final = ("deltasmelt", "psycopg", "pyarrow", "deltalake")
 _SETTING: Final = "snapshot.engine"

@@ -70,7 +70,7 @@ _SHIFT: Final = (
     "cast the smallint as int",
 )
 _WHOLE: Final = (
-    "for a whole number Spark drops the fraction, and PostgreSQL rounds",
+    "in a cast to a whole number Spark drops the fraction, and PostgreSQL rounds",
     "write cast(floor(…)) or cast(round(…, 0)) as the type",
 )
 _EXACT: Final = (

@@ -247,8 +247,8 @@ class Operators(Scanner, ABC):
 
 def _in_another_order(operator: str) -> ValueError:
     return ValueError(
-        f"PostgreSQL and Spark would compute {operator!r} and the next operator in different orders; write "
-        "parentheses around the first operation"
+        f"PostgreSQL and Spark would compute {operator!r} and the operator before or after it in different "
+        "orders; write parentheses around the operation that must be computed first"
     )
 
 

@@ -206,11 +206,9 @@ class _Joined(Section):
             raise ValueError("write either 'on' or 'through'")
         for step in self.join_path[:-1]:
             if step.to is not None:
-                raise ValueError(
-                    "'to' leads to the last table: write 'to' only in the last step of 'through'"
-                )
+                raise ValueError("'to' leads to the far table: write 'to' only in the last step of 'through'")
         if self.join_path and self.join_path[-1].to is None:
-            raise ValueError("'to' is missing in 'through': the columns that lead to the last table")
+            raise ValueError("'to' is missing in 'through': the columns that lead to the far table")
         if self.limit is not None and self.cap is not None:
             raise ValueError("write either 'limit' or 'cap'")
         return self

@@ -340,7 +340,7 @@ def _calculated(left: _Part, operator: str, right: _Part) -> _Part:
 
 def _joined(left: _Part, right: _Part) -> _Part:
     if not all(part.kind in {"text", "literal"} or part.whole for part in (left, right)):
-        raise UntranslatableError("only joined texts and whole numbers are equal in Spark and PostgreSQL")
+        raise UntranslatableError("|| is equal in Spark and PostgreSQL only for texts and whole numbers")
     # The cast drops the blanks of char(n), like silver.
     return _Part(f"(({left.sql}::text || {right.sql}::text){C})", "text")
 

@@ -341,7 +341,7 @@ def _print_server_document(document: ServerDocument, output: Output) -> None:
         output.line(f"gold.{document.name}: equal to {text}", style=GOOD)
     if document.withdrawn:
         text = (
-            f"{document.withdrawn:,} different documents read values that silver's types cannot hold: "
+            f"{document.withdrawn:,} documents that differ read values that silver's types cannot hold: "
             f"{document.lost}"
         )
         output.line(f"  not compared with PostgreSQL: {text}", style=WARNING)

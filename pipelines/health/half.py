@@ -85,7 +85,7 @@ class Half(Generic[_T]):
             self.failure = TransientError(
                 f"{self._name} has not answered for {time.monotonic() - self._start_time:.0f} s",
                 code=self._code,
-                remedy="check the network connection of this machine; the read is retried",
+                remedy=f"check {self._name}, and the network in between; the read is retried",
             )
             return None, self.failure
         self.failure = self._error

@@ -106,7 +106,7 @@ class ServerDocument:
         valid = [document for document in self.wrong if document.key not in roots]
         self.withdrawn, self.wrong = len(self.wrong) - len(valid), valid
         if self.withdrawn == len(self.answers):
-            self.reason = f"all selected documents read values that silver's types cannot hold: {self.lost}"
+            self.reason = f"all sampled documents read values that silver's types cannot hold: {self.lost}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,7 +45,7 @@ _RANGES: Final = {
     "expect_column_sum_to_be_between": "sum of ",
     "expect_column_unique_value_count_to_be_between": "distinct values of ",
     "expect_column_proportion_of_unique_values_to_be_between": "share of distinct values of ",
-    "expect_column_proportion_of_non_null_values_to_be_between": "share of distinct values of ",
+    "expect_column_proportion_of_non_null_values_to_be_between": "share of rows with a value of ",
     "expect_table_row_count_to_be_between": "number of rows",
     "expect_table_column_count_to_be_between": "number of columns",
 }

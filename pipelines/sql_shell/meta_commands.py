@@ -16,7 +16,7 @@ HELP: Final = (
     ("SQL;", "runs a statement; it may have several lines"),
     (r"\d", "lists the tables at the cut: layer, name, columns, rows"),
     (r"\d NAME", r"shows a table's columns and types; \d silver.* lists"),
-    (r"\cut", "shows the present moment"),
+    (r"\cut", "shows which moment (cut) statements read"),
     (r"\cut LSN|TIME", "shows the newest moment at or before an LSN or a time"),
     (r"\cut newest", "shows the newest moment"),
     (r"\fresh [on|off]", "reads silver at the log's head, ahead of the next cycle, for each statement"),

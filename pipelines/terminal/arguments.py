@@ -201,7 +201,7 @@ MaxConnections = Annotated[
         min=CONNECTIONS.least,
         max=CONNECTIONS.most,
         metavar="N",
-        help="Number of connections to the source; default: snapshot.workers.",
+        help="Largest number of connections that read from the source; default: snapshot.workers.",
     ),
 ]
 Rate = Annotated[

@@ -43,7 +43,7 @@ def obstacle(
     own_columns = table.own_columns
     former = [field.name for field in fields if field.name not in own_columns and field.attnum not in derived]
     if former:
-        return f"has the column {former[0]} from before the newest snapshot, which a rebuild would lose"
+        return f"has the column {former[0]} from before the newest snapshot; a rebuild would lose this column"
     if ended and changed:
-        return "has rows with other columns that ended before the newest snapshot, which a rebuild would lose"
+        return "has ended rows with other columns from before the newest snapshot; a rebuild would lose them"
     return None

@@ -74,7 +74,7 @@ def test_folders_can_be_read() -> None:
     assert folder_name("Order Details") == "-order-20--details"
     assert folder_name("Größe") == "-gr-0f6--0df-e"
     assert folder_name("../control/cuts") == "-2e--2e--2f-control-2f-cuts"
-    with pytest.raises(ValueError, match="not empty"):
+    with pytest.raises(ValueError, match="must not be empty"):
         folder_name("")
 
 

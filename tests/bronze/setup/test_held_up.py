@@ -111,7 +111,7 @@ def test_role_with_too_few_connections_is_rejected_immediately(
 ) -> None:
     narrow = limited(source, 3)
     try:
-        with pytest.raises(DefiniteError, match="may open at most 3 connections") as caught:
+        with pytest.raises(DefiniteError, match="may have at most 3 connections") as caught:
             read_all(narrow, lake_path)
         assert caught.value.code == "connection-limit"
         execute(source, str(caught.value.remedy).partition(": ")[2])

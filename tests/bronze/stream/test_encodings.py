@@ -232,7 +232,7 @@ def test_unconvertible_name_stops_its_table_until_healed(source: SourceSettings,
     read_all(source, lake_path)
     (error,) = control.open_errors()
     assert error.name == "public.mended"
-    assert "Z_pkey, of the table" in error.message
+    assert "Z_pkey (of the table" in error.message
     run(
         source, "DO $$ BEGIN EXECUTE format('ALTER INDEX %I RENAME TO mended_pkey', {bad} || '_pkey'); END $$"
     )

@@ -94,7 +94,7 @@ def test_a_document_with_everything_is_read() -> None:
         ),
         (
             f"x: {{many: public.a, through: [{{{LINK}}}, {{{LINK}}}], fields: [n]}}",
-            "'to' leads to the last table: write 'to' only in the last step",
+            "'to' leads to the far table: write 'to' only in the last step",
         ),
         ("x: {many: public.a, through: [], fields: [n]}", "at least 1 item"),
         ("x: {many: public.a, through: [{tabel: public.l}], fields: [n]}", "did you mean 'table'?"),

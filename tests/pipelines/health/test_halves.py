@@ -177,8 +177,8 @@ def test_vanished_local_lake_fails_until_restored(tmp_path: Path) -> None:
     for _ in range(2):
         away = reader.read()
         assert (away.lake_read, away.errors) == (False, ())
-        assert "is gone" in str(away.lake_error)
-        with pytest.raises(TransientError, match="is gone"):
+        assert "no longer exists" in str(away.lake_error)
+        with pytest.raises(TransientError, match="no longer exists"):
             stages.cycle()
     aside.rename(lake)
     assert reader.read() == before

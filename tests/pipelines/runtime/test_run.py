@@ -324,7 +324,7 @@ def test_preview_builds_one_document_now(shop: Shop, spark: SparkSession) -> Non
     assert json.loads(preview_document(spark, shop.pipeline, "customer", ["51"])) == {
         "id": 51, "name": "new", "orders": [{"id": 1000, "total": 1.25}],
     }  # fmt: skip
-    with pytest.raises(DefiniteError, match="no customer with the key 50"):
+    with pytest.raises(DefiniteError, match="customer has no document with the key 50"):
         preview_document(spark, shop.pipeline, "customer", ["50"])
 
 

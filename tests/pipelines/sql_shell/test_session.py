@@ -76,7 +76,7 @@ def test_columns_show_types_here_and_at_source(
     assert said(session, r"\d gold.customer", capsys)[0] == "gold.customer, version 1"
     assert said(session, r"\d control.cuts", capsys)[0] == "control.cuts, in its present state"
     with pytest.raises(
-        DefiniteError, match=r"no table silver\.order at this cut; did you mean 'silver\.orders'"
+        DefiniteError, match=r"no table silver\.order exists at this cut; did you mean 'silver\.orders'"
     ):
         said(session, r"\d silver.order", capsys)
 

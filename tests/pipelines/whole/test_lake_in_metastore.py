@@ -91,7 +91,7 @@ def test_killed_pipeline_is_continued_by_other_drivers(database: str, tmp_path: 
         )
         with Command("run", file, "--until-caught-up", folder=tmp_path) as restarted:
             assert restarted.wait(900) == 0, restarted.text()
-            assert "see whether this process still runs" in restarted.text()
+            assert "see whether the holder still runs" in restarted.text()
         execute(source, "INSERT INTO orders VALUES (902, 9, 5, 'y')", "TRUNCATE orders CASCADE",
                 "INSERT INTO orders SELECT i, i % 20 + 1, i FROM generate_series(1, 40) i")  # fmt: skip
         commands = [

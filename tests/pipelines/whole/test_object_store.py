@@ -69,7 +69,7 @@ def killed_and_refused(store: ObjectStore, source: SourceSettings, file: Path) -
     with Command("run", file, "--until-caught-up", folder=folder) as restarted:
         until(
             lambda: (
-                "see whether this process still runs" in restarted.text()
+                "see whether the holder still runs" in restarted.text()
                 or restarted.process.poll() is not None
             )
         )
@@ -77,7 +77,7 @@ def killed_and_refused(store: ObjectStore, source: SourceSettings, file: Path) -
         until(lambda: "starting Spark" in restarted.text() or restarted.process.poll() is not None)
         store.set_faults(Faults(unavailable=8.0))
         assert restarted.wait() == 0, restarted.text()
-        assert "see whether this process still runs" in restarted.text()
+        assert "see whether the holder still runs" in restarted.text()
     store.set_faults()
 
 
