@@ -318,7 +318,7 @@ def test_a_document_of_the_day_is_refused(world: World) -> None:
         in error.message
     )
     assert "to_timestamp(text, 'yyyy-MM-dd HH:mm:ss')" in str(error.remedy)
-    with pytest.raises(DefiniteError, match="a moment of today"):
+    with pytest.raises(DefiniteError, match="a text with only a time"):
         gold.preview("clocked", "1")
     world.start_gold(world.documents).cycle()
     assert [error.name for error in world.control.open_errors() if error.name == "clocked"] == []

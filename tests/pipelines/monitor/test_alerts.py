@@ -300,7 +300,7 @@ def test_silent_receiver_delays_end_by_limit_only(
     webhook.send(dataclasses.replace(ALERT, name="late"))
     assert webhook.counters["dropped"] == 3
     for name in ("silver", "gold", "late"):
-        assert f"an alert (lag, {name}) was not delivered: the command has ended" in caplog.text
+        assert f"an alert (lag, {name}) was not delivered: " in caplog.text
 
 
 @pytest.mark.parametrize("url", [f"ftp://host/{SECRET}", SECRET, f"http://[{SECRET}", "https://"])

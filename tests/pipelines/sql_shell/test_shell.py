@@ -187,7 +187,7 @@ def test_exported_files_are_whole_or_absent(spark: SparkSession, tmp_path: Path)
             late.write(spark, spark.sql("SELECT 1 AS one"))
         assert (tmp_path / name).read_text() == "of another"
         (tmp_path / name).unlink()
-    with pytest.raises(DefiniteError, match="several columns have the name id,"):
+    with pytest.raises(DefiniteError, match="several columns have the name id;"):
         Export(str(tmp_path / "twice.json"), RowFormat.JSON).write(
             spark, spark.sql("SELECT 1 AS id, 2 AS id")
         )
