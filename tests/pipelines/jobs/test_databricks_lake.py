@@ -118,7 +118,7 @@ def alert(name: str, lake: str) -> str:
     return text
 
 
-def test_alerts_find_lag_errors_and_failures(spark: SparkSession, shop: Shop) -> None:
+def test_alerts_detect_waiting_open_and_failed_work(spark: SparkSession, shop: Shop) -> None:
     def lag() -> dict[str, int]:
         return {row.layer: row.seconds for row in rows_of(spark, alert("lag", shop.lake))}
 
@@ -206,11 +206,7 @@ def as_delta_has_it(spark: SparkSession) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("as_delta_has_it")
-def test_the_notebook_reads_a_cut(
-    spark: SparkSession, shop: Shop, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Delta refuses a table that rested for long and changed since the cut, unless a setting permits it."""
-
+def test_notebook_reads_silver_and_gold_at_same_cut(spark: SparkSession, shop: Shop) -> None:
     def ids(view: str) -> list[int]:
         return sorted(row.id for row in spark.table(view).collect())
 
@@ -222,23 +218,35 @@ def test_the_notebook_reads_a_cut(
         shop.read()  # the last test has deleted a row
         shop.advance(spark)
         assert ids("silver_customers") == list(range(1, 10)), "the views hold the moment"
-
-        age(spark, Path(shop.lake), days=9)
-        spark.sql(f"ALTER TABLE delta.`{shop.lake}/silver/notes` SET TBLPROPERTIES ('newer' = 'than it')")
-        with pytest.raises(PySparkException, match="DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND"):
-            play(spark, shop.lake, setting="spark.sql.warehouse.dir")  # which no session may set
-        assert "cannot be read here: CANNOT_MODIFY_STATIC_CONFIG" in capsys.readouterr().out
         cut = shop.control.latest_cut("gold")
         assert cut is not None
         after = play(spark, shop.lake)
-        assert capsys.readouterr().out == ""
-        lsns = {row.lsn for row in before.values()}
-        assert {row.lsn for row in after.values()} == {str(cut.commit_lsn)} != lsns
+        assert (
+            {row.lsn for row in after.values()}
+            == {str(cut.commit_lsn)}
+            != {row.lsn for row in before.values()}
+        )
         assert ids("silver_customers") == ids("gold_customer") == list(range(1, 9))
-        for row in after.values():
-            assert spark.table(f"{row.layer}_{row.table_name}").count() > 0, row
-        assert {row.lsn for row in play(spark, shop.lake, str(int(cut.commit_lsn) - 1)).values()} == lsns
+        assert {row.lsn for row in play(spark, shop.lake, str(int(cut.commit_lsn) - 1)).values()} == {
+            row.lsn for row in before.values()
+        }
         assert ids("silver_customers") == list(range(1, 10))
+
+
+@pytest.mark.usefixtures("as_delta_has_it")
+def test_notebook_reads_expired_version_or_reports_refusal(
+    spark: SparkSession, shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    age(spark, Path(shop.lake), days=9)
+    spark.sql(f"ALTER TABLE delta.`{shop.lake}/silver/notes` SET TBLPROPERTIES ('newer' = 'than the cut')")
+    with reading(spark):
+        with pytest.raises(PySparkException, match="DELTA_UNSUPPORTED_TIME_TRAVEL_BEYOND"):
+            play(spark, shop.lake, setting="spark.sql.warehouse.dir")  # which no session may set
+        assert "cannot be read here: CANNOT_MODIFY_STATIC_CONFIG" in capsys.readouterr().out
+        outputs = play(spark, shop.lake)
+        assert capsys.readouterr().out == ""
+        for row in outputs.values():
+            assert spark.table(f"{row.layer}_{row.table_name}").count() > 0, row
 
 
 def kept(events: list[Row], *keys: str) -> list[Row]:
@@ -249,7 +257,7 @@ def kept(events: list[Row], *keys: str) -> list[Row]:
     return [row for row in last.values() if row._op != "delete"]
 
 
-def test_auto_cdc_events_give_the_source_rows(
+def test_events_for_auto_cdc_rebuild_source_rows(
     spark: SparkSession, shop: Shop, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.syspath_prepend(str(DATABRICKS / "auto_cdc"))
