@@ -401,7 +401,7 @@ def test_full_root_needs_full_leaves_without_key_index(
     assert [column.in_identity for column in guarded.relation.columns] == [True, True, False]
     assert problems(selected["public.open"]) == ["partition-identity"]
     problem = selected["public.open"].problems[0]
-    assert "public.open2, public.open3 are not" in problem.message
+    assert "public.open2, public.open3 do not" in problem.message
     assert problems(selected["public.deferred"]) == ["replica-identity-missing"]
     for table in (selected["public.open"], selected["public.deferred"]):
         run(dsn, str(table.problems[0].remedy).partition(" or ")[0])

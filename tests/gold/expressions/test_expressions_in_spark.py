@@ -61,6 +61,7 @@ def analysed(spark: SparkSession, texts: list[str]) -> tuple[list[str], dict[str
     return plans, numbers
 
 
+@pytest.mark.usefixtures("active")  # the plan's text is cut by the active session's setting
 def test_spark_reads_same_columns_and_agrees_on_meaning(spark: SparkSession) -> None:
     expressions = Expressions(random.Random(16), COLUMNS)
     texts = [text for text, _ in SPECIAL]

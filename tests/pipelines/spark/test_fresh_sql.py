@@ -98,7 +98,7 @@ class TestBeforeTheCycle:
         sql.documents = ["customer"]
         with pytest.raises(DefiniteError, match="cannot be read at the log's head"):
             sql.query("SELECT 'silver.orders' FROM gold.customer")
-        with pytest.raises(DefiniteError, match=r"no table silver\.order"):
+        with pytest.raises(DefiniteError, match=r"the table silver\.order does not exist"):
             sql.query("SELECT 1 FROM silver.order")
         sql.close()
 
