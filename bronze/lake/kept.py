@@ -61,7 +61,7 @@ class KeptTable:
             ConfigurationError: ``catalog-session``: the lake is a catalog, and no session serves the catalog.
         """
         now, table = time.time(), self._table  # wall clock: counts a machine's sleep
-        if table is not None and self._identity != () and table.identity() == self._identity:
+        if table is not None and table.has_identity(self._identity):
             if self._identity is None and abs(now - self._looked) < within:
                 return table
             # List the log now and then: the next entry may have been written and, much later, removed.

@@ -214,11 +214,16 @@ class Table:
     def identity(self) -> tuple[int, ...] | None:
         """Return values of a local log that differ in another history with as many versions; else None.
 
-        An empty result means that the log is missing or was exchanged: callers open the table anew.
+        An empty result means that the log is missing or was exchanged (`has_identity`).
 
         A handle of a removed or restored table raises no error, and stays at its version.
         """
         return None
+
+    def has_identity(self, known: tuple[int, ...] | None) -> bool:
+        """Check whether the log is the log of an earlier `identity`; false for a missing or exchanged log."""
+        identity = self.identity()
+        return identity != () and identity == known
 
     def may_have_moved(self) -> bool:
         """Check whether a newer version may exist; a store answers by one request."""

@@ -355,11 +355,9 @@ class SilverLog:
         """Return a handle; where the table has a tail, the tail holds the newest version."""
         table = self._tables.get(name)
         # A restored local folder may have as many versions: only the newest entry's file shows the change.
-        if table is not None:
-            identity = table.identity()
-            if identity == () or self._newest.get(name) != identity:
-                self.forget((name,))
-                table = None
+        if table is not None and not table.has_identity(self._newest.get(name)):
+            self.forget((name,))
+            table = None
         if table is not None:
             try:
                 self._advance(name, table, until)
