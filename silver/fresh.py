@@ -293,7 +293,7 @@ class FreshTables:
         else:
             steps = plan_versions(work) if table.versioned else plan(work)
             made = self._rows_of_clone if self._changes_shape(steps, stored) else self._rows
-            little = files_after(bronze, work.start).is_small
+            little = work.activity.changes <= _LITTLE and files_after(bronze, work.start).is_small
             rows = made(session, steps, stored, _Size(work.activity.changes, little))
         view = self._named(table.name)
         self._made.add(view)

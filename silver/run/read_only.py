@@ -124,7 +124,6 @@ class UnavailableTables(FailedTables):
 
     def __init__(self, spark: SparkSession, lake: Lake, control: ControlTables) -> None:
         super().__init__(spark, lake, control)
-        self._session = spark
         self.reasons: dict[TableName, str] = {}
 
     def forget(self, table: TableName) -> None:
@@ -148,6 +147,6 @@ class UnavailableTables(FailedTables):
             yield
         except Exception as error:
             known = isinstance(error, SmeltError) or definite(table, error) is not None
-            if is_everyones(error, self._session) or (not known and is_general(error, self._session)):
+            if is_everyones(error, self._spark) or (not known and is_general(error, self._spark)):
                 raise
             self.record(failure(table, error), end)
