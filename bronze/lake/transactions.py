@@ -55,7 +55,7 @@ class Marks:
     ours: Mapping[str, int] | None = None
 
     def followed_by(self, marks: Mapping[str, int]) -> Marks:
-        """Return these marks with those of the next entry, which the process itself wrote or read."""
+        """Return these marks with the marks of the next entry; the process wrote or read this entry."""
         return replace(self, ours=marks)
 
 

@@ -202,7 +202,7 @@ class CarriedTables:
 
     @property
     def rejoining(self) -> frozenset[TableName]:
-        """Tables that are carried again and wait for a session that reads them."""
+        """Tables that the stream carries again, and that wait for a new session."""
         return self._rejoin
 
     def new_stream(self, begins: Lsn, reads: frozenset[TableName]) -> None:
