@@ -64,6 +64,7 @@ def test_unreadable_table_is_copied_later_and_others_continue(
 ) -> None:
     source = source.with_timing(Timing(catalog_poll=3.0))
     make_tables(source)
+    read_all(source, lake_path)  # a copy under way would yield to ALTER TABLE, with an error of its own
     control = ControlTables(Lake(lake_path))
     with Running(source, lake_path) as running:
         execute(source, "ALTER TABLE b ADD COLUMN odd int", "UPDATE b SET odd = 2")
@@ -154,6 +155,7 @@ def test_a_busy_table_comes_back(
     """The old session still leaves out the table's changes while the new session starts."""
     source = source.with_timing(Timing(catalog_poll=1.5))
     make_tables(source)
+    read_all(source, lake_path)
     control = ControlTables(Lake(lake_path))
     ended = threading.Event()
 
