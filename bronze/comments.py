@@ -19,18 +19,15 @@ LONGEST: Final = 4000
 
 @dataclass(frozen=True, slots=True)
 class Comments:
-    """The comments of one table at the time of one catalog poll.
+    """The comments of one table at the time of one catalog poll."""
 
-    Attributes:
-        relation_id: pg_class.oid of the table.
-        table: the table's own comment; None without a comment.
-        columns: comments by attnum, of replicated columns only; a column without a comment has no entry.
-        former: earlier comments of the table, as far as bronze has seen them.
-    """
-
+    # pg_class.oid of the table
     relation_id: int
+    # the table's own comment; None without a comment
     table: str | None = None
+    # comments by attnum, of replicated columns only; a column without a comment has no entry
     columns: Mapping[int, str] = field(default_factory=dict)
+    # earlier comments of the table, as far as bronze has seen them
     former: frozenset[str] = field(default=frozenset(), compare=False)
 
     def __bool__(self) -> bool:

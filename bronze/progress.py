@@ -17,72 +17,62 @@ _MEANINGFUL: Final = 0.02
 
 @dataclass(slots=True)
 class TableProgress:
-    """The snapshot of one table.
-
-    Attributes:
-        rows_estimate: estimate by the server's statistics; 0 if unknown.
-        bytes: bytes of text that the server sent.
-        chunks: number of key ranges; `chunks_done` of them are written.
-        started: start of the snapshot, in seconds since 1970.
-        done: whether the table is complete in bronze.
-        failed: whether the snapshot ended incomplete. A new attempt begins a new entry.
-    """
+    """The snapshot of one table."""
 
     rows: int = 0
+    # estimate by the server's statistics; 0 if unknown
     rows_estimate: int = 0
+    # bytes of text that the server sent
     bytes: int = 0
+    # number of key ranges; `chunks_done` of them are written
     chunks: int = 1
     chunks_done: int = 0
+    # start of the snapshot, in seconds since 1970
     started: float = field(default_factory=time.time)
+    # whether the table is complete in bronze
     done: bool = False
+    # Whether the snapshot ended incomplete. A new attempt begins a new entry.
     failed: bool = False
 
 
 @dataclass(slots=True)
 class ProgressState:
-    """The reader's state at one moment.
+    """The reader's state at one moment."""
 
-    Attributes:
-        phase: ``starting``, ``streaming``, ``waiting`` (for the server, after a fault), ``stopped``.
-        said: the reason of the wait, for people.
-        copies_wait: the reason why copies of tables wait or are retried; empty while copies proceed.
-        received: newest WAL position that arrived.
-        durable: bronze holds every change before this position.
-        changes: rows committed to bronze since the start, without rows of snapshots.
-        commits: number of Delta commits since the start.
-        connections: number of streams opened since the start.
-        copied: rows of snapshots since the start.
-        snapshots: by table name; all snapshots since the last moment without a running snapshot.
-    """
-
+    # `starting`, `streaming`, `waiting` (for the server, after a fault), `stopped`
     phase: str = "starting"
+    # the reason of the wait, for people
     said: str = ""
+    # the reason why copies of tables wait or are retried; empty while copies proceed
     copies_wait: str = ""
+    # newest WAL position that arrived
     received: Lsn = ZERO
+    # bronze holds every change before this position
     durable: Lsn = ZERO
+    # rows committed to bronze since the start, without rows of snapshots
     changes: int = 0
+    # number of Delta commits since the start
     commits: int = 0
+    # number of streams opened since the start
     connections: int = 0
+    # rows of snapshots since the start
     copied: int = 0
+    # by table name; all snapshots since the last moment without a running snapshot
     snapshots: dict[str, TableProgress] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotView:
-    """The progress of all snapshots together.
-
-    Attributes:
-        rows: number of rows copied so far.
-        bytes: bytes of text copied so far.
-        fraction: between 0 and 1; by estimated rows, otherwise by chunks.
-        seconds_left: remaining time at the present pace; None before the pace is known.
-        tables: names of the incomplete tables.
-    """
+    """The progress of all snapshots together."""
 
     rows: int
+    # bytes of text copied so far
     bytes: int
+    # between 0 and 1; by estimated rows, otherwise by chunks
     fraction: float
+    # remaining time at the present pace; None before the pace is known
     seconds_left: float | None
+    # names of the incomplete tables
     tables: tuple[str, ...]
 
 

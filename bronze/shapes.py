@@ -28,34 +28,31 @@ BY_KEY: Final = "k"
 
 @dataclass(frozen=True, slots=True)
 class PgType:
-    """A PostgreSQL type with all facts that decide the meaning of a value's text.
+    """A PostgreSQL type with all facts that decide the meaning of a value's text."""
 
-    Attributes:
-        kind: pg_type.typtype in words; a true array (typelem with an array type) is ``array``.
-        name: pg_type.typname (``int4``, ``numeric``, ``mood``).
-        schema: pg_type's namespace (``pg_catalog`` for built-in types).
-        typmod: pg_attribute.atttypmod, or the domain's typtypmod; -1 without a modifier. For numeric the
-            typmod encodes precision and scale.
-        element: an array's element, a domain's base type, or the subtype of a range or multirange.
-        fields: a composite's attributes in attribute order, without dropped attributes.
-        labels: an enum's labels in sort order.
-        delimiter: of an array: the element type's typdelim.
-        numbers: numbers that survive a rename: pg_enum.oid of each label, attnum of each composite attribute.
-            Empty in a shape from before deltasmelt recorded them.
-        collation: of a base type in use: the name of a collation that is not deterministic; of citext: the
-            database's lower-casing, unless letter by letter (`bronze.catalog.collations.CASING`).
-    """
-
+    # pg_type.typtype in words; a true array (typelem with an array type) is `array`
     kind: TypeKind
+    # pg_type.typname (`int4`, `numeric`, `mood`)
     name: str
+    # pg_type's namespace (`pg_catalog` for built-in types)
     schema: str = "pg_catalog"
     oid: int = 0
+    # pg_attribute.atttypmod, or the domain's typtypmod; -1 without a modifier. For numeric the typmod encodes
+    # precision and scale.
     typmod: int = -1
+    # an array's element, a domain's base type, or the subtype of a range or multirange
     element: PgType | None = None
+    # a composite's attributes in attribute order, without dropped attributes
     fields: tuple[tuple[str, PgType], ...] = ()
+    # an enum's labels in sort order
     labels: tuple[str, ...] = ()
+    # of an array: the element type's typdelim
     delimiter: str = ","
+    # Numbers that survive a rename: pg_enum.oid of each label, attnum of each composite attribute. Empty in a
+    # shape from before deltasmelt recorded them.
     numbers: tuple[int, ...] = ()
+    # of a base type in use: the name of a collation that is not deterministic; of citext: the database's
+    # lower-casing, unless letter by letter (`bronze.catalog.collations.CASING`)
     collation: str = ""
 
     def parts(self) -> Iterator[PgType]:
@@ -116,56 +113,50 @@ class PgType:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a relation as pgoutput announces the column.
-
-    Attributes:
-        attnum: pg_attribute.attnum, which survives a rename; None if the catalog had lost the column.
-        type_text: text of ``format_type()``, e.g. ``numeric(12,2)``.
-        in_identity: whether the replica identity covers the column (pgoutput's key flag).
-        missing: text of the value in rows older than the column, which cause no event
-            (pg_attribute.attmissingval); None if unknown. Comparison of shapes ignores `missing`: the value
-            belongs to the column for ever, but the catalog loses it when the table is rewritten.
-    """
+    """One column of a relation as pgoutput announces the column."""
 
     name: str
+    # pg_attribute.attnum, which survives a rename; None if the catalog had lost the column
     attnum: int | None
     type: PgType
+    # Text of `format_type()`, e.g. `numeric(12,2)`.
     type_text: str
     not_null: bool = False
+    # whether the replica identity covers the column (pgoutput's key flag)
     in_identity: bool = False
+    # Text of the value in rows older than the column, which cause no event (pg_attribute.attmissingval); None
+    # if unknown. Comparison of shapes ignores `missing`: the value belongs to the column for ever, but the
+    # catalog loses it when the table is rewritten.
     missing: str | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """One version of a table's shape; a row of `bronze.relations`.
+    """One version of a table's shape; a row of `bronze.relations`."""
 
-    Attributes:
-        relation_id: pg_class.oid of the table.
-        key: columns that identify a row for silver; empty without a key.
-        replica_identity: pg_class.relreplident: d(efault) n(othing) f(ull) i(ndex). `BY_KEY` means a
-            partitioned table with REPLICA IDENTITY FULL whose partitions may log less: only the key of an old
-            tuple counts (`bronze.catalog.keys`).
-        from_lsn: first commit LSN that this version describes.
-        after_lsn: in the transaction with that commit LSN, the version describes changes after this LSN; ZERO
-            means all changes.
-        key_unique: whether the source itself prevents two rows with equal keys.
-        partitioned: whether the catalog shows a partitioned root; not stored in the lake.
-        follows_old: whether earlier changes of the transaction may hold old tuples; not stored in the lake.
-        comments: present comments of table and columns, for any version; None if unknown. Bronze stores
-            comments apart (`bronze.store.comments`), and comparison of shapes ignores them.
-    """
-
+    # pg_class.oid of the table
     relation_id: int
     table: TableName
     columns: tuple[Column, ...]
+    # columns that identify a row for silver; empty without a key
     key: tuple[str, ...]
+    # pg_class.relreplident: d(efault) n(othing) f(ull) i(ndex). `BY_KEY` means a partitioned table with
+    # REPLICA IDENTITY FULL whose partitions may log less: only the key of an old tuple counts
+    # (`bronze.catalog.keys`).
     replica_identity: str
+    # first commit LSN that this version describes
     from_lsn: Lsn
+    # in the transaction with that commit LSN, the version describes changes after this LSN; ZERO means all
+    # changes
     after_lsn: Lsn = ZERO
+    # whether the source itself prevents two rows with equal keys
     key_unique: bool = False
+    # whether the catalog shows a partitioned root; not stored in the lake
     partitioned: bool = field(default=False, compare=False)
+    # whether earlier changes of the transaction may hold old tuples; not stored in the lake
     follows_old: bool = field(default=True, compare=False)
+    # Present comments of table and columns, for any version; None if unknown. Bronze stores comments apart
+    # (`bronze.store.comments`), and comparison of shapes ignores them.
     comments: Comments | None = field(default=None, compare=False)
 
     @property

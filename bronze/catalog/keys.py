@@ -37,34 +37,27 @@ _SHOWN: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class UniqueIndex:
-    """A unique index of a table.
-
-    Attributes:
-        columns: key columns in the index's order, without INCLUDE columns.
-        plain: whether the index is valid, not partial and without expressions.
-        immediate: whether the constraint is not deferrable.
-        identity: whether REPLICA IDENTITY USING INDEX chose the index.
-    """
+    """A unique index of a table."""
 
     name: str
+    # key columns in the index's order, without INCLUDE columns
     columns: tuple[str, ...]
     primary: bool = False
+    # whether REPLICA IDENTITY USING INDEX chose the index
     identity: bool = False
+    # whether the constraint is not deferrable
     immediate: bool = True
+    # whether the index is valid, not partial and without expressions
     plain: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The columns in old tuples of a table, or of one partition.
+    """The columns in old tuples of a table, or of one partition."""
 
-    Attributes:
-        mode: pg_class.relreplident: d(efault) n(othing) f(ull) i(ndex).
-        columns: columns of the identity; empty for ``n``, for ``d`` without a usable primary key, and for
-            ``f``.
-    """
-
+    # pg_class.relreplident: d(efault) n(othing) f(ull) i(ndex)
     mode: str
+    # columns of the identity; empty for `n`, for `d` without a usable primary key, and for `f`
     columns: tuple[str, ...] = ()
 
     def covers(self, columns: Sequence[str]) -> bool:
@@ -79,27 +72,22 @@ class Generated:
     A column that the publication does not send cannot be in a key. From PostgreSQL 18 on such a column must
     not be in the replica identity either (REPLICA IDENTITY FULL contains every column): once the table is
     published, UPDATEs and DELETEs would fail.
-
-    Attributes:
-        columns: the names, each with whether a publication of this server could send the column.
-        refused: whether the server refuses writes to a published table with an unsent column in its identity.
     """
 
+    # the names, each with whether a publication of this server could send the column
     columns: Mapping[str, bool] = field(default_factory=dict)
+    # whether the server refuses writes to a published table with an unsent column in its identity
     refused: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class KeyChoice:
-    """The row key of a table, and the problems with it.
-
-    Attributes:
-        guarded: whether a unique index prevents two rows with equal keys, even inside a transaction. The
-            index belongs to the table; for a partitioned root, to all partitions together.
-    """
+    """The row key of a table, and the problems with it."""
 
     key: tuple[str, ...]
     problems: list[TableError] = field(default_factory=list)
+    # Whether a unique index prevents two rows with equal keys, even inside a transaction. The index belongs
+    # to the table; for a partitioned root, to all partitions together.
     guarded: bool = False
 
 

@@ -29,35 +29,29 @@ _NOT_COUNTED: Final = (
 
 @dataclass(frozen=True, slots=True)
 class NumericValues:
-    """Counts over the values of one column.
+    """Counts over the values of one column."""
 
-    Attributes:
-        values: number of values that are not NULL.
-        unfit: number of values that the decimal does not hold.
-        special: number of NaN and infinite values, which no decimal holds.
-        whole: digits before the point of the largest number.
-        scale: greatest number of digits after the point that a value needs.
-    """
-
+    # number of values that are not NULL
     values: int
+    # number of values that the decimal does not hold
     unfit: int
+    # number of NaN and infinite values, which no decimal holds
     special: int
+    # digits before the point of the largest number
     whole: int
+    # greatest number of digits after the point that a value needs
     scale: int
 
 
 @dataclass(frozen=True, slots=True)
 class CountedTable:
-    """Counts over the rows of one table.
+    """Counts over the rows of one table."""
 
-    Attributes:
-        rows: number of rows that were read.
-        complete: whether the query read all rows.
-        columns: the counts by column name.
-    """
-
+    # number of rows that were read
     rows: int
+    # whether the query read all rows
     complete: bool
+    # the counts by column name
     columns: Mapping[str, NumericValues]
 
 

@@ -35,38 +35,31 @@ def is_made_by_us(comment: str | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """The membership of a table in a publication.
+    """The membership of a table in a publication."""
 
-    Attributes:
-        columns: attnums of the column list; None means all columns.
-        row_filter: the WHERE clause, or `NOT_PRINTED`; None without a filter.
-    """
-
+    # attnums of the column list; None means all columns
     columns: frozenset[int] | None = None
+    # the WHERE clause, or `NOT_PRINTED`; None without a filter
     row_filter: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Publication:
-    """A publication in the catalog.
-
-    Attributes:
-        owner: role that owns the publication; `owned`: whether our role may act as the owner.
-        made: whether deltasmelt created the publication. Any other publication may feed other subscribers
-            too.
-        operations: published operations among insert, update, delete, truncate.
-        generated: whether stored generated columns are published without a column list (PostgreSQL 18).
-        lists_generated: whether a column list may name generated columns (PostgreSQL 18).
-    """
+    """A publication in the catalog."""
 
     name: str
+    # role that owns the publication; `owned`: whether our role may act as the owner
     owner: str
     owned: bool
     all_tables: bool
+    # published operations among insert, update, delete, truncate
     operations: frozenset[str]
     via_root: bool
+    # whether stored generated columns are published without a column list (PostgreSQL 18)
     generated: bool = False
+    # whether a column list may name generated columns (PostgreSQL 18)
     lists_generated: bool = False
+    # Whether deltasmelt created the publication. Any other publication may feed other subscribers too.
     made: bool = False
     schemas: frozenset[str] = frozenset()
     members: Mapping[TableName, Member] = field(default_factory=dict)

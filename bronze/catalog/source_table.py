@@ -17,12 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """A leaf partition.
-
-    Attributes:
-        selectable: whether our role has SELECT on the partition; `schema_usable`: USAGE on its schema. A copy
-            reads each leaf by its own name, and grants on the root do not extend to leaves.
-    """
+    """A leaf partition."""
 
     oid: int
     table: TableName
@@ -30,78 +25,72 @@ class Partition:
     persistence: str
     row_security: bool
     identity: Identity
+    # Whether our role has SELECT on the partition; `schema_usable`: USAGE on its schema. A copy reads each
+    # leaf by its own name, and grants on the root do not extend to leaves.
     selectable: bool = True
     schema_usable: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """The catalog's facts about one selected table.
-
-    Attributes:
-        role: our role, the role of the connection.
-        owner: the role that owns the table; `owned`: whether our role may act as the owner.
-        manage: whether the pipeline may change the publication.
-        publication: the name of the publication.
-        selectable: whether our role has SELECT on the table; `schema_usable`: USAGE on its schema.
-        row_security: whether row-level security policies apply to our role.
-        unpublished: ordinary columns that the publication's column list leaves out.
-        member: the table's membership in the publication; None if not (yet) published.
-        partitioned: whether the table is a partitioned root.
-        refuses_updates: whether PostgreSQL refuses UPDATEs and DELETEs while a publication carries them.
-    """
+    """The catalog's facts about one selected table."""
 
     relation: Relation
+    # our role, the role of the connection
     role: str
+    # the role that owns the table; `owned`: whether our role may act as the owner
     owner: str
     owned: bool
+    # whether the pipeline may change the publication
     manage: bool
     publication: str
+    # whether our role has SELECT on the table; `schema_usable`: USAGE on its schema
     selectable: bool
     schema_usable: bool
+    # whether row-level security policies apply to our role
     row_security: bool
     identity: Identity
+    # ordinary columns that the publication's column list leaves out
     unpublished: tuple[str, ...]
+    # the table's membership in the publication; None if not (yet) published
     member: Member | None
     partitions: tuple[Partition, ...]
     partitioned: bool = False
+    # whether PostgreSQL refuses UPDATEs and DELETEs while a publication carries them
     refuses_updates: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """A selected table.
-
-    Attributes:
-        relation: the present shape of the table; `from_lsn` is ZERO.
-        kind: pg_class.relkind: ``r`` table, ``p`` partitioned root.
-        rows_estimate: rows by the last ANALYZE; 0 without an ANALYZE.
-        bytes: bytes on disk, with out-of-line values, all partitions together.
-        pages: pages of the main fork, all partitions together.
-        problems: all reasons why the table cannot be carried.
-        partitions: leaf partitions of a root, in name order.
-        indexes: unique indexes of the table.
-        owner: the role that owns the table; `owned`: whether our role may act as the owner.
-        unpublished: ordinary columns that the publication's column list leaves out.
-        blocked: whether the publication makes UPDATEs and DELETEs of the table fail now.
-        storage: traces of changes that the log does not carry; None if not requested.
-        comments: comments of the table and its replicated columns; None if not requested or refused.
-    """
+    """A selected table."""
 
     table: TableName
+    # the present shape of the table; `from_lsn` is ZERO
     relation: Relation
+    # pg_class.relkind: `r` table, `p` partitioned root
     kind: str
+    # rows by the last ANALYZE; 0 without an ANALYZE
     rows_estimate: int = 0
+    # bytes on disk, with out-of-line values, all partitions together
     bytes: int = 0
+    # pages of the main fork, all partitions together
     pages: int = 0
+    # all reasons why the table cannot be carried
     problems: tuple[TableError, ...] = ()
+    # leaf partitions of a root, in name order
     partitions: tuple[TableName, ...] = ()
+    # unique indexes of the table
     indexes: tuple[UniqueIndex, ...] = ()
+    # the role that owns the table; `owned`: whether our role may act as the owner
     owner: str = ""
     owned: bool = True
+    # ordinary columns that the publication's column list leaves out
     unpublished: tuple[str, ...] = ()
+    # whether the publication makes UPDATEs and DELETEs of the table fail now
     blocked: bool = False
+    # traces of changes that the log does not carry; None if not requested
     storage: Storage | None = None
+    # comments of the table and its replicated columns; None if not requested or refused
     comments: Comments | None = None
 
     @property

@@ -13,20 +13,17 @@ Level: TypeAlias = Literal["error", "warning", "info"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding.
+    """A finding."""
 
-    Attributes:
-        level: ``error`` stops the pipeline or a table, ``warning`` is a danger or a loss of quality, ``info``
-            needs no action.
-        code: stable slug; ``docs/errors/<code>.md`` explains the finding.
-        subject: the object of the finding: a table, a slot, a setting, file:line.
-        remedy: the SQL or the setting that cures the problem.
-    """
-
+    # `error` stops the pipeline or a table, `warning` is a danger or a loss of quality, `info` needs no
+    # action
     level: Level
+    # stable slug; `docs/errors/<code>.md` explains the finding
     code: str
+    # the object of the finding: a table, a slot, a setting, file:line
     subject: str
     message: str
+    # the SQL or the setting that cures the problem
     remedy: str | None = None
 
     @classmethod

@@ -52,26 +52,20 @@ _CONNECT_SECONDS: Final = "4"
 
 @dataclass(frozen=True, slots=True)
 class SlotClaims:
-    """The server's record of the logical slot's reader.
+    """The server's record of the logical slot's reader."""
 
-    Attributes:
-        lake: id of the lake that reads the slot; None without a record.
-        sent: number of transactions that the slot has sent.
-    """
-
+    # id of the lake that reads the slot; None without a record
     lake: str | None
+    # number of transactions that the slot has sent
     sent: int
 
 
 @dataclass(frozen=True, slots=True)
 class ServerClaims:
-    """All facts of a server that the gate compares with a lake.
-
-    Attributes:
-        slot: None if no logical slot has the pipeline's slot name.
-    """
+    """All facts of a server that the gate compares with a lake."""
 
     identity: ServerIdentity
+    # None if no logical slot has the pipeline's slot name
     slot: SlotClaims | None
 
 

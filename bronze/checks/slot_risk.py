@@ -47,14 +47,10 @@ class RiskLevel(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SlotRisk:
-    """The danger for a slot.
-
-    Attributes:
-        level: the degree of the danger.
-        message: the text for people, with the remedy; empty without danger.
-    """
+    """The danger for a slot."""
 
     level: RiskLevel
+    # the text for people, with the remedy; empty without danger
     message: str = ""
 
 

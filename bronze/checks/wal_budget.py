@@ -44,24 +44,21 @@ _LIMIT_QUERY: Final = """
 
 @dataclass(frozen=True, slots=True)
 class WalBudget:
-    """WAL in bytes, at one moment.
+    """WAL in bytes, at one moment."""
 
-    Attributes:
-        limit: greatest amount that a slot may hold back; None: as much as the disk holds.
-        held: amount that this slot holds back.
-        unread: part of `held` that no reader has confirmed.
-        left: amount until the limit is reached; None without a limit.
-        rate: bytes written in a second; None if not measured.
-        reads: whether a process reads the slot.
-        transactions: the oldest open transactions, if they hold back most of the WAL; otherwise empty.
-    """
-
+    # greatest amount that a slot may hold back; None: as much as the disk holds
     limit: int | None
+    # amount that this slot holds back
     held: int
+    # part of `held` that no reader has confirmed
     unread: int
+    # amount until the limit is reached; None without a limit
     left: int | None
+    # bytes written in a second; None if not measured
     rate: float | None
+    # whether a process reads the slot
     reads: bool
+    # the oldest open transactions, if they hold back most of the WAL; otherwise empty
     transactions: str = ""
 
     @property

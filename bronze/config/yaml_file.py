@@ -70,22 +70,19 @@ _SPECIAL: Final = {
 
 @dataclass(frozen=True, slots=True)
 class YamlFile:
-    """A file's plain values, each with its line.
+    """A file's plain values, each with its line."""
 
-    Attributes:
-        path: the path as the caller named the file; messages repeat it.
-        data: the values as dicts, lists and scalars.
-        values: line (from 1) of the value at a path of keys and indexes.
-        keys: line of the key that leads to a path; in a list, the line of the item.
-        expanded: at a path, each text from outside of the file, with the placeholder that it replaced.
-        text: the file's own text, before any expansion.
-    """
-
+    # the path as the caller named the file; messages repeat it
     path: Path
+    # the values as dicts, lists and scalars
     data: Any
+    # line (from 1) of the value at a path of keys and indexes
     values: Mapping[YamlPath, int] = field(default_factory=dict)
+    # line of the key that leads to a path; in a list, the line of the item
     keys: Mapping[YamlPath, int] = field(default_factory=dict)
+    # at a path, each text from outside of the file, with the placeholder that it replaced
     expanded: Mapping[YamlPath, tuple[tuple[str, str], ...]] = field(default_factory=dict)
+    # the file's own text, before any expansion
     text: str = field(default="", repr=False)
 
     def line(self, path: Sequence[PathStep], *, key: bool = False) -> int:

@@ -49,16 +49,13 @@ def may_forget(version: int) -> bool:
 
 @dataclass(slots=True)
 class _Member:
-    """A table at the moment when a poll first saw the table in the publication.
+    """A table at the moment when a poll first saw the table in the publication."""
 
-    Attributes:
-        fingerprint: fingerprint of the membership (`bronze.drift.membership`).
-        next_xid: X of the module's head.
-        over_at: E of the module's head; None while a transaction before X runs.
-    """
-
+    # fingerprint of the membership (`bronze.drift.membership`)
     fingerprint: int
+    # X of the module's head
     next_xid: int
+    # E of the module's head; None while a transaction before X runs
     over_at: Lsn | None = None
 
 

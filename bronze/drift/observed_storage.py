@@ -38,17 +38,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ObservedStorage:
-    """The results of catalog polls of a table.
+    """The results of catalog polls of a table."""
 
-    Attributes:
-        storage: result of the newest poll that differed from the polls before.
-        lsn: end of the log after that poll.
-        read: result of the newest poll before which the stream has read every change, without doubt; None if
-            equal to `storage`.
-    """
-
+    # result of the newest poll that differed from the polls before
     storage: Storage
+    # end of the log after that poll
     lsn: Lsn = ZERO
+    # result of the newest poll before which the stream has read every change, without doubt; None if equal to
+    # `storage`
     read: Storage | None = None
 
     def why_again(self, now: Storage, carried: Collection[int] = ()) -> str | None:

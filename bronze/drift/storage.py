@@ -49,20 +49,16 @@ _DOUBT: Final = "rows may have been written under another column called {}"
 
 @dataclass(frozen=True, slots=True)
 class StoredColumn:
-    """One live column.
-
-    Attributes:
-        name: present name of the column.
-        type: JSON of the column's type; None if not published.
-        written: xmin of the column's row in pg_attribute.
-        missing: whether rows older than the column have the default without being written.
-        defined: traces of statements on the type (`bronze.catalog.types.TypeTrees.written`).
-    """
+    """One live column."""
 
     name: str
+    # JSON of the column's type; None if not published
     type: str | None
+    # xmin of the column's row in pg_attribute
     written: int
+    # whether rows older than the column have the default without being written
     missing: bool
+    # traces of statements on the type (`bronze.catalog.types.TypeTrees.written`)
     defined: Mapping[str, int] = field(default_factory=dict)
 
     def is_redefined(self, now: StoredColumn) -> bool:
@@ -90,42 +86,36 @@ class StoredColumn:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A partition, at any depth, or the table itself.
+    """A partition, at any depth, or the table itself."""
 
-    Attributes:
-        name: name of the partition, for messages.
-        file: pg_class.relfilenode; 0 without a file (the partition has partitions).
-        attached: xmin of the partition's row in pg_inherits; 0 for the table itself.
-        born: whether the partition was created as a partition.
-        toast: pg_class.reltoastrelid; 0 without a TOAST table, or if no poll recorded the number.
-    """
-
+    # name of the partition, for messages
     name: str
+    # pg_class.relfilenode; 0 without a file (the partition has partitions)
     file: int
+    # xmin of the partition's row in pg_inherits; 0 for the table itself
     attached: int = 0
+    # whether the partition was created as a partition
     born: bool = True
+    # pg_class.reltoastrelid; 0 without a TOAST table, or if no poll recorded the number
     toast: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The result of one catalog poll of a table.
+    """The result of one catalog poll of a table."""
 
-    Attributes:
-        relation_id: pg_class.oid of the table.
-        columns: live columns, by attnum.
-        parts: the table itself and all partitions, by OID.
-        attnums: pg_class.relnatts, which counts dropped columns too; 0 if unread.
-        named: whether the publication names the table itself, not all tables or a schema.
-        placed: xmin of the pg_depend row that ties the table to the schema, which SET SCHEMA alone writes; 0
-            if no poll recorded the number.
-    """
-
+    # pg_class.oid of the table
     relation_id: int
+    # live columns, by attnum
     columns: Mapping[int, StoredColumn]
+    # the table itself and all partitions, by OID
     parts: Mapping[int, Part]
+    # pg_class.relnatts, which counts dropped columns too; 0 if unread
     attnums: int = 0
+    # whether the publication names the table itself, not all tables or a schema
     named: bool = True
+    # xmin of the pg_depend row that ties the table to the schema, which SET SCHEMA alone writes; 0 if no poll
+    # recorded the number
     placed: int = 0
 
     def with_parts(self, copied: Mapping[int, Part]) -> Self:

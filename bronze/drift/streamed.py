@@ -49,23 +49,19 @@ _HALF: Final = 2**31
 
 @dataclass(frozen=True, slots=True)
 class StreamedPart:
-    """A partition that a transaction changed.
+    """A partition that a transaction changed."""
 
-    Attributes:
-        table: name of the partition's root.
-        oid: pg_class.oid of the partition.
-        commit_lsn: commit LSN of the transaction.
-        xid: number of the transaction; the number of a subtransaction is greater.
-        inserts: rows that the transaction inserted under the root since the partition's first row; None if
-            the transaction also updated, deleted or truncated.
-        logs_less: whether the root logs old rows in full, and the partition does not (`bronze.catalog.keys`).
-    """
-
+    # name of the partition's root
     table: TableName
+    # pg_class.oid of the partition
     oid: int
     commit_lsn: Lsn
+    # number of the transaction; the number of a subtransaction is greater
     xid: int
+    # rows that the transaction inserted under the root since the partition's first row; None if the
+    # transaction also updated, deleted or truncated
     inserts: int | None = 0
+    # whether the root logs old rows in full, and the partition does not (`bronze.catalog.keys`)
     logs_less: bool = False
 
 
@@ -83,13 +79,10 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StreamedParts:
-    """Partitions of one root that the stream named before a poll had seen them, by OID.
-
-    Attributes:
-        whole: partitions that are proved to have all streamed rows; not part of the record.
-    """
+    """Partitions of one root that the stream named before a poll had seen them, by OID."""
 
     named: Mapping[int, Named] = field(default_factory=dict)
+    # partitions that are proved to have all streamed rows; not part of the record
     whole: frozenset[int] = frozenset()
 
     def with_part(self, part: StreamedPart) -> Self:

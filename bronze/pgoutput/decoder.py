@@ -72,27 +72,22 @@ _RARE[[framing.RELATION, framing.TYPE, framing.TRUNCATE, framing.MESSAGE]] = Tru
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The decoded content of one batch of messages.
+    """The decoded content of one batch of messages."""
 
-    Attributes:
-        changes: rows of `bronze.changes`, in order. The last row of a transaction that is still open is held
-            back.
-        relations: shape versions announced in this batch, in order. Unchanged versions are included, because
-            a snapshot may have recorded another shape in between.
-        complete_rows: how many of `changes`, from the first, belong to transactions whose Commit was seen.
-        last_commit: the newest transaction that ended in this batch, also if it has no rows; None without
-            any.
-        in_transaction: whether a transaction is open at the end of the batch.
-        partitions: partitions named by transactions whose Commit was seen.
-        left_out: known relations, by oid, whose changes from this commit LSN on are missing from `changes`.
-    """
-
+    # Rows of `bronze.changes`, in order. The last row of a transaction that is still open is held back.
     changes: pa.Table
+    # Shape versions announced in this batch, in order. Unchanged versions are included, because a snapshot
+    # may have recorded another shape in between.
     relations: list[Relation]
+    # how many of `changes`, from the first, belong to transactions whose Commit was seen
     complete_rows: int
+    # the newest transaction that ended in this batch, also if it has no rows; None without any
     last_commit: Commit | None
+    # whether a transaction is open at the end of the batch
     in_transaction: bool
+    # partitions named by transactions whose Commit was seen
     partitions: list[StreamedPart] = field(default_factory=list)
+    # known relations, by oid, whose changes from this commit LSN on are missing from `changes`
     left_out: list[tuple[int, Lsn]] = field(default_factory=list)
 
     @property

@@ -157,14 +157,10 @@ def malformed(problem: str, lsn: Lsn | None) -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Consecutive messages in one object, so that a queue holds one object for many messages.
-
-    Attributes:
-        data: the bytes of all messages.
-        lengths: number of bytes of each message.
-    """
+    """Consecutive messages in one object, so that a queue holds one object for many messages."""
 
     data: bytes | memoryview
+    # number of bytes of each message
     lengths: Positions
 
     @classmethod

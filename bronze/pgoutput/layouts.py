@@ -30,20 +30,17 @@ NO_RELATION: Final = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TupleLayout:
-    """Names of a row's cells.
+    """Names of a row's cells."""
 
-    Attributes:
-        table: None for the row of a logical decoding message.
-        names: in tuple order; for a logical decoding message its prefix and content.
-        selected: whether bronze keeps rows of this layout.
-        blob: the names in UTF-8, concatenated.
-        starts: start of each name in `blob`.
-    """
-
+    # None for the row of a logical decoding message
     table: TableName | None
+    # in tuple order; for a logical decoding message its prefix and content
     names: tuple[str, ...]
+    # whether bronze keeps rows of this layout
     selected: bool
+    # the names in UTF-8, concatenated
     blob: bytes
+    # start of each name in `blob`
     starts: Positions
 
     @classmethod

@@ -21,15 +21,12 @@ _IN_IDENTITY: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class AnnouncedColumn:
-    """A column of a Relation message.
-
-    Attributes:
-        in_identity: whether the replica identity covers the column.
-    """
+    """A column of a Relation message."""
 
     name: str
     type_oid: int
     typmod: int
+    # whether the replica identity covers the column
     in_identity: bool
 
 
@@ -54,13 +51,10 @@ class AnnouncedType:
 
 @dataclass(frozen=True, slots=True)
 class LogicalMessage:
-    r"""A message written with ``pg_logical_emit_message``.
-
-    Attributes:
-        content: the text; bytes that are not UTF-8 in bytea's ``\x`` form.
-    """
+    r"""A message written with ``pg_logical_emit_message``."""
 
     prefix: str
+    # the text; bytes that are not UTF-8 in bytea's `\x` form
     content: str
 
 

@@ -61,17 +61,14 @@ _OP_OF_TYPE[list(_OPS)] = range(len(_OPS))
 
 @dataclass(frozen=True, slots=True)
 class SliceRows:
-    """The rows to build from a slice, in order.
+    """The rows to build from a slice, in order."""
 
-    Attributes:
-        message: index of each row's message; a Truncate of several relations has several rows.
-        relation_id: oid of each row's relation, or NO_RELATION.
-        layout: index in `layouts` of each row.
-    """
-
+    # index of each row's message; a Truncate of several relations has several rows
     message: Positions
+    # oid of each row's relation, or NO_RELATION
     relation_id: Positions
     layouts: list[TupleLayout]
+    # index in `layouts` of each row
     layout: Positions
 
 

@@ -38,16 +38,13 @@ _LATEST: Final = 240_000_000_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """The end of a transaction in the stream.
+    """The end of a transaction in the stream."""
 
-    Attributes:
-        commit_lsn: LSN of the commit record: orders everything.
-        end_lsn: end of the commit record: the position to resume the stream.
-        commit_ts: None for a message outside transactions, which has no time.
-    """
-
+    # LSN of the commit record: orders everything
     commit_lsn: Lsn
+    # end of the commit record: the position to resume the stream
     end_lsn: Lsn
+    # None for a message outside transactions, which has no time
     commit_ts: datetime | None
 
 

@@ -40,18 +40,15 @@ _FEW_ROWS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Tuples:
-    """Positions of the cells of some tuples.
+    """Positions of the cells of some tuples."""
 
-    Attributes:
-        widths: number of columns of each tuple.
-        bounds: start and end of each cell in the buffer, tuple after tuple; int32, shape (cells, 2).
-        absent: whether each cell has no text (NULL or not sent); None if all cells have text.
-        unchanged: indexes of the cells not sent because an out-of-line value did not change, ascending.
-    """
-
+    # number of columns of each tuple
     widths: Positions
+    # start and end of each cell in the buffer, tuple after tuple; int32, shape (cells, 2)
     bounds: NDArray[np.int32]
+    # whether each cell has no text (NULL or not sent); None if all cells have text
     absent: NDArray[np.bool_] | None
+    # indexes of the cells not sent because an out-of-line value did not change, ascending
     unchanged: Positions
     after: Positions
 

@@ -51,33 +51,27 @@ _SETTINGS_SINCE: Final = {"idle_session_timeout": (140000, "0"), "transaction_ti
 
 @dataclass(frozen=True, slots=True)
 class ServerIdentity:
-    """The cluster, history and database that answer.
+    """The cluster, history and database that answer."""
 
-    Attributes:
-        system_identifier: created by initdb; a standby has the identifier of its primary.
-        timeline: changes with every promotion of a standby.
-        version: the server's version as a number, e.g. 160014.
-        started: start of the postmaster, in microseconds since 1970.
-    """
-
+    # created by initdb; a standby has the identifier of its primary
     system_identifier: int
+    # changes with every promotion of a standby
     timeline: int
+    # The server's version as a number, e.g. 160014.
     version: int
     database: str
+    # start of the postmaster, in microseconds since 1970
     started: int = 0
 
 
 class SourceConnection(psycopg.Connection[tuple[Any, ...]]):
-    """A connection in autocommit mode; each command is an effect, including commands around transactions.
+    """A connection in autocommit mode; each command is an effect, including commands around transactions."""
 
-    Attributes:
-        patience: seconds to wait for each answer.
-        deadline: end of the wait by the monotonic clock, instead of `patience`.
-        stop: event that ends the running command.
-    """
-
+    # seconds to wait for each answer
     patience: float = 60.0
+    # end of the wait by the monotonic clock, instead of `patience`
     deadline: float | None = None
+    # event that ends the running command
     stop: threading.Event | None = None
 
     def wait(self, gen: PQGen[RV], *args: Any, **kwargs: Any) -> RV:

@@ -15,17 +15,14 @@ from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltErr
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A kind of failure.
+    """A kind of failure."""
 
-    Attributes:
-        error: class of the error: heals by itself, needs a person, or needs a corrected file.
-        message: template; `{message}` is the server's or libpq's text.
-        remedy: template; literal braces are doubled.
-    """
-
+    # class of the error: heals by itself, needs a person, or needs a corrected file
     error: type[SmeltError]
     code: str
+    # template; `{message}` is the server's or libpq's text
     message: str
+    # template; literal braces are doubled
     remedy: str
 
 

@@ -36,15 +36,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExportedSnapshot:
-    """A state of the whole database that other sessions can read.
+    """A state of the whole database that other sessions can read."""
 
-    Attributes:
-        consistent_point: the snapshot contains exactly the transactions whose commit record begins before
-            this LSN.
-        name: name of the snapshot, for SET TRANSACTION SNAPSHOT.
-    """
-
+    # the snapshot contains exactly the transactions whose commit record begins before this LSN
     consistent_point: Lsn
+    # name of the snapshot, for SET TRANSACTION SNAPSHOT
     name: str
 
 

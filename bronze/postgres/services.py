@@ -19,20 +19,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The source of settings and privileges.
+    """The source of settings and privileges."""
 
-    Attributes:
-        name: name of the service in messages; empty for a self-managed server.
-        marker: role that every cluster of the service has.
-        replicators: roles whose members may replicate.
-        parameters: the place to change settings; empty: by ALTER SYSTEM.
-        logical: the steps to set ``wal_level = logical``.
-    """
-
+    # name of the service in messages; empty for a self-managed server
     name: str
+    # role that every cluster of the service has
     marker: str
+    # roles whose members may replicate
     replicators: tuple[str, ...]
+    # the place to change settings; empty: by ALTER SYSTEM
     parameters: str
+    # the steps to set `wal_level = logical`
     logical: str
 
     def setting(self, name: str, value: str, *, restart: bool = False) -> str:

@@ -54,16 +54,13 @@ _QUERY: Final = """
 
 
 class Unnamed(NamedTuple):
-    """A relation with a name that cannot be converted.
+    """A relation with a name that cannot be converted."""
 
-    Attributes:
-        name: the name in question, as far as its characters are ASCII.
-        table: the relation's name for messages; for a partition, the root's.
-        is_table: whether the relation could otherwise be carried: no view, and in the log.
-    """
-
+    # the name in question, as far as its characters are ASCII
     name: str
+    # the relation's name for messages; for a partition, the root's
     table: TableName
+    # whether the relation could otherwise be carried: no view, and in the log
     is_table: bool
 
 

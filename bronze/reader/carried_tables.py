@@ -74,24 +74,21 @@ class _Requests(NamedTuple):
 
 
 class _Catalog(NamedTuple):
-    """The server's answers in one catalog poll.
+    """The server's answers in one catalog poll."""
 
-    Attributes:
-        tables: all selected tables, with their problems.
-        members: names of the tables without a problem that are members of the publication.
-        fingerprints: the way in which each carried table is carried (`bronze.drift.membership`).
-        end: end of the log, read after all other answers.
-        blockers: transactions that tables wait for; empty without any.
-        frontier: bronze's frontier before the first query.
-        streamed: partitions that the stream had named by then (`bronze.drift.streamed`).
-    """
-
+    # all selected tables, with their problems
     tables: list[SourceTable]
+    # names of the tables without a problem that are members of the publication
     members: set[TableName]
+    # the way in which each carried table is carried (`bronze.drift.membership`)
     fingerprints: dict[TableName, int]
+    # end of the log, read after all other answers
     end: Lsn
+    # transactions that tables wait for; empty without any
     blockers: str
+    # bronze's frontier before the first query
     frontier: Lsn
+    # partitions that the stream had named by then (`bronze.drift.streamed`)
     streamed: Mapping[TableName, StreamedParts]
 
 

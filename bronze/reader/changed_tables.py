@@ -48,13 +48,10 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
 class UnderWay(NamedTuple):
-    """The state of a table in the poll before the running copy; the copy has the same state.
-
-    Attributes:
-        unknown: the table's version with columns in doubt that the stream had met by then; zero without one.
-    """
+    """The state of a table in the poll before the running copy; the copy has the same state."""
 
     storage: Storage | None
+    # the table's version with columns in doubt that the stream had met by then; zero without one
     unknown: Lsn
 
 

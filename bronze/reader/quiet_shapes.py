@@ -71,16 +71,13 @@ _GONE: Final = (
 
 
 class Recorded(NamedTuple):
-    """The shapes recorded by one poll.
+    """The shapes recorded by one poll."""
 
-    Attributes:
-        relations: ids of the relations whose shape is recorded.
-        lsn: LSN after the places of all recorded versions; zero without any.
-        cut_short: whether time ran out before all tables were tried, and another poll gets further.
-    """
-
+    # ids of the relations whose shape is recorded
     relations: frozenset[int] = frozenset()
+    # LSN after the places of all recorded versions; zero without any
     lsn: Lsn = ZERO
+    # whether time ran out before all tables were tried, and another poll gets further
     cut_short: bool = False
 
 
@@ -133,18 +130,13 @@ def record_shapes(
 
 @dataclass(frozen=True, slots=True)
 class _Recorder:
-    """A recorder of groups of shapes.
+    """A recorder of groups of shapes."""
 
-    Attributes:
-        connection: a connection in autocommit mode.
-        source: settings of server, keys and publication.
-        shapes: the log that records shapes.
-        stop: makes the server cancel statements when set.
-    """
-
+    # a connection in autocommit mode
     connection: psycopg.Connection[Any]
     source: SourceSettings
     shapes: ShapeLog
+    # makes the server cancel statements when set
     stop: threading.Event
 
     def record(self, group: Sequence[Relation], wait: float | None) -> tuple[set[int], Lsn, list[Relation]]:

@@ -85,16 +85,13 @@ _RELEASE_LOOKS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class StartedOver:
-    """The effect of a request.
+    """The effect of a request."""
 
-    Attributes:
-        before: bronze's place before the request.
-        lsn: changes up to this LSN are lost to the stream; later snapshots replace the changes.
-        tables: the tables to be resnapshotted.
-    """
-
+    # bronze's place before the request
     before: Lsn
+    # changes up to this LSN are lost to the stream; later snapshots replace the changes
     lsn: Lsn
+    # the tables to be resnapshotted
     tables: tuple[TableName, ...]
 
 

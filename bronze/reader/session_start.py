@@ -67,21 +67,16 @@ _RELEASE_POLL: Final = 0.005
 
 @dataclass(frozen=True, slots=True)
 class SessionStart:
-    """The start of each session of one reader.
-
-    Attributes:
-        source: settings of server, slot and publication.
-        lake: the lake that holds bronze.
-        application_name: name of the stream's connection in pg_stat_activity.
-        report: called with a text about the current wait; may raise to give up the wait.
-        reached: called at named points; fault tests kill the process at these points.
-    """
+    """The start of each session of one reader."""
 
     pipeline: str
     source: SourceSettings
     lake: Lake
+    # name of the stream's connection in pg_stat_activity
     application_name: str
+    # called with a text about the current wait; may raise to give up the wait
     report: Callable[[str], None]
+    # called at named points; fault tests kill the process at these points
     reached: Callable[[str], None]
 
     def known_place(self, connection: psycopg.Connection[Any], sink: DeltaSink) -> Position | None:

@@ -29,31 +29,28 @@ PLUGIN: Final = "pgoutput"
 
 @dataclass(frozen=True, slots=True)
 class SlotState:
-    """A replication slot as pg_replication_slots shows the slot.
-
-    Attributes:
-        plugin: name of the output plugin; empty for a physical slot.
-        database: name of the slot's database; empty for a physical slot.
-        confirmed_flush: every change before this LSN is confirmed; ZERO if none is.
-        active_pid: process id of the backend that reads the slot.
-        wal_status: ``reserved``, ``extended``, ``unreserved`` (about to be lost) or ``lost``.
-        safe_wal_size: bytes that may still be written before the slot is in danger; None without a limit.
-        invalidation: reason why the slot can no longer be read; None for a readable slot. Versions 14 to 16
-            give a less exact reason.
-        failover: whether standbys keep a copy of the slot (PostgreSQL 17 and later).
-        restart: start of the log that the server keeps for the slot; ZERO if it keeps none.
-    """
+    """A replication slot as pg_replication_slots shows the slot."""
 
     name: str
+    # name of the output plugin; empty for a physical slot
     plugin: str
+    # every change before this LSN is confirmed; ZERO if none is
     confirmed_flush: Lsn
+    # process id of the backend that reads the slot
     active_pid: int | None
+    # `reserved`, `extended`, `unreserved` (about to be lost) or `lost`
     wal_status: str
+    # bytes that may still be written before the slot is in danger; None without a limit
     safe_wal_size: int | None
+    # name of the slot's database; empty for a physical slot
     database: str = ""
     temporary: bool = False
+    # Reason why the slot can no longer be read; None for a readable slot. Versions 14 to 16 give a less exact
+    # reason.
     invalidation: str | None = None
+    # whether standbys keep a copy of the slot (PostgreSQL 17 and later)
     failover: bool = False
+    # start of the log that the server keeps for the slot; ZERO if it keeps none
     restart: Lsn = ZERO
 
 

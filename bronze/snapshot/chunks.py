@@ -19,18 +19,15 @@ _ROWS_PER_PAGE: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A range of pages of one table, or of one leaf of a partitioned table.
+    """A range of pages of one table, or of one leaf of a partitioned table."""
 
-    Attributes:
-        number: unique within the table's snapshot, from 0.
-        source: the table or leaf to read.
-        first: number of the first page.
-        end: number of the page after the last; None: to the end of the table.
-    """
-
+    # unique within the table's snapshot, from 0
     number: int
+    # the table or leaf to read
     source: TableName
+    # number of the first page
     first: int
+    # number of the page after the last; None: to the end of the table
     end: int | None
 
     def query(self, relation: Relation, condition: str = "") -> str:

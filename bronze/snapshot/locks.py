@@ -99,18 +99,15 @@ class LeafLostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """A table, or a leaf partition, in the state of the snapshot.
+    """A table, or a leaf partition, in the state of the snapshot."""
 
-    Attributes:
-        root: OID of the root table; for a plain table its own OID.
-        part: storage of the leaf according to the snapshot's catalog.
-        pages: size of the leaf, or an estimate.
-    """
-
+    # OID of the root table; for a plain table its own OID
     root: int
     oid: int
     table: TableName
+    # storage of the leaf according to the snapshot's catalog
     part: Part
+    # size of the leaf, or an estimate
     pages: int
 
 
@@ -148,19 +145,16 @@ def lock_budget(connection: SourceConnection) -> int:
 
 @dataclass(slots=True)
 class Worker:
-    """A connection whose transaction locks tables, then imports the exported snapshot.
-
-    Attributes:
-        timing: time limits of locks and commands.
-        held: OIDs of all relations that this worker holds until its end.
-        shared: OIDs of all relations that any worker of the copy holds.
-        order: leaves to read, beginning with the leaves that this worker holds.
-    """
+    """A connection whose transaction locks tables, then imports the exported snapshot."""
 
     connection: SourceConnection
+    # time limits of locks and commands
     timing: Timing
+    # OIDs of all relations that this worker holds until its end
     held: frozenset[int] = frozenset()
+    # OIDs of all relations that any worker of the copy holds
     shared: frozenset[int] = frozenset()
+    # leaves to read, beginning with the leaves that this worker holds
     order: deque[Leaf] = field(default_factory=deque)
     _open: Leaf | None = None
 

@@ -73,30 +73,27 @@ def prefix_of(relation_id: int, round_: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RangeTask:
-    """Ranges of one table, with all inputs of the copy.
+    """Ranges of one table, with all inputs of the copy."""
 
-    Attributes:
-        source: settings of exactly the server with the snapshot; the task needs no files except TLS files.
-        snapshot: name of the exported snapshot.
-        shared: OIDs of all relations that the reader has locked.
-        relation: shape of the table; `from_lsn` is the snapshot's LSN.
-        taken_at: the server's clock when the snapshot was taken.
-        condition: SQL condition on the rows to copy; empty: all rows.
-        ranges: the ranges to copy, each with its table or partition.
-        destination: location of `bronze.changes`, with the options of its store.
-        round: name of the round; part of the file names, after the table's OID.
-        versions: the reader's versions, from `bronze.snapshot.executor_errors.versions`.
-    """
-
+    # settings of exactly the server with the snapshot; the task needs no files except TLS files
     source: SourceSettings
+    # name of the exported snapshot
     snapshot: str
+    # OIDs of all relations that the reader has locked
     shared: frozenset[int]
+    # shape of the table; `from_lsn` is the snapshot's LSN
     relation: Relation
+    # the server's clock when the snapshot was taken
     taken_at: datetime
+    # SQL condition on the rows to copy; empty: all rows
     condition: str
+    # the ranges to copy, each with its table or partition
     ranges: tuple[tuple[Leaf, Chunk], ...]
+    # location of `bronze.changes`, with the options of its store
     destination: Location
+    # name of the round; part of the file names, after the table's OID
     round: str
+    # the reader's versions, from `bronze.snapshot.executor_errors.versions`
     versions: Mapping[str, str | None]
 
     @property
@@ -107,23 +104,20 @@ class RangeTask:
 
 @dataclass(frozen=True, slots=True)
 class RangeResult:
-    """Result of a range.
+    """Result of a range."""
 
-    Attributes:
-        number: number of the chunk; -1: the result concerns the whole task.
-        status: ``copied``; ``locked``: left to the session that holds the table; ``failed``: the table has an
-            error; ``renamed``: a table or schema was renamed; ``gone``: the snapshot is lost; ``unfit``: this
-            executor cannot copy.
-        size: bytes of text that COPY sent.
-        parts: files, as fields of `AddAction`.
-        error: message of the server or of the task; for ``failed`` and ``unfit`` the fields of an error.
-    """
-
+    # number of the chunk; -1: the result concerns the whole task
     number: int
+    # `copied`; `locked`: left to the session that holds the table; `failed`: the table has an error;
+    # `renamed`: a table or schema was renamed; `gone`: the snapshot is lost; `unfit`: this executor cannot
+    # copy
     status: Status
     rows: int = 0
+    # bytes of text that COPY sent
     size: int = 0
+    # files, as fields of `AddAction`
     parts: list[dict[str, Any]] = field(default_factory=list)
+    # message of the server or of the task; for `failed` and `unfit` the fields of an error
     error: dict[str, str | None] = field(default_factory=dict)
 
     def actions(self) -> list[AddAction]:

@@ -78,18 +78,15 @@ _WORKING: Final = "SELECT FROM pg_stat_activity WHERE application_name = %s LIMI
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """Callbacks of `RemoteCopy.run`; `copied` and `failed` are called on its threads.
+    """Callbacks of `RemoteCopy.run`; `copied` and `failed` are called on its threads."""
 
-    Attributes:
-        copied: called for a written range; commits the table after its last range.
-        failed: called with an error that ends the round.
-        cancelled: checks whether the round must end.
-        tick: called periodically, to check that the snapshot's holder is alive.
-    """
-
+    # called for a written range; commits the table after its last range
     copied: Callable[[TableCopy, RangeResult], None]
+    # called with an error that ends the round
     failed: Callable[[BaseException], None]
+    # checks whether the round must end
     cancelled: Callable[[], bool]
+    # called periodically, to check that the snapshot's holder is alive
     tick: Callable[[], None]
 
 

@@ -20,26 +20,22 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class TableCopy:
-    """A table during its copy.
+    """A table during its copy."""
 
-    Attributes:
-        relation: shape of the table; `from_lsn` is the snapshot's LSN.
-        chunks: all chunks of the table.
-        condition: SQL condition on the rows; empty: all rows.
-        storage: the table's storage in the catalog before the lock.
-        error: definite error that fails the copy.
-        interrupted: transient error that ended the copy this time.
-        done: whether the table is committed.
-    """
-
+    # shape of the table; `from_lsn` is the snapshot's LSN
     relation: Relation
     chunks: list[Chunk]
+    # the table's storage in the catalog before the lock
     storage: Storage | None = None
+    # SQL condition on the rows; empty: all rows
     condition: str = ""
     finished: int = 0
     parts: list[AddAction] = field(default_factory=list)
+    # definite error that fails the copy
     error: TableError | None = None
+    # transient error that ended the copy this time
     interrupted: TransientError | None = None
+    # whether the table is committed
     done: bool = False
 
     @property
@@ -64,22 +60,19 @@ def _nobody(_: TableError) -> None:
 
 @dataclass(slots=True)
 class Outcome:
-    """The outcome of a snapshot.
+    """The outcome of a snapshot."""
 
-    Attributes:
-        lsn: greatest S of the taken tables; ZERO if no group got a snapshot.
-        trace: LSN of the newest trace in the log; the stream passes it once the server has sent the trace.
-        copied: tables that are complete in bronze now.
-        failed: definite errors, one for each failed table.
-        interrupted: first transient error that ended a table's copy.
-        report: called at once with each error of `failed`, because the other copies may take hours.
-    """
-
+    # greatest S of the taken tables; ZERO if no group got a snapshot
     lsn: Lsn = ZERO
+    # LSN of the newest trace in the log; the stream passes it once the server has sent the trace
     trace: Lsn = ZERO
+    # tables that are complete in bronze now
     copied: list[TableName] = field(default_factory=list)
+    # definite errors, one for each failed table
     failed: list[TableError] = field(default_factory=list)
+    # first transient error that ended a table's copy
     interrupted: TransientError | None = None
+    # called at once with each error of `failed`, because the other copies may take hours
     report: Callable[[TableError], object] = _nobody
 
     def fail(self, error: TableError) -> None:

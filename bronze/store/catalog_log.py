@@ -47,20 +47,17 @@ _TICK: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[_Content]):
-    """The kind of a catalog log.
+    """The kind of a catalog log."""
 
-    Attributes:
-        column: the column that holds the record as JSON.
-        description: description of the Delta table.
-        read: parses the JSON of a record.
-        text: the inverse of `read`; equal values give equal text.
-        history: whether readers need older records of a table, too.
-    """
-
+    # the column that holds the record as JSON
     column: str
+    # description of the Delta table
     description: str
+    # parses the JSON of a record
     read: Callable[[str], _Content]
+    # the inverse of `read`; equal values give equal text
     text: Callable[[_Content], str]
+    # whether readers need older records of a table, too
     history: bool = False
 
     @property

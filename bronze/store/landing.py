@@ -23,21 +23,17 @@ def _at_once(_: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Landing:
-    """The way of rows into the lake, from the stream or a snapshot.
+    """The way of rows into the lake, from the stream or a snapshot."""
 
-    Attributes:
-        sink: makes rows and marks durable.
-        shapes: makes the rows' shapes durable.
-        progress: counts rows, commits and snapshots.
-        reached: called at named points of the work; fault tests kill the process there.
-        pace: called with the bytes of each block of a snapshot; may sleep, to spare the server.
-        resnapshots: whether a table gets a new snapshot automatically if the stream alone cannot provide its
-            rows.
-    """
-
+    # makes rows and marks durable
     sink: DeltaSink
+    # makes the rows' shapes durable
     shapes: ShapeLog
+    # counts rows, commits and snapshots
     progress: Progress = field(default_factory=Progress)
+    # called at named points of the work; fault tests kill the process there
     reached: Callable[[str], None] = _nowhere
+    # called with the bytes of each block of a snapshot; may sleep, to spare the server
     pace: Callable[[int], None] = _at_once
+    # whether a table gets a new snapshot automatically if the stream alone cannot provide its rows
     resnapshots: bool = True

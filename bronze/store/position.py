@@ -35,14 +35,11 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True)
 class SentTransaction:
-    """A transaction that the server sent, identified by values that no transaction of another history shares.
+    """A sent transaction, identified by values that no transaction of another history shares."""
 
-    Attributes:
-        lsn: commit LSN; for a message outside of transactions, the last byte of its record.
-        time: commit time in microseconds since 1970; 0 for such a message, or before the first transaction.
-    """
-
+    # commit LSN; for a message outside of transactions, the last byte of its record
     lsn: Lsn
+    # commit time in microseconds since 1970; 0 for such a message, or before the first transaction
     time: int
 
     @classmethod
@@ -53,22 +50,18 @@ class SentTransaction:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """The position of the stream in bronze.
+    """The position of the stream in bronze."""
 
-    Attributes:
-        frontier: every transaction with a commit LSN up to and including this LSN is in `bronze.changes`.
-        confirm: the WAL position up to which the slot may be confirmed, and at which the stream restarts
-            (exclusive end).
-        version: version of `bronze.changes` that was read.
-        commit_ts: commit time at the frontier; None before the first change.
-        sent: the newest transaction at or before the frontier that the server sent, even without a row in
-            bronze; None if the frontier was moved by a release that does not record the transaction.
-    """
-
+    # every transaction with a commit LSN up to and including this LSN is in `bronze.changes`
     frontier: Lsn
+    # the WAL position up to which the slot may be confirmed, and at which the stream restarts (exclusive end)
     confirm: Lsn
+    # version of `bronze.changes` that was read
     version: int
+    # commit time at the frontier; None before the first change
     commit_ts: datetime | None
+    # the newest transaction at or before the frontier that the server sent, even without a row in bronze;
+    # None if the frontier was moved by a release that does not record the transaction
     sent: SentTransaction | None = None
 
     @classmethod

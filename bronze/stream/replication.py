@@ -57,31 +57,25 @@ _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Keepalive:
-    """A message of the server: everything before `wal_end` has been sent.
+    """A message of the server: everything before `wal_end` has been sent."""
 
-    Attributes:
-        wal_end: exclusive end of the log that the server has decoded and, if published, sent.
-        clock: the server's clock when it sent the message.
-    """
-
+    # exclusive end of the log that the server has decoded and, if published, sent
     wal_end: Lsn
+    # the server's clock when it sent the message
     clock: datetime
 
 
 @dataclass(slots=True)
 class Drained:
-    """The messages of one drain, in order.
+    """The messages of one drain, in order."""
 
-    Attributes:
-        block: XLogData messages with their 25-byte header.
-        keepalive: the newest keepalive, if it came after all of them.
-        reply_requested: whether the server wants feedback at once.
-        received: newest WAL position seen; 0 without any.
-    """
-
+    # XLogData messages with their 25-byte header
     block: Block
+    # the newest keepalive, if it came after all of them
     keepalive: Keepalive | None = None
+    # whether the server wants feedback at once
     reply_requested: bool = False
+    # newest WAL position seen; 0 without any
     received: Lsn = ZERO
 
 

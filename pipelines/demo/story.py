@@ -41,20 +41,17 @@ _CHOSEN: Final = (
 
 @dataclass(slots=True)
 class Followed:
-    """One followed change.
+    """One followed change."""
 
-    Attributes:
-        title: description of the change at the source.
-        made_at: time of the commit, by the monotonic clock.
-        position: the server's WAL position after the commit.
-        seconds: time until each layer contained the change.
-        found: whether a query found the change in the lake; None before the query.
-    """
-
+    # description of the change at the source
     title: str
+    # time of the commit, by the monotonic clock
     made_at: float
+    # the server's WAL position after the commit
     position: Lsn
+    # time until each layer contained the change
     seconds: dict[Layer, float] = field(default_factory=dict)
+    # whether a query found the change in the lake; None before the query
     found: bool | None = None
 
     def reached(self, layer: Layer, place: Lsn | None) -> None:
@@ -70,14 +67,7 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The order of act 1, and its form in each layer.
-
-    Attributes:
-        customer: id of the customer.
-        name: name of the customer.
-        order: id of the order.
-        product: name of the ordered product.
-    """
+    """The order of act 1, and its form in each layer."""
 
     customer: int
     name: str

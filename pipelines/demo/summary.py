@@ -51,24 +51,20 @@ _COMMANDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures at the demo's end.
+    """The figures at the demo's end."""
 
-    Attributes:
-        transactions: the shop's number of commits.
-        changes: bronze's number of rows, including the first snapshot.
-        followed: changes with the seconds until each layer.
-        order: the order's row in each layer, as JSON.
-        proof: each table's comparison with PostgreSQL.
-        quality: the result of the checks.
-        errors: errors of stopped tables and documents.
-    """
-
+    # the shop's number of commits
     transactions: int
+    # bronze's number of rows, including the first snapshot
     changes: int
+    # changes with the seconds until each layer
     followed: Sequence[Followed]
+    # the order's row in each layer, as JSON
     order: Mapping[Layer, str]
+    # each table's comparison with PostgreSQL
     proof: Proof
     quality: QualityResult
+    # errors of stopped tables and documents
     errors: Sequence[OpenError] = ()
 
     @property

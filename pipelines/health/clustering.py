@@ -36,20 +36,17 @@ _SPREAD: Final = 0.5
 
 @dataclass(frozen=True, slots=True)
 class ClusteringHint:
-    """A table that `smelt maintain` would write in another order.
+    """A table that `smelt maintain` would write in another order."""
 
-    Attributes:
-        table: name within silver.
-        column: the column by which documents read the rows.
-        files: number of files of the table.
-        files_read: average number of files that may hold a given value.
-        bytes: size of the single rewrite.
-    """
-
+    # name within silver
     table: str
+    # the column by which documents read the rows
     column: str
+    # number of files of the table
     files: int
+    # average number of files that may hold a given value
     files_read: float
+    # size of the single rewrite
     bytes: int
 
 

@@ -48,38 +48,31 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """State of one table or document.
-
-    Attributes:
-        state: ``streaming``, ``waiting`` (in bronze and not yet in the layer, or without some changes until a
-            new snapshot), ``snapshot``, ``stopped`` or ``dropped`` (at the source; the layer keeps the last
-            state).
-        changes: number of changes in the newest cycle.
-        unrepresentable: upper bound of rows with values outside their types; None without a count.
-    """
+    """State of one table or document."""
 
     name: str
+    # `streaming`, `waiting` (in bronze and not yet in the layer, or without some changes until a new
+    # snapshot), `snapshot`, `stopped` or `dropped` (at the source; the layer keeps the last state)
     state: str
     commit_lsn: Lsn | None
     delta_version: int | None
+    # number of changes in the newest cycle
     changes: int | None
     seconds: float | None
     error: str | None
+    # upper bound of rows with values outside their types; None without a count
     unrepresentable: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class LakeHalf:
-    """State of the lake, read at nearly the same moment.
+    """State of the lake, read at nearly the same moment."""
 
-    Attributes:
-        changes: an open `bronze.changes`; None before bronze's first commit.
-        pending: for each layer, the number of missing transactions and the commit time of the oldest.
-    """
-
+    # an open `bronze.changes`; None before bronze's first commit
     changes: Table | None
     position: Position | None
     cuts: Mapping[str, Cut | None]
+    # for each layer, the number of missing transactions and the commit time of the oldest
     pending: Mapping[str, tuple[int | None, datetime | None]]
     snapshot: SnapshotView | None
     tables: tuple[TableStatus, ...]

@@ -32,19 +32,16 @@ commit record, the walsender may still have to send all of a large transaction."
 
 @dataclass(frozen=True, slots=True)
 class ServerHalf:
-    """Answers of the server, read at nearly the same moment.
+    """Answers of the server, read at nearly the same moment."""
 
-    Attributes:
-        claims: the server's identity, for the comparison with the lake.
-        keeps_up: a reader is connected and has acknowledged nearly everything.
-        flush_lag: seconds, as measured by the server for this reader.
-    """
-
+    # the server's identity, for the comparison with the lake
     claims: ServerClaims
     head: Lsn
     slot: SlotState | None
     received: Lsn | None
+    # a reader is connected and has acknowledged nearly everything
     keeps_up: bool
+    # seconds, as measured by the server for this reader
     flush_lag: float
     wal: WalBudget | None
     tables: set[TableName]

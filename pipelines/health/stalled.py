@@ -39,14 +39,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stalled:
-    """Names of tables and documents that have stopped.
+    """Names of tables and documents that have stopped."""
 
-    Attributes:
-        stopped: tables and documents with an open error.
-        waiting: tables and documents without an error that still lack changes.
-    """
-
+    # tables and documents with an open error
     stopped: tuple[str, ...]
+    # tables and documents without an error that still lack changes
     waiting: tuple[str, ...]
 
     def __bool__(self) -> bool:

@@ -73,34 +73,26 @@ def slot_danger(status: Status) -> SlotRisk:
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One step of the lag ladder; unknown figures are None.
-
-    Attributes:
-        bytes: WAL between the rung's position and the server's head.
-        commits: transactions in the steps before and not in this step.
-    """
+    """One step of the lag ladder; unknown figures are None."""
 
     name: str
     lsn: Lsn | None
+    # WAL between the rung's position and the server's head
     bytes: int | None
     seconds: float | None
+    # transactions in the steps before and not in this step
     commits: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Everything on display in `smelt status`.
-
-    Attributes:
-        lake_error: reason for a status without the lake.
-        lake_read: True after a complete read of the lake; otherwise every fact of the lake is unknown and
-            empty.
-    """
+    """Everything on display in `smelt status`."""
 
     pipeline: str
     source: str
     source_error: str | None
     lake: str
+    # reason for a status without the lake
     lake_error: str | None
     ladder: tuple[Rung, ...]
     slot: SlotState | None
@@ -111,6 +103,7 @@ class Status:
     errors: tuple[OpenError, ...]
     clustering: tuple[ClusteringHint, ...] = ()
     wal: WalBudget | None = None
+    # True after a complete read of the lake; otherwise every fact of the lake is unknown and empty
     lake_read: bool = True
 
     @property

@@ -33,22 +33,17 @@ _HEADER: Final = """\
 
 @dataclass(frozen=True, slots=True)
 class BundleChoices:
-    """The particulars of a pipeline.
+    """The particulars of a pipeline."""
 
-    Attributes:
-        name: name of the bundle; letters, digits, `_` and `-`.
-        cloud: cloud of the clusters' machines, unless a target names another cloud.
-        catalog: catalog in Unity Catalog.
-        lake: URL of the lake; None if unknown before a task runs.
-        file: name of the pipeline file.
-        variables: environment variables of the file; each is a secret with the same name.
-    """
-
+    # name of the bundle; letters, digits, `_` and `-`
     name: str
+    # cloud of the clusters' machines, unless a target names another cloud
     cloud: Cloud
     catalog: str
+    # URL of the lake; None if unknown before a task runs
     lake: str | None
     file: str
+    # environment variables of the file; each is a secret with the same name
     variables: tuple[str, ...] = ()
 
     @property

@@ -66,24 +66,19 @@ class Excluded:
 
 @dataclass(frozen=True, slots=True)
 class SourceCatalog:
-    """The contents of the database.
-
-    Attributes:
-        schemas: schemas with tables, in name order.
-        tables: tables for the pipeline.
-        excluded: tables outside the pipeline.
-        described: `tables` with their foreign keys.
-        names_taken: names of existing slots and publications.
-        numbers: facts from the rows of numeric columns whose decimal may not hold every value, by their names
-            in `silver.types`.
-    """
+    """The contents of the database."""
 
     database: str
+    # schemas with tables, in name order
     schemas: tuple[str, ...]
     tables: tuple[SourceTable, ...]
     excluded: tuple[Excluded, ...]
+    # `tables` with their foreign keys
     described: tuple[Described, ...]
+    # names of existing slots and publications
     names_taken: frozenset[str]
+    # facts from the rows of numeric columns whose decimal may not hold every value, by their names in
+    # `silver.types`
     numbers: Mapping[str, NumericValues] = field(default_factory=dict)
 
 

@@ -32,13 +32,10 @@ _IN_AUTHORITY: Final = ("user", "host", "port", "dbname")
 
 @dataclass(frozen=True, slots=True)
 class WrittenDsn:
-    """A connection string without secrets.
-
-    Attributes:
-        secrets: environment variables of the secrets, by key of the pipeline file.
-    """
+    """A connection string without secrets."""
 
     text: str
+    # environment variables of the secrets, by key of the pipeline file
     secrets: Mapping[str, str]
 
 

@@ -56,27 +56,21 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class ViewOptions:
-    """Addresses of a command's views.
+    """Addresses of a command's views."""
 
-    Attributes:
-        http: address of the status page; None for no page.
-        metrics_port: port on this machine with metrics alone; None for no such port.
-        token_file: file with the token for the page.
-    """
-
+    # address of the status page; None for no page
     http: Address | None = None
+    # port on this machine with metrics alone; None for no such port
     metrics_port: int | None = None
+    # file with the token for the page
     token_file: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The rules of access to the page.
+    """The rules of access to the page."""
 
-    Attributes:
-        token: the required token; None admits everybody on this machine.
-    """
-
+    # the required token; None admits everybody on this machine
     token: str | None = field(default=None, repr=False)
 
     def allows(self, headers: Headers, query: str) -> bool:

@@ -93,25 +93,22 @@ AlertState: TypeAlias = Literal["firing", "resolved"]
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A new fault, or the end of a fault.
-
-    Attributes:
-        name: the affected layer, slot, table, document or pipeline.
-        text: the whole alert in one line; chat services show this key of the body.
-        code: the error's code.
-        remedy: what the operator can do.
-        key: identity of the fault among the command's alerts; not posted.
-    """
+    """A new fault, or the end of a fault."""
 
     pipeline: str
     kind: AlertKind
     state: AlertState
+    # the affected layer, slot, table, document or pipeline
     name: str
+    # the whole alert in one line; chat services show this key of the body
     text: str
+    # the error's code
     code: str | None = None
     message: str | None = None
+    # what the operator can do
     remedy: str | None = None
     at: str = ""
+    # identity of the fault among the command's alerts; not posted
     key: tuple[str, ...] = ()
 
     def body(self) -> dict[str, str | None]:

@@ -27,17 +27,14 @@ _GAP_SECONDS: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The line of one step.
-
-    Attributes:
-        paths: SVG paths, one for each unbroken part.
-        now: the newest value as text.
-        most: the largest value of the hour as text.
-    """
+    """The line of one step."""
 
     name: str
+    # SVG paths, one for each unbroken part
     paths: tuple[str, ...]
+    # the newest value as text
     now: str
+    # the largest value of the hour as text
     most: str
 
 

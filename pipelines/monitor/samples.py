@@ -48,25 +48,21 @@ class LadderPoint:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The known state at one moment.
+    """The known state at one moment."""
 
-    Attributes:
-        status: the newest status; None before the first sample, and while every sample fails.
-        taken_at: begin of the newest status's sample; the status shows nothing later.
-        took: seconds of this sample.
-        failure: reason of the newest sample's failure; None after a success.
-        failures: number of failed samples so far.
-        points: the ladder of the last hour, oldest first.
-        stages: for each stage of the command, True if the stage is alive.
-        now: this moment.
-    """
-
+    # the newest status; None before the first sample, and while every sample fails
     status: Status | None = None
+    # begin of the newest status's sample; the status shows nothing later
     taken_at: datetime | None = None
+    # seconds of this sample
     took: float = 0.0
+    # reason of the newest sample's failure; None after a success
     failure: str | None = None
+    # number of failed samples so far
     failures: int = 0
+    # the ladder of the last hour, oldest first
     points: tuple[LadderPoint, ...] = ()
+    # for each stage of the command, True if the stage is alive
     stages: dict[str, bool] = field(default_factory=dict)
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
 

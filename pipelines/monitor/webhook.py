@@ -40,16 +40,13 @@ _LOGGER = logging.getLogger("deltasmelt.alerts")
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Time limits for one alert.
+    """Time limits for one alert."""
 
-    Attributes:
-        first: seconds of the first pause.
-        longest: seconds of the longest pause.
-        total: seconds before the drop of the alert.
-    """
-
+    # seconds of the first pause
     first: float = 1.0
+    # seconds of the longest pause
     longest: float = 60.0
+    # seconds before the drop of the alert
     total: float = 900.0
 
 
@@ -70,21 +67,18 @@ class _NoRedirects(urllib.request.HTTPRedirectHandler):
 
 @dataclass(slots=True, eq=False)
 class _Waiting:
-    """A waiting alert.
-
-    Attributes:
-        backoff: the alert's pauses.
-        end: deadline of the alert, by the monotonic clock.
-        due: time of the next attempt.
-        failed: reason of the newest attempt's failure; empty before the first.
-        under_way: True during an attempt.
-    """
+    """A waiting alert."""
 
     alert: Alert
+    # the alert's pauses
     backoff: Backoff
+    # deadline of the alert, by the monotonic clock
     end: float
+    # time of the next attempt
     due: float = 0.0
+    # reason of the newest attempt's failure; empty before the first
     failed: str = ""
+    # True during an attempt
     under_way: bool = False
 
 

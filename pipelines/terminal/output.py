@@ -149,12 +149,9 @@ class Format(StrEnum):
 
 @dataclass(slots=True)
 class Output:
-    """The output of a command.
+    """The output of a command."""
 
-    Attributes:
-        format: format for people or for programs.
-    """
-
+    # format for people or for programs
     format: Format = Format.TEXT
     _data: Console | None = field(default=None, repr=False)
 
