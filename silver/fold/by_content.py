@@ -14,10 +14,6 @@ value.
 The counts hold for any order of events. A deferred constraint may let a key hold two rows inside a
 transaction, and a change may then touch either row. The content identifies the row; an old key alone would
 not.
-
-The fold compares contents as PostgreSQL's text. PostgreSQL renders a value in one way while the shape stays.
-In the transaction that announces a new shape, an old tuple may differ from the row as added.
-`silver.fold.by_key` folds such a window.
 """
 
 from __future__ import annotations
@@ -58,6 +54,7 @@ FROM (
 )"""
     names = ", ".join([*keys.values(), *(["commit_lsn"] if each_commit else [])])
     at = ", max(commit_ts) AS commit_ts" if each_commit else ""
+    # Contents are equal as PostgreSQL's text, which stays the same for a value while the shape stays.
     contents = f"""\
 SELECT {names}, image{at}, sum(net) AS net,
   max(struct(commit_lsn, seq, commit_ts)) FILTER (WHERE net > 0) AS put

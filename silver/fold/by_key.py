@@ -82,17 +82,16 @@ def folded(
     """Return one row per key: counts, the newest image, the newest value sent of unchanged TOAST.
 
     With `each_commit`, return one row per key and transaction.
-
-    The fold counts events and never reads a sequence: inside a transaction a deferred constraint lets a key
-    hold two rows for a while. ``UPDATE t SET id = CASE …`` swaps 1 and 2 by "1 becomes 2", "2 becomes 1". The
-    arrival then precedes the older row's leave. A deferrable key cannot be a replica identity, so such tables
-    have REPLICA IDENTITY FULL. `silver.fold.by_content` folds such tables and also knows to which of the two
-    rows an event belongs.
     """
     place = "struct(commit_lsn, seq)"
     columns = [
         *keys.values(),
         *(["commit_lsn", "max(commit_ts) AS commit_ts"] if each_commit else []),
+        # Counts, never a sequence: inside a transaction a deferred constraint lets a key hold two rows for a
+        # while. `UPDATE t SET id = CASE …` swaps 1 and 2 by "1 becomes 2", "2 becomes 1", so the arrival
+        # precedes the older row's leave. A deferrable key cannot be a replica identity: such tables have
+        # REPLICA IDENTITY FULL, and `silver.fold.by_content` also knows to which of the two rows an event
+        # belongs.
         "sum(CASE kind WHEN 'arrive' THEN 1 WHEN 'leave' THEN -1 ELSE 0 END) AS gained",
         f"min_by(kind, {place}) AS first_kind",
         "max(struct(commit_lsn, seq, commit_ts)) FILTER (WHERE kind <> 'leave') AS last_event",
@@ -106,10 +105,7 @@ def folded(
 
 
 def action(window: Window, keys: dict[int, str]) -> str:
-    """Return the action of MERGE for a key of ``folded``, by the table in the module's docstring.
-
-    ``match`` overwrites an existing row and inserts nothing where the target has none.
-    """
+    """Return the action of MERGE for a key of ``folded``, by the table in the module's docstring."""
     key_of_row = key_text(keys.values())
     no_key = " OR ".join(f"{name} IS NULL" for name in keys.values())
     twice = "gained > 1 OR gained < -1 OR gained = 1 AND first_kind <> 'arrive'"
@@ -119,6 +115,7 @@ def action(window: Window, keys: dict[int, str]) -> str:
   WHEN gained = 0 AND first_kind = 'arrive' THEN 'nothing'
   ELSE {marker("row-missing", key_of_row)}"""
     else:
+        # `match` overwrites an existing row and inserts nothing where the target has none.
         actions = """\
   WHEN gained = 1 THEN 'upsert'
   WHEN gained = -1 THEN 'delete'

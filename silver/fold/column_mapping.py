@@ -16,8 +16,7 @@ class ColumnMapping:
     """A mapping of the columns in `new` and `old` of some rows to the table's columns.
 
     Attributes:
-        after: position (commit LSN, LSN) after which the rows were written; the next shape's position ends
-            them.
+        after: position (commit LSN, LSN) after which the rows were written, up to the next shape's position.
         names: the value of `columns` in each of these rows.
         positions: for each column of the table: its index in `names`; None if the column did not exist.
         missing: for each column of the table: its text in rows written before the column existed.

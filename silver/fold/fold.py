@@ -1,9 +1,7 @@
 """Fold a window of raw changes to one row per key, as one Spark SQL query. Pure text, no Spark.
 
-The query reads the changes (`silver.fold.window`) and reduces the changes to one row per key. Only then the
-query converts PostgreSQL's text into typed values; key columns are typed before. The fold identifies rows by
-their key (`silver.fold.by_key`) or, under REPLICA IDENTITY FULL, by their content (`silver.fold.by_content`).
-If each key is known to occur once, the query reduces nothing. Unchanged TOAST follows `silver.fold.toast`.
+The query reads the changes (`silver.fold.window`) and reduces them by key (`silver.fold.by_key`) or, under
+REPLICA IDENTITY FULL, by content (`silver.fold.by_content`). Unchanged TOAST follows `silver.fold.toast`.
 
 Both folds need the target to be exactly the state at the window's start. The transaction mark guarantees this
 state: silver merges each window once.
@@ -36,8 +34,8 @@ class Fold:
     Attributes:
         query: gives one row per key: `keys`, ``action``, ``commit_lsn``, ``commit_ts``, ``lost``, `values`,
             `kept_by_target`.
-        keys: name of each fold key column in the query, by its position in the table.
-        values: name of the value of each column, by position.
+        keys, values: names in the query of the fold key's columns and of all values, by position in the
+            table.
         kept_by_target: name of the flag "the target's value stays" (`silver.fold.toast`), by position of the
             columns that may be unchanged TOAST.
     """
@@ -84,6 +82,8 @@ def fold(table: SilverTable, window: Window, *, target: str, origins: str | None
         ("changes", rows_query(table, window)),
         *_reduced(table, window, roles),
         ("texts", _texts(table, window, roles, origins=origins, target=home)),
+        # PostgreSQL's text becomes a typed value only after the reduction, once per key; keys are typed
+        # before.
         ("typed", _typed(table, keys, toast if home else [], list(flags.values()))),
     ]
     selected = [*keys.values(), "action", "commit_lsn", "commit_ts"]
@@ -98,9 +98,8 @@ def fold(table: SilverTable, window: Window, *, target: str, origins: str | None
 def commits(table: SilverTable, window: Window, *, target: str, origins: str | None) -> Fold:
     """Return the effect of each transaction on each key: the fold within transactions, not over the window.
 
-    `target` has the live rows before the window; the other arguments are as in `fold`.
-    `silver.fold.row_versions` defines ``action``. Unchanged TOAST of a row that existed before is
-    `kept_by_target`. The columns ``text_<position>`` stay in place of ``lost``.
+    `target` has the live rows before the window. `silver.fold.row_versions` defines ``action``. Unchanged
+    TOAST of a row that existed before is `kept_by_target`. The columns ``text_<position>`` replace ``lost``.
     """
     roles = ColumnRoles.of(table, window)
     keys, toast = roles.keys, roles.unchanged_toast

@@ -7,12 +7,9 @@ that the end of the chain lacks.
 
 Under deferred constraints two rows may be at the old key, and the older row leaves (see
 `silver.fold.by_key`). So a number identifies the row that left. With *before* rows in the target at this key,
-the n-th leave takes the (n - before)-th arrival; number 0 is the target's row. The row's values are the
-values sent between this arrival and the leave. The parent link, the arrival itself, has the values still
-missing.
+the n-th leave takes the (n - before)-th arrival; number 0 is the target's row.
 
-These statements run only in windows with an update that has both an old tuple and unchanged TOAST. They read
-only events at the keys of such updates.
+These statements run only in windows with an update that has both an old tuple and unchanged TOAST.
 """
 
 from __future__ import annotations
@@ -52,8 +49,7 @@ def links(
     * ``place``, the link's own place;
     * ``toast_<n>``, a struct of a text, for each column found at the row's old key;
     * ``parent``, the place of the arrival that brought the row to the old key;
-    * ``home``, the old key: without a parent, the target's row at this key has the other values. ``home`` is
-      NULL after a TRUNCATE, because no value survives a TRUNCATE.
+    * ``home``, the old key: without a parent, the target's row at this key has the other values.
 
     `columns` are the positions of columns that some update left as unchanged TOAST; `target` is the target
     before the window, as SQL.
@@ -75,6 +71,7 @@ def links(
             f" AND {target_key('t', table, keys, 'links.before')}\n"
             "GROUP BY links.before, links.emptied"
         )
+    # Only events at the keys from which rows moved: the join reads no other key.
     history = (
         "SELECT struct(e.commit_lsn, e.seq) AS place, e.kind, e.image, e.unchanged,\n"
         "  s.here, s.emptied, s.initial,\n"
@@ -85,17 +82,20 @@ def links(
         "WINDOW so_far AS (\n"
         "  PARTITION BY s.here, s.emptied ORDER BY e.commit_lsn, e.seq ROWS UNBOUNDED PRECEDING\n)"
     )
+    # The number of the row that left: its arrival at this key, or 0 for the target's row.
     departed = (
         "SELECT h.place, h.here, h.emptied, h.leaves - h.initial AS occupant\n"
         "FROM history AS h LEFT SEMI JOIN links ON links.place = h.place\n"
         "WHERE h.kind = 'leave'"
     )
+    # The row's values are the values sent between its arrival at the old key and its leave.
     moves = [
         f"max_by(struct(h.image[{position}] AS text), h.place)"
         f" FILTER (WHERE h.kind <> 'leave' AND NOT {is_unchanged_toast(table, position, 'h.')})"
         f" AS toast_{position}"
         for position in columns
     ]
+    # No value of the target survives a TRUNCATE, so a link after a TRUNCATE has no home.
     origins = (
         "SELECT d.place, CASE WHEN d.emptied = 0 THEN d.here END AS home,\n"
         "  max(h.place) FILTER (WHERE h.kind = 'arrive') AS parent,\n"
@@ -118,8 +118,7 @@ def shortened(columns: list[int], origins: str) -> str:
     """Return one round of pointer doubling over the table `origins`: a link inherits its parent's values.
 
     The caller repeats rounds until no link has a parent: a row that moved n times needs log2(n) rounds of one
-    small statement. A table keeps the links between rounds, because a query that contains itself twice grows
-    exponentially.
+    small statement. A table keeps the links, because a query that contains itself twice grows exponentially.
     """
     inherited = [
         f"coalesce(o.toast_{position}, p.toast_{position}) AS toast_{position}" for position in columns

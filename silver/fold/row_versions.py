@@ -6,9 +6,7 @@ each version's end: the next transaction that changed or deleted the key. States
 never visible and are no versions. The end of a version is exclusive: as of LSN L a row is the version with
 ``_valid_from_lsn <= L < _valid_to_lsn``.
 
-A window may begin with a snapshot (`_compared`), may contain TRUNCATEs (`_ends`), and may have unchanged
-TOAST (`_filled`). Both kinds of tables follow from these versions, each in one MERGE: `merge_history` and
-`merge_soft`.
+Both kinds of tables follow from these versions, each in one MERGE: `merge_history` and `merge_soft`.
 """
 
 from __future__ import annotations
@@ -78,6 +76,9 @@ def versions(
         ranges: of the keys in the window, to skip files of the table.
     """
     keys = commits.keys
+    # A TRUNCATE ends every valid version, and no later row follows an earlier row. So `emptied` counts the
+    # TRUNCATEs up to each transaction (0 for standing rows), and the order is per key and count. A window
+    # with any number of TRUNCATEs then takes one statement.
     partition = f"PARTITION BY {', '.join(keys.values())}, emptied ORDER BY place"
     listed = _listed(table, commits)
     together = f"""\
@@ -112,7 +113,7 @@ WINDOW v AS ({partition})"""
 
 
 def _texts(table: SilverTable, commits: Fold) -> list[int]:
-    """Return positions of columns whose text is kept in addition to the value."""
+    """Return positions of columns whose text the queries carry in addition to the value."""
     return [
         position
         for position, column in enumerate(table.columns)
@@ -173,11 +174,7 @@ def _followed(window: Window, commits: Fold, partition: str, table: SilverTable)
 
 
 def _filled(table: SilverTable, window: Window, commits: Fold) -> str:
-    """Return each transaction's effect on its key (``open``, ``close`` or none) with unchanged TOAST filled.
-
-    An unchanged TOAST value (`silver.fold.toast`) comes from the version before, or from the standing row.
-    Both are versions of one row: at each arrival all values are known (`silver.fold.moved_rows`).
-    """
+    """Return each transaction's effect on its key (``open``, ``close`` or none), unchanged TOAST filled."""
     key_of_row = key_text(commits.keys.values())
     unknown = "NOT there" if window.from_empty else "NOT there AND emptied > 0"
     parts = [
@@ -197,6 +194,8 @@ def _filled(table: SilverTable, window: Window, commits: Fold) -> str:
         if flag is None:
             columns += [name, *([text] if position in texts else [])]
             continue
+        # Unchanged TOAST comes from the version before, or from the standing row. Both are versions of one
+        # row: at each arrival all values are known (`silver.fold.moved_rows`).
         lacks, earlier = missing(table, position, commits.keys.values()), f"known_{position}"
         cases = f"WHEN NOT {flag} THEN {name} WHEN {earlier} IS NULL THEN {lacks} ELSE {earlier}.value"
         columns.append(f"CASE {cases} END AS {name}")
@@ -243,17 +242,12 @@ def _comparable(value: str, spark_type: str) -> str:
 
 
 def _ends(window: Window) -> dict[str, str]:
-    """Return the end of a version of ``ended``, as LSN and time.
-
-    A TRUNCATE ends every valid version, and no later row follows an earlier row. So ``emptied`` counts the
-    TRUNCATEs up to each transaction (0 for standing rows), and the order is per key *and* count. A version
-    ends at the next transaction with equal key and count, else at the first TRUNCATE with a higher count. So
-    a window with any number of TRUNCATEs takes one statement.
-    """
+    """Return the end of a version of ``ended``, as LSN and time."""
     lsn, time = "next_lsn", "next_ts"
     if window.truncates:
         lsns = numbers(truncate.commit_lsn for truncate in window.truncates)
         times = numbers(truncate.commit_ts for truncate in window.truncates)
+        # The next transaction with equal key and count ends the version, else the next TRUNCATE.
         lsn = f"coalesce({lsn}, get({lsns}, emptied))"
         time = f"CASE WHEN next_lsn IS NULL THEN timestamp_micros(get({times}, emptied)) ELSE {time} END"
     if window.snapshot is not None:
@@ -302,10 +296,8 @@ def merge_soft(
 
     So the table does not depend on when cycles ran: a row that arrived and left between two cycles is in the
     table as deleted.
-
-    The upsert finds rows by the table's key, because only this key identifies deleted rows. The window may be
-    folded by different columns. For the arguments see `merge_history`.
     """
+    # The table's key, not the fold key: only the table's key identifies deleted rows.
     key = {table.position(name): commits.values[table.position(name)] for name in table.key}
     conditions = [f"t.{quote(table.columns[position].name)} = s.{name}" for position, name in key.items()]
     if set(key) == set(commits.keys):

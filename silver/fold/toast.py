@@ -8,12 +8,9 @@ of TupleData among the protocol's `message formats`_; see also `TOAST`_. Bronze 
 For each such column (`unchanged_toast`) of a row, the value is the first of:
 
 1. **The newest value sent since the row arrived**, by an insert, a snapshot or an update of this window
-   (`newest_sent`). Under REPLICA IDENTITY FULL the old tuple is the whole row and counts as sent
-   (`sent_tuple`). Under any other identity, NULL in the old tuple means "not part of the identity" and gives
-   no value.
-2. **The value at the key from which the row moved**, if an update changed the key. The value was sent at an
-   earlier key in this window, or the target holds the value at the first of these keys
-   (`silver.fold.moved_rows`, `resolved_text`).
+   (`newest_sent`). A full old tuple also counts as sent (`sent_tuple`).
+2. **The value at the key from which the row moved**, if an update changed the key (`silver.fold.moved_rows`,
+   `resolved_text`).
 3. **The target's own value**, if the row has been at its key since before the window (`kept_by_target`).
    MERGE keeps the value (`updated`); a table of versions uses the version before
    (`silver.fold.row_versions`).
@@ -45,10 +42,8 @@ NOT_IN_OLD_TUPLE: Final = "CASE WHEN old_is_key = false THEN NULL ELSE unchanged
 def unchanged_toast(shapes: Iterable[ColumnMapping], names: frozenset[str], keys: Iterable[int]) -> list[int]:
     """Return positions of columns that some update left as unchanged TOAST, ascending.
 
-    Args:
-        shapes: the shapes of the window's rows.
-        names: of such columns, in the shapes of their rows.
-        keys: positions of key columns; the old tuple has their value, so the result never contains them.
+    `names` are the columns' names in the shapes of their rows. Key columns (`keys`) never count: the old
+    tuple has their value.
     """
     positions = {
         position
@@ -69,17 +64,17 @@ def sent_tuple(table: SilverTable) -> str:
     names = ", ".join(literal(column.name) for column in table.columns)
     cell = "CASE WHEN array_contains(unchanged, c) THEN old[i] ELSE new[i] END"
     filled = f"transform(array({names}), (c, i) -> {cell})"
+    # Under REPLICA IDENTITY FULL the old tuple is the whole row. Under any other identity, NULL in the old
+    # tuple means "not part of the identity" and gives no value.
     return f"CASE WHEN old_is_key = false AND unchanged IS NOT NULL THEN {filled} ELSE new END"
 
 
 def newest_sent(table: SilverTable, positions: Sequence[int], place: str) -> list[str]:
     """Apply rule 1 over events grouped by key: the row's arrival, and the newest text sent of each column.
 
-    `positions` comes from `unchanged_toast`; `place` is an event's place in the log.
-
     Returns:
-        ``arrived``, NULL for a row that existed before; ``toast_<position>``, a struct of ``place`` and
-        ``text``.
+        ``arrived``, NULL for a row that existed before; ``toast_<position>``, a struct of ``place`` (in the
+        log) and ``text``.
     """
     if not positions:
         return []

@@ -1,15 +1,12 @@
 """Describe the effect of a window's rows on a table, and two ways to apply the effect. Pure text, no Spark.
 
-An `Upsert` matches each row of a source with a row of the table and then deletes, updates or inserts. An
-upsert has two forms:
+An `Upsert` matches each row of a source with a row of the table and then deletes, updates or inserts. A cycle
+carries a table by `as_merge`, one Delta commit. Readers of the log's head (`silver.fresh`) use `rows_after`:
+a query for the rows that the table would have, which writes nothing.
 
-* `as_merge`: MERGE, one Delta commit. A cycle carries a table in this form.
-* `rows_after`: a query for the rows that the table would have; the query writes nothing. Readers use this
-  form to read a table at the log's head, before the next cycle (`silver.fresh`).
-
-Both follow the SQL standard's MERGE as implemented by Delta. A row of the table matches at most one row of
-the source. Of several clauses the first with a true condition counts. A column that an update does not name
-keeps its value, and a column that an insert does not name is NULL.
+Both forms follow the SQL standard's MERGE as implemented by Delta. A row of the table matches at most one row
+of the source. Of several clauses the first with a true condition counts. A column that an update does not
+name keeps its value, and a column that an insert does not name is NULL.
 """
 
 from __future__ import annotations
@@ -52,9 +49,7 @@ class Upsert:
 class Insert:
     """Rows that a statement adds to a table, or puts in the place of all its rows.
 
-    Attributes:
-        values: of a row, by column of the table.
-        source: the rows over which the values are computed, as FROM takes them.
+    `values` are Spark SQL by column of the table, over the rows of `source`, a relation as FROM takes it.
     """
 
     values: Mapping[str, str]
@@ -93,13 +88,11 @@ def as_merge(target: str, upsert: Upsert) -> str:
 def changed_rows(before: str, columns: Mapping[str, str], upsert: Upsert, *, source: str) -> str:
     """Return the rows that the source updates and adds, as they are in the table afterwards.
 
-    Args:
-        before: the table's rows as Spark SQL.
-        columns: the type of each column of the table, by name.
-        upsert: the effect of the source on the table.
-        source: a view of the rows of ``upsert.source``.
+    `before` are the table's rows as Spark SQL, `columns` the table's types by name, and `source` is a view of
+    the rows of ``upsert.source``.
     """
     added = f"SELECT {cells(columns, upsert.inserts)}\nFROM {source} AS s"
+    # Each row of the source states all values, so the result needs no join with the table.
     if upsert.independent and columns.keys() <= upsert.inserts.keys():
         return f"{added}\nWHERE {upsert.inserted}"
     condition = " AND ".join(upsert.on)
@@ -114,10 +107,7 @@ def changed_rows(before: str, columns: Mapping[str, str], upsert: Upsert, *, sou
 
 
 def rows_after(before: str, columns: Mapping[str, str], upsert: Upsert, *, source: str, changed: str) -> str:
-    """Return the rows that the table would have.
-
-    For the arguments see `changed_rows`; `changed` is the query of `changed_rows`, or a view of its rows.
-    """
+    """Return the rows that the table would have; `changed` is the query of `changed_rows`, or a view."""
     names = ", ".join(f"t.{quote(name)}" for name in columns)
     condition = " AND ".join(upsert.on)
     return f"""\

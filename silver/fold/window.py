@@ -66,7 +66,6 @@ class Window:
 
     Attributes:
         changes: `bronze.changes` as Spark SQL, at a pinned version.
-        relation_id: the relation whose changes count.
         fold_key: columns that identify a row in every old tuple.
         shapes: possible shapes of rows, newest first; a single shape needs no comparison.
         announcing: whether rows may have more than one shape.
@@ -123,6 +122,8 @@ class ColumnRoles:
         """Return the roles of the columns in this window."""
         facts = window.facts
         keys = {table.position(name): f"key_{table.position(name)}" for name in window.fold_key}
+        # In the transaction that announces a new shape, the text of an old tuple may differ from the row as
+        # added. Contents would not match, so the key identifies the rows of such a window.
         full = table.relation.replica_identity == "f" and not window.announcing
         by_content = full and (facts.deletes or facts.old_tuples > 0)
         toast = [] if by_content else unchanged_toast(window.shapes, facts.unchanged_toast, keys)
@@ -174,10 +175,7 @@ def rows_query(table: SilverTable, window: Window) -> str:
 
 
 def times_emptied(window: Window, lsn: str) -> str:
-    """Return the number of a window's TRUNCATEs up to an LSN; only rows with equal numbers match.
-
-    Only the window's `truncates` count. `lsn` is the LSN of a transaction, as SQL.
-    """
+    """Return the number of the window's `truncates` up to an LSN (SQL): only rows of equal numbers match."""
     return _reached([truncate.commit_lsn for truncate in window.truncates], lsn) if window.truncates else "0"
 
 
@@ -203,6 +201,7 @@ def _names(shape: ColumnMapping) -> str:
 
 def _is_of(shape: ColumnMapping, newer: ColumnMapping | None) -> str:
     """Return the condition that a row has a shape: by the row's position, and by the shape's names."""
+    # Names alone cannot identify the shape: a transaction may drop a column and add another with its name.
     places = [_after(shape.after)] + ([] if newer is None else [f"NOT {_after(newer.after)}"])
     return " AND ".join([*places, f"columns = {_names(shape)}"])
 
@@ -232,10 +231,7 @@ def _shaped(window: Window, tuple_name: str) -> str:
 
 
 def _renamed(table: SilverTable, window: Window) -> str:
-    """Return `unchanged` by the table's names, also for rows written under different names.
-
-    The result omits names of columns that the table no longer has; another column may now have such a name.
-    """
+    """Return `unchanged` by the table's names, also for rows written under different names."""
     cases = []
     for shape, newer in _with_newer(window):
         renamed = shape.renamed(table.columns)
@@ -245,22 +241,20 @@ def _renamed(table: SilverTable, window: Window) -> str:
                 for name, new in renamed.items()
             )
             names = f"transform(unchanged, c -> CASE c {renames} ELSE c END)"
+            # A column that the table no longer has drops out: another column may now have its name.
             cases.append(f"WHEN {_is_of(shape, newer)} THEN filter({names}, c -> c IS NOT NULL)")
     return f"CASE {' '.join(cases)} ELSE unchanged END" if cases else "unchanged"
 
 
 def key_texts(table: SilverTable, window: Window, keys: Mapping[int, str]) -> dict[int, str]:
-    """Return the text of each key column, by position, at which a change leaves or finds its row.
-
-    The new tuple has the key, and NULL in the new tuple is a NULL. The old tuple has the key of a deleted
-    row, and of an update that left the key column as unchanged TOAST. PostgreSQL then logs the column in the
-    old tuple alone.
-    """
+    """Return the text of each key column, by position, at which a change leaves or finds its row."""
     toast = set(unchanged_toast(window.shapes, window.facts.unchanged_toast, ()))
     texts = {}
     for position in keys:
+        # Only a delete has no new tuple; a NULL in a new tuple is a NULL.
         text = f"coalesce(new, old)[{position}]" if window.facts.deletes else f"new[{position}]"
         if position in toast and window.facts.old_tuples:
+            # PostgreSQL then logs the column in the old tuple alone.
             text = f"CASE WHEN {is_unchanged_toast(table, position)} THEN old[{position}] ELSE {text} END"
         texts[position] = text
     return texts

@@ -1,7 +1,4 @@
-"""Describe a table's activity in a window: counts by kind, and the barriers that divide the window. Pure.
-
-`Work` is a table's part of a cycle: the changes to fold, from a start LSN to an end LSN.
-"""
+"""Describe a table's activity in a window: counts by kind, and the barriers that divide the window. Pure."""
 
 from __future__ import annotations
 
@@ -28,10 +25,7 @@ class Work:
         table: the table in its newest shape.
         versions: all versions of the relation's shape that may count.
         changes: `bronze.changes` at a pinned version, or a copy of its rows, as Spark SQL.
-        activity: the content of the window.
         start: LSN up to which the table is done.
-        end: LSN up to which to carry the table.
-        settings: types, and whether silver keeps dropped columns.
         fresh: the table is still empty, so the table begins with a snapshot. Only history and soft deletes
             need this flag.
         again: end of the last window, if silver folds this window again because it lacked rows. The window is
@@ -66,7 +60,6 @@ class Activity:
         snapshot: LSN of the newest complete snapshot; None if none ended in the window.
         truncated: (commit_lsn, seq) of the last TRUNCATE.
         last_change: LSN of the last insert, update or delete.
-        facts: the properties that the fold must handle.
         barriers: for each LSN the barrier that counts (a snapshot, else the last TRUNCATE), in order.
     """
 
@@ -84,7 +77,8 @@ class Activity:
 
     @property
     def effective(self) -> bool:
-        """Check whether the window has work. Rows of a snapshot that has not ended do not count."""
+        """Check whether the window has work."""
+        # Rows of a snapshot that has not ended do not count.
         return self.snapshot is not None or any(self.counts[kind] for kind in _KINDS if kind != "snapshot")
 
     @classmethod
@@ -96,11 +90,8 @@ class Activity:
 def activity_query(changes: str, starts: Mapping[int, Lsn], end: Lsn, *, copied: bool = True) -> str:
     """Return a query with a row for each relation that has changes after the relation's own start.
 
-    Args:
-        changes: `bronze.changes` as Spark SQL, at a pinned version.
-        end: LSN of the last change that counts.
-        starts: by relation id: the LSN up to which its table is done.
-        copied: count the rows of snapshots too, which is to read them all.
+    `starts` has the LSN up to which each table is done, by relation id. With `copied` the query also counts
+    the rows of snapshots, which reads them all.
     """
     counts = "".join(f"\n  count_if(op = {literal(kind)}) AS {kind}s," for kind in _KINDS)
     since = " ".join(f"WHEN {relation} THEN {int(start)}" for relation, start in starts.items())
@@ -128,12 +119,7 @@ GROUP BY relation_id"""
 
 
 def activity_of(row: Mapping[str, Any], copied: int = 0) -> Activity:
-    """Return the activity from a row of `activity_query`.
-
-    Args:
-        row: the row.
-        copied: rows of snapshots that the query did not count.
-    """
+    """Return the activity from a row of `activity_query`, which left out `copied` rows of snapshots."""
     truncated = row["truncated"]
     facts = Facts(
         inserts=row["inserts"] > 0 or row["snapshots"] + copied > 0,
@@ -154,8 +140,9 @@ def activity_of(row: Mapping[str, Any], copied: int = 0) -> Activity:
 
 
 def _barriers(entries: Iterable[tuple[int, int | None, int | None]]) -> tuple[Barrier, ...]:
-    """Return a barrier per LSN: a snapshot, which includes the LSN's TRUNCATEs, else the last TRUNCATE."""
+    """Return the barrier of each LSN."""
     chosen: dict[int, Barrier] = {}
+    # A snapshot includes the TRUNCATEs at its LSN, so the snapshot comes last and counts.
     snapshots_last = sorted(entries, key=lambda one: (one[0], one[1] is None, one[1] or 0))
     for lsn, seq, commit_ts in snapshots_last:
         chosen[lsn] = Barrier(Lsn(lsn), seq, commit_ts)

@@ -5,11 +5,6 @@ these tables earlier changes count: earlier rows ended at the snapshot or TRUNCA
 window right before every snapshot, and right before every change of shape. Each part is one step, one commit
 and one mark. A part begins either with the table's own rows, or empty, and may contain any number of
 TRUNCATEs (`silver.fold.row_versions`).
-
-**Where bronze lacks changes.** The states between a gap and the snapshot that heals the gap are unknown. The
-plan omits all changes between the two, and the last known rows stay until the snapshot. The plan also omits
-changes before a snapshot that silver cannot fold (`Step.optional`): the snapshot is the remedy of every such
-error.
 """
 
 from __future__ import annotations
@@ -57,6 +52,8 @@ def plan_versions(work: Work) -> list[Step]:
         window = window_of(work, distinct[-1], start, end)
         mode: Mode = "describe" if work.described else "alter"
         return [Step(table_of(distinct[-1]), window, mode, folded=False)]
+    # The states between a gap in bronze and the snapshot that heals the gap are unknown: the plan omits the
+    # changes between, and the last known rows stay until the snapshot.
     low = start if healed is None or not start < healed <= end else Lsn(healed - 1)
     barriers = {
         Lsn(change.commit_lsn - 1): change for change in activity.barriers if low < change.commit_lsn <= end
@@ -82,6 +79,8 @@ def plan_versions(work: Work) -> list[Step]:
         if snapshot is not None:
             window = replace(window, snapshot=snapshot.commit_lsn, snapshot_ts=snapshot.commit_ts)
         planned = _steps(table, window, activity, fresh=work.fresh and not steps)
+        # A later snapshot is the remedy of every error in a step before the snapshot, so silver may omit the
+        # step.
         steps += [replace(step, optional=place < max(copied, default=low)) for step in planned]
     return steps
 
@@ -103,11 +102,11 @@ def _steps(table: SilverTable, window: Window, activity: Activity, *, fresh: boo
 def halves(step: Step) -> list[Step]:
     """Return the steps before and after the middle TRUNCATE of a step; none if the step is not optional.
 
-    Silver repeats a failed optional step in halves. The state at each TRUNCATE is known, so the omitted part
-    never exceeds the changes between two TRUNCATEs. Both steps together give the result of the whole step.
-    Repeated halving ends at steps whose only TRUNCATE is at the beginning.
+    Silver repeats a failed optional step in halves, which together give the result of the whole step. The
+    state at each TRUNCATE is known, so the omitted part never exceeds the changes between two TRUNCATEs.
     """
     window = step.window
+    # Halving ends at steps whose only TRUNCATE is at the beginning.
     inner = [truncate for truncate in window.truncates if truncate.commit_lsn - 1 > window.start]
     if not inner or not step.optional:
         return []

@@ -2,17 +2,8 @@
 
 One grouped query over the window counts, for every table at once, the changes of each kind (`activity_query`,
 `Activity`). The `Step`s follow from these counts and from the versions of the table's shape. Each step is one
-statement and one Delta commit with its own mark:
-
-* Nothing before the newest snapshot or TRUNCATE counts. So the first step starts there, and earlier shapes do
-  not matter.
-* If the shape changes, the plan splits the window right before the transaction that announced the change.
-  Silver folds earlier rows into a table of the old shape, then alters the table, then folds the rest. So
-  schema changes take effect in order with the data.
-* The announcing transaction itself may contain rows of many shapes. The table takes the last of these shapes,
-  and silver reads each row by the shape at the row's own position in the log. Names cannot identify the
-  shape: a transaction may drop a column and add another column with the old name.
-* In every step the table has the name of its newest version: former names mean this table too.
+statement and one Delta commit with its own mark. Schema changes take effect in order with the data: silver
+folds earlier rows into a table of the old shape, then alters the table, then folds the rest.
 """
 
 from __future__ import annotations
@@ -45,13 +36,12 @@ _SPLIT_RATIO: Final = 2
 class Step:
     """A statement: the table's shape during the statement, the changes to fold, and the mode.
 
-    Mode ``append`` inserts rows without a look at the table, ``load`` writes the rows of a snapshot or of an
+    Mode ``append`` inserts rows without a read of the table, ``load`` writes the rows of a snapshot or of an
     emptied table, ``merge`` updates, inserts and deletes, ``versions`` also keeps former rows of the source.
     In mode ``alter`` the step has no statement and no mark: the table takes its shape. In mode ``describe``
     the table takes comments alone (`silver.schema.comments`).
 
-    Attributes:
-        optional: a later snapshot replaces any result of this step's changes.
+    A later snapshot replaces any result of an `optional` step.
     """
 
     table: SilverTable
@@ -78,9 +68,11 @@ def plan(work: Work) -> list[Step]:
     truncated = activity.truncated
     if truncated is not None and activity.snapshot is not None and truncated[0] <= activity.snapshot:
         truncated = None
+    # Nothing before the newest snapshot or TRUNCATE counts, so earlier shapes do not matter.
     barrier = Lsn(max(start, activity.snapshot or 0, truncated[0] if truncated else 0))
     base_lsn = max(barrier, distinct[0].from_lsn)
     repeated = [] if work.again is None else [Lsn(work.again + 1)]
+    # A change of shape splits the window right before the transaction that announced the change.
     later = [lsn for lsn in sorted({*splits(distinct), *repeated}) if base_lsn < lsn <= end]
     steps: list[Step] = []
     low = start
@@ -88,8 +80,8 @@ def plan(work: Work) -> list[Step]:
         high = end if following is None else Lsn(following - 1)
         if high <= low:  # an earlier process has already done this part
             continue
-        # In the transaction at `since`, rows of several shapes may count. In a snapshot, or if all rows are
-        # after the barrier, only rows of the last shape count.
+        # The transaction at `since` may have rows of several shapes: the table takes the last of these
+        # shapes. In a snapshot, or if all rows are after the barrier, only rows of the last shape count.
         split = since > barrier or (truncated is not None and truncated[0] == since)
         holding = shapes_at(distinct, since) if split else shapes_at(distinct, since)[-1:]
         version = holding[-1]
@@ -122,13 +114,11 @@ def window_of(
 
 
 def distinct_shapes(versions: Sequence[Relation]) -> list[Relation]:
-    """Return the versions, oldest first, that differ from the version before in silver's view.
-
-    All returned versions have the newest name.
-    """
+    """Return the versions, oldest first, that differ from the version before in silver's view."""
     ordered = sorted(versions, key=lambda version: version.place)
     shapes: list[Relation] = []
     for version in ordered:
+        # Every shape has the newest name: former names mean this table too.
         named = replace(version, table=ordered[-1].table)
         if not shapes or not same_shape(named, shapes[-1]):
             shapes.append(named)
@@ -136,12 +126,10 @@ def distinct_shapes(versions: Sequence[Relation]) -> list[Relation]:
 
 
 def splits(distinct: Sequence[Relation]) -> list[Lsn]:
-    """Return LSNs right before which the plan splits a window, ascending.
-
-    With full rows as old tuples, a transaction with rows of several shapes is a separate window. Silver
-    cannot identify the rows of such a window by their content (`silver.fold.by_content`).
-    """
+    """Return LSNs right before which the plan splits a window, ascending."""
     places = {version.from_lsn for version in distinct}
+    # The content of full rows cannot identify rows of several shapes (`silver.fold.by_content`), so a
+    # transaction with such rows is a separate window.
     places |= {
         Lsn(version.from_lsn + 1)
         for version in distinct
@@ -151,11 +139,8 @@ def splits(distinct: Sequence[Relation]) -> list[Lsn]:
 
 
 def shapes_at(distinct: Sequence[Relation], lsn: Lsn) -> list[Relation]:
-    """Return the shapes that rows of the transaction at `lsn` may have, oldest first.
-
-    `distinct` comes from `distinct_shapes`. If all of its shapes are later than `lsn`, the shapes of the
-    first announcing transaction count.
-    """
+    """Return the shapes that rows of the transaction at `lsn` may have, oldest first."""
+    # If all shapes are later than `lsn`, the shapes of the first announcing transaction count.
     lsn = max(lsn, distinct[0].from_lsn)
     before = [version for version in distinct if version.from_lsn < lsn]
     versions = [version for version in distinct if version.from_lsn == lsn]
@@ -163,11 +148,7 @@ def shapes_at(distinct: Sequence[Relation], lsn: Lsn) -> list[Relation]:
 
 
 def check_identity(version: Relation, activity: Activity) -> None:
-    """Check whether the stream identifies the changed rows.
-
-    Raises:
-        TableError: the stream does not identify the rows.
-    """
+    """Raise a TableError if the stream does not identify the changed rows."""
     identity = any(column.in_identity for column in version.columns) or version.replica_identity == "f"
     if not version.key or not (identity or not (activity.facts.updates or activity.facts.deletes)):
         raise TableError(

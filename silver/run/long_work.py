@@ -3,13 +3,13 @@
 A cycle waits for a window of millions of changes as long as the cycle's other work takes, or some seconds
 where other tables have no work. If the fold is then unfinished and other tables exist, the cycle records a
 cut without the table. Until the work ends, no cycle reads the table or names the table in a cut. The next
-cycle after the end takes the result: a run, or a failure. The failure counts as a failure of the cycle.
-The cycle then carries the table on from the mark, and the cut names the table again.
+cycle after the end takes the result, a run or a failure, carries the table on from the mark, and names the
+table in its cut again.
 
 Correctness at each point:
 
-* **The work reads** a pinned version of `bronze.changes` itself. The next cycle replaces the cached rows of
-  small windows (`silver.run.bronze_window`), but a large window is never cached.
+* **The work reads** a pinned version of `bronze.changes` itself, never cached rows, which the next cycle
+  replaces (`silver.run.bronze_window`).
 * **The work writes** only the table and the table's history, and cycles touch neither meanwhile.
 * **The lease** of silver's tables stays with the process until the work ends. The caller ensures this
   (`LongWork.tables`), and maintains no table meanwhile.
@@ -18,14 +18,12 @@ Correctness at each point:
 * **A call that never answers** delays only the work's table, and a third large table after a second such
   call. Where Spark runs on this machine, large windows are folded one after the other, and a dead JVM ends
   the command. A stop ends the session, and so the work.
-* **The second failure** of a table in a row pauses the table, in whichever cycle: the work remembers whether
-  it was the second attempt.
+* **The second failure** of a table in a row pauses the table, in whichever cycle.
 
 In one JVM, Spark serves jobs first in, first out, unless ``spark.scheduler.mode`` is FAIR. With FAIR, the
-jobs of long work form a separate pool, and so do gold's jobs. Each pool gets a share of the cores that become
-free (`silver.spark.access.Jvm.in_background`). A core stays busy until the task ends, and tasks of long work
-are long: so where Spark runs on this
-machine, long work leaves a core to other jobs (`silver.spark.tuning.leave_a_core`).
+jobs of long work form a separate pool, and so do gold's jobs (`silver.spark.access.Jvm.in_background`). A
+core stays busy until its task ends, and tasks of long work are long: so where Spark runs on this machine,
+long work leaves a core to other jobs (`silver.spark.tuning.leave_a_core`).
 """
 
 from __future__ import annotations
@@ -49,10 +47,7 @@ LONG: Final = 1_000_000
 """Number of changes from which a window with a snapshot is long work: some seconds."""
 
 LONG_STREAM: Final = 10_000_000
-"""Number of changes from which a window without a snapshot is long work.
-
-The cut before named the table, so readers miss the table at once.
-"""
+"""Number of changes from which a window without a snapshot is long work: readers miss the table at once."""
 
 _THREADS: Final = 2
 """Number of statements of long work at once: a statement that never answers delays no second large table."""
@@ -84,11 +79,7 @@ class UnfinishedWork:
 
 
 class LongWork:
-    """The long work of one lake's tables.
-
-    Args:
-        troubles: decides how a failure of a table's work counts.
-    """
+    """The long work of one lake's tables; `troubles` decides how a failure of a table's work counts."""
 
     def __init__(self, troubles: FailedTables) -> None:
         self._troubles = troubles
@@ -119,15 +110,13 @@ class LongWork:
         return [unfinished.end for unfinished in self._unfinished.values()]
 
     def suits(self, work: Work) -> bool:
-        """Check whether work may outlive the cycle because of many changes in the window.
-
-        A table whose long work just ended first returns to a cut. Otherwise a table with a large window in
-        every cycle would never be in a cut. A window with a snapshot is exempt, as few windows have a
-        snapshot.
-        """
+        """Check whether work may outlive the cycle because of many changes in the window."""
         activity = work.activity
         if activity.snapshot is not None:
+            # Few windows have a snapshot, so such a window needs no turn in a cut before.
             return activity.changes >= LONG
+        # A table whose long work just ended first returns to a cut. Otherwise a table with a large window in
+        # every cycle would never be in a cut.
         return activity.changes >= LONG_STREAM and work.table.table not in self._returned
 
     def submit(self, run: Callable[[], Run]) -> Future[Run]:
@@ -139,11 +128,8 @@ class LongWork:
     ) -> None:
         """Leave unfinished long work to later cycles.
 
-        Args:
-            submitted: the long work of a cycle.
-            end: LSN to which the cycle carries tables.
-            again: whether the cycle makes its second attempt.
-            waited: whether the cycle already waited for other work; otherwise wait some seconds.
+        `end` is the LSN to which the cycle carries tables; `waited` states that the cycle already waited for
+        other work.
         """
         # Without other work in the cycle, short work may still end within the cycle.
         seconds = 0.0 if waited else GRACE_SECONDS
@@ -153,14 +139,7 @@ class LongWork:
             self._unfinished[table] = UnfinishedWork(works, end, again, self._troubles.snapshot(table))
 
     def take(self, end: Lsn, *, wait_for_all: bool) -> tuple[list[Run], dict[TableName, Exception]]:
-        """Take the results of ended work.
-
-        Args:
-            end: LSN to which the cycle carries tables.
-            wait_for_all: wait until all work has ended.
-
-        Returns:
-            The runs that no cycle has recorded yet, and by table the failures that the cycle retries.
+        """Take the results of ended work: the runs to record, and by table the failures to retry.
 
         Raises:
             TransientError: a temporary failure; the next call takes the remaining results.
@@ -176,6 +155,7 @@ class LongWork:
                 if isinstance(error, TransientError):
                     transient.append(error)
                     continue
+                # The work remembers whether it was the second attempt, in whichever cycle the attempt began.
                 with self._troubles.isolated(
                     table, unfinished.end, failed_again if unfinished.again else failed, unfinished.snapshot
                 ):

@@ -12,19 +12,16 @@ only settings.
 **Where a server guards these settings**, as serverless compute does, a MERGE states the mark in the condition
 and has no ``txn`` action. No window is applied twice there either:
 
-* One process at a time writes a layer. The process holds the lake's lock or lease, and requires the lock or
-  lease directly before each statement (`silver.run.writer`).
+* One process at a time writes a layer: the process requires the lake's lock or lease directly before each
+  statement (`silver.run.writer`).
 * Within the process, an attempt first reads the table's newest version and mark. After a failed statement or
   a lost answer, the next attempt finds the mark, and the window is done.
 * A process without the lease meets the owner's MERGE in Delta. Delta rejects the later of two overlapping
   MERGEs, because the later MERGE read files that the earlier MERGE replaced. With row-level conflict
-  detection, Delta rejects the later MERGE if both changed the same row. A process without the lease may begin
-  after the owner's MERGE, and still know the older mark. The process then applies the window again. A fold's
-  values follow from the version before the window, so a MERGE by key writes the same rows. A history table
-  has no such protection; only the lock prevents a second application.
-
-A MERGE of known rows (`silver.run.step_runner`) must also state the LSN at which its window began, which a
-condition cannot state. So a guarded server gets no MERGE of known rows.
+  detection, Delta rejects the later MERGE if both changed the same row.
+* A process without the lease may begin after the owner's MERGE, and still know the older mark. The process
+  then applies the window again. A fold's values follow from the version before the window, so a MERGE by key
+  writes the same rows. A history table has no such protection; only the lock prevents a second application.
 """
 
 from __future__ import annotations
@@ -77,22 +74,13 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class MarkWriter:
-    """The place of the mark in a MERGE: settings or the condition.
-
-    Attributes:
-        settings: settings of the session for the statement alone.
-        in_condition: LSN in the condition; None where settings state the mark.
-    """
+    """The place of the mark in a MERGE: settings of the session for the statement alone, or the condition."""
 
     settings: Mapping[str, str]
     in_condition: Lsn | None = None
 
     def conditions(self, column: str) -> tuple[str, ...]:
-        """Return conditions for the MERGE.
-
-        Args:
-            column: an LSN column of the target, in SQL.
-        """
+        """Return conditions for the MERGE over an LSN column of the target, in SQL."""
         return () if self.in_condition is None else (commit_marks.condition(column, int(self.in_condition)),)
 
 
@@ -110,6 +98,8 @@ def writer_of(session: SparkSession, uri: str, mark: Mark) -> MarkWriter:
 
 def may_be_known(session: SparkSession, uri: str) -> bool:
     """Check whether a MERGE of known rows can state its kind in the commit."""
+    # A MERGE of known rows (`silver.run.step_runner`) also states the LSN at which its window began, which a
+    # condition cannot state.
     return not place_of(uri).needs_session or may_set(session, {commit_marks.USER_METADATA: ""})
 
 

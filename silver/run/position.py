@@ -8,21 +8,17 @@ states the version and mark that the cycle found. Three changes may follow.
 * **The table was rolled back**: by a restored backup, or by a power cut that tore the newest entry
   (`bronze.lake.torn_log`). The version or the mark is then older than the cut states, whatever versions
   foreign writers added since. The table continues from its own mark: the rows are the source's as of the
-  mark. First, `ControlTables.disown` removes the lost versions from all cuts, because equal version numbers
-  will return with different rows. After a kill in between, the next cycle finds an equal or a later state.
+  mark.
 * **Foreign commits changed rows** under the mark: RESTORE, DELETE, UPDATE, INSERT by hand
   (`bronze.lake.foreign_commits`). No log states reliably which rows changed. The table stops with an error,
   and is in no cut until a snapshot replaces all its rows or `smelt rebuild` derives the table again. No
   snapshot contains a history or kept deleted rows. For these rows the rebuild helps, and copies ended rows
-  from the version before (`silver.rebuild`). If a rebuild would lose something (`silver.plan.derivable`),
-  the cycle accepts a newer snapshot. The snapshot corrects current rows; ended rows stay as the foreign
-  commit left them, and the cycle logs a warning. The accepted snapshot is a MERGE. The mark in the foreign
-  version proves that the MERGE came later, so a process killed before the cut does not stop the table again.
+  from the version before (`silver.rebuild`). If a rebuild would lose something (`silver.plan.derivable`), the
+  cycle accepts a newer snapshot. The snapshot corrects current rows; ended rows stay as the foreign commit
+  left them.
 
 A cycle finds foreign commits of its own time before the cut is recorded (`Position.require_own`); otherwise
-the next cycle finds the commits. The search reaches back to the version in the cut. If the cut lacks the
-table's mark, an earlier version without signed commits recorded the cut (`silver.run.unsigned`). In a
-catalog, only RESTORE is recognised.
+the next cycle finds the commits. In a catalog, only RESTORE is recognised.
 """
 
 from __future__ import annotations
@@ -87,12 +83,7 @@ class Position:
     ) -> Held:
         """Return the LSN up to which a table with a mark holds its source.
 
-        Args:
-            table: the table to carry on.
-            stored: the table's present state in the lake.
-            last: the newest cut of silver.
-            snapshot: the newest snapshot of the source's table within the cycle.
-            relations: all known table shapes of the source.
+        `last` is silver's newest cut, `snapshot` the newest snapshot of the source's table within the cycle.
 
         Raises:
             TableError: ``table-written-by-others``: a foreign commit changed rows.
@@ -106,12 +97,18 @@ class Position:
                 "silver.%s was rolled back from version %d to %d: silver applies the changes again from %s",
                 table.name, named.version, stored.version, mark,
             )  # fmt: skip
+            # Removes the lost versions from all cuts before the table grows again: equal version numbers will
+            # return with different rows. After a kill in between, the next cycle finds an equal or a later
+            # state.
             self._control.disown("silver", table.name, stored.version, stored.mark)
             self.disowned = True
             named = self._control.last_named("silver", table.name)
         stated = named is not None and named.mark in {None, mark}
         held = max(mark, named.commit_lsn) if named is not None and stated else mark
+        # The search for foreign commits reaches back to the version in the cut.
         self._own[table.name] = -1 if named is None else named.version
+        # A cut without the table's mark is of an earlier version, which signed no commits
+        # (`silver.run.unsigned`).
         unsigned = named is not None and named.mark is None
         commit = self._foreign(table, stored, unsigned=unsigned)
         if commit is not None:
@@ -159,6 +156,8 @@ class Position:
         """Check whether all foreign commits precede the window of a snapshot: the mark was lower then."""
         if snapshot > held:
             return True
+        # The accepted snapshot is a MERGE. The mark in the foreign version proves that the MERGE came later,
+        # so a process killed before the cut does not stop the table again.
         last: ForeignCommit | None = commit
         while last is not None:
             try:
@@ -185,8 +184,6 @@ class Position:
 
     def require_own(self, table: SilverTable, stored: Stored) -> None:
         """Check that no foreign commit changed rows since the cycle read or wrote the table.
-
-        `stored` is the table's state after all work of the cycle.
 
         Raises:
             TableError: ``table-written-by-others``: a foreign commit changed rows.

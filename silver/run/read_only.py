@@ -1,7 +1,4 @@
-"""Parts of a cycle for callers that only read the lake: the parts write and record nothing.
-
-`silver.fresh` runs a cycle's work with these parts.
-"""
+"""Parts of a cycle for callers that only read the lake (`silver.fresh`); the parts record nothing."""
 
 from __future__ import annotations
 
@@ -32,8 +29,7 @@ if TYPE_CHECKING:
 class PinnedLog(SilverLog):
     """The logs of silver's tables, pinned at one moment.
 
-    Args:
-        accept_foreign: accept rows that foreign commits changed, without an error.
+    With `accept_foreign` rows that foreign commits changed are no error.
     """
 
     def __init__(self, lake: Lake, *, accept_foreign: bool = False) -> None:
@@ -56,8 +52,7 @@ class PinnedLog(SilverLog):
     def torn(self, tables: Mapping[str, TableName]) -> dict[TableName, str]:
         """Return the reason for each table with a torn log entry, in the table's log or the history's.
 
-        Args:
-            tables: the source's table, by name of silver's table.
+        `tables` has the source's table, by name of silver's table.
         """
         found = {}
         for name, why in self._pinned.items():
@@ -67,11 +62,9 @@ class PinnedLog(SilverLog):
         return found
 
     def go_back(self, versions: Mapping[str, int], lsn: Lsn) -> None:
-        """Pin older versions of tables with changes after an LSN.
+        """Pin older versions of tables with changes after an LSN, at which the caller wants the tables.
 
-        Args:
-            versions: by table, the version in the newest cut at or before the LSN with the table.
-            lsn: LSN at which the caller wants the tables.
+        `versions` has, by table, the version in the newest cut at or before the LSN with the table.
         """
         for name in list(self._pinned):
             if self.is_past(name, lsn) and name in versions:

@@ -2,18 +2,13 @@
 
 The mark and the rows are one commit. ALTERs before the commit are separate commits without the mark, and
 after each ALTER the rest follows from the table (`silver.schema.alter`). So a kill, or a failed call, between
-any two statements leaves nothing but the table's own state. `silver.run.step_source` computes the changes.
+any two statements leaves nothing but the table's own state.
 
-Statements for clustering, for the source's comments and for change feeds never stop rows:
-
-* Clustering affects speed alone. A failed clustering statement is retried between cycles, after growing
-  pauses. If the process ends before the retry, the table stays unclustered until the next snapshot or
-  TRUNCATE.
-* Without a change feed, which a user may switch off, gold builds in full. The versions in between have no
-  feed, so gold's next build is a full build in any case. The runner switches the feed on again.
-* If a catalog or Spark rejects a statement, the reason is logged once. The statement is retried after growing
-  pauses, or as soon as the statement changes. Comments and feeds pause separately. The due statements follow
-  from the table (`silver.schema.comments`), so after a kill the next process runs the rest.
+Statements for clustering, for the source's comments and for change feeds never stop rows. A rejected
+statement is retried after growing pauses, or as soon as the statement changes; each kind pauses separately.
+The due statements follow from the table, so after a kill the next process runs the rest. Clustering alone is
+not in the table's state: if the process ends before the retry, the table stays unclustered until the next
+snapshot or TRUNCATE.
 """
 
 from __future__ import annotations
@@ -67,9 +62,7 @@ _LOGGER: Final = logging.getLogger("deltasmelt.silver")
 class _Extra:
     """Optional statements of one kind; rejected statements pause.
 
-    Args:
-        done: log text about a table after success; empty logs nothing.
-        refused: log text about a table after a rejection.
+    `done` is the log text about a table after success, none if empty, `refused` after a rejection.
     """
 
     def __init__(self, done: str, refused: str) -> None:
@@ -87,7 +80,7 @@ class _Extra:
         return [] if self._refused.get(name) == statements and self.rests(name) else statements
 
     def run(self, writer: Writer, session: SparkSession, name: str, statements: Sequence[str]) -> bool:
-        """Run statements on a table; return whether the statements ran; log a first rejection's reason.
+        """Run statements on a table; return whether the statements ran.
 
         Raises:
             TransientError: ``lease-lost``: the process may write nothing more.
@@ -97,6 +90,7 @@ class _Extra:
         except TransientError:
             raise
         except Exception:
+            # The log states the reason of a rejection once.
             known = self._refused.get(name) == statements
             self._refused[name] = statements
             seconds = self._pauses.failed(name)
@@ -115,10 +109,6 @@ class Descriptions:
     """Comments and change feeds of one lake's silver tables.
 
     Threads may call all methods in parallel for different tables.
-
-    Args:
-        lake: the lake that holds the tables.
-        log: expects each statement, as each statement is a commit.
     """
 
     def __init__(self, lake: Lake, log: SilverLog) -> None:
@@ -141,19 +131,15 @@ class Descriptions:
         if stored.relation in (None, str(table.relation.relation_id)):
             statements = described(target, table, stored.fields, stored.description)
             found.append((self._comments, self._comments.due(table.name, statements)))
+        # A user may switch the feed off. Gold builds in full without a feed, and once more for the versions
+        # in between, which have none.
         if not stored.has_feed:
             statements = feed_again(target, table, [field.name for field in stored.fields])
             found.append((self._feeds, self._feeds.due(table.name, statements)))
         return [(extra, statements) for extra, statements in found if statements]
 
     def take_over(self, session: SparkSession, table: SilverTable, stored: Stored) -> bool:
-        """Run due statements; return whether any statement was due.
-
-        Args:
-            session: the session of the calling thread.
-            table: the wanted shape of the table.
-            stored: the table's present state in the lake.
-        """
+        """Run due statements, in the calling thread's session; return whether any statement was due."""
         due = self._due(table, stored)
         for extra, statements in due:
             extra.run(self._writer, session, table.name, statements)
@@ -176,12 +162,7 @@ def reshaping(
 ) -> list[str]:
     """Return the statements that change a table to a step's shape.
 
-    Args:
-        target: the table as Spark SQL.
-        step: a step of a table that already exists.
-        stored: the table's present state in the lake.
-        settings: silver's rules for dropped and changed columns.
-        finds: checks whether a query returns a row (`silver.schema.deleted_keys`).
+    `finds` checks whether a query returns a row (`silver.schema.deleted_keys`).
 
     Raises:
         TableError: a column's new type cannot hold the stored values.
@@ -195,13 +176,8 @@ def reshaping(
 
 
 def rows_touched(steps: Iterable[Step], changes: int, rows: int) -> int:
-    """Return an upper limit of the rows that a window's steps change.
-
-    Args:
-        steps: all steps of one table.
-        changes: number of changes in the window.
-        rows: number of rows in the table; a snapshot or a TRUNCATE may end each row's version.
-    """
+    """Return an upper limit of the rows that a window's steps change, of one table with so many rows."""
+    # A snapshot or a TRUNCATE may end each row's version.
     ends_all = any(step.mode == "versions" and step.window.ends_all for step in steps)
     return changes + (rows if ends_all else 0)
 
@@ -232,9 +208,7 @@ class StepRunner:
     def cluster_owed(self, session: SparkSession, *, unfinished: Collection[TableName] = ()) -> None:
         """Cluster tables by their keys where clustering failed when the rows were written.
 
-        Args:
-            session: the session of the calling thread.
-            unfinished: tables that another thread is writing.
+        `unfinished` are tables that another thread is writing.
         """
         for name, table in list(self._owed.items()):
             if table.table not in unfinished and not self._clustering.rests(name):
@@ -249,12 +223,7 @@ class StepRunner:
             self._owed[table.name] = table
 
     def run(self, session: SparkSession, step: Step, *, changes: int) -> int:
-        """Run a step; return the table's version after the step.
-
-        Args:
-            session: the session of the calling thread.
-            step: the step to run on its table.
-            changes: number of changes in the window.
+        """Run a step with so many changes; return the table's version after the step.
 
         Raises:
             TableError: a column's new type cannot hold the stored values.
@@ -275,7 +244,6 @@ class StepRunner:
             return self._run(session, step, small=small, rows=rows)
 
     def _run(self, session: SparkSession, step: Step, *, small: bool, rows: int) -> int:
-        """Run a step on a target of `rows` rows."""
         table, window = step.table, step.window
         target = self._lake.sql("silver", table.name)
         stored = self._shaped(session, step, target)
@@ -302,6 +270,9 @@ class StepRunner:
             merged = write_sql.merge(table, folded, within, known=known)
             version = self._merge(session, step, stored, merged, known=known)
             if known and self._lacks_rows(table):
+                # The whole MERGE adds the missing rows, or stops the table, and changes nothing else. The
+                # table already has the mark: if the whole MERGE fails, or the process ends before it, the
+                # next start reads the log again (`SilverLog.lacks_rows`) and repeats the window.
                 whole = as_merge(target, write_sql.merge(table, folded, within))
                 self._writer.run(session, table.name, whole)
                 version = self._log.written(table.name).version
@@ -321,12 +292,7 @@ class StepRunner:
         return stored.mark > step.window.end or self._log.lacks_rows(step.table.name) is None
 
     def _lacks_rows(self, table: SilverTable) -> bool:
-        """Check whether a MERGE of known rows missed rows because a foreign commit removed the rows.
-
-        A whole MERGE then adds the missing rows, or stops the table, and changes nothing else. The table
-        already has the mark. If the whole MERGE fails, or the process ends before the whole MERGE, the next
-        start reads the log again (`SilverLog.lacks_rows`) and repeats the window.
-        """
+        """Check whether a MERGE of known rows missed rows because a foreign commit removed the rows."""
         return self._log.lacks_rows(table.name) is not None
 
     def _read_target(self, session: SparkSession, *, small: bool, rows: int) -> None:

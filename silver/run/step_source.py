@@ -35,11 +35,8 @@ _VERSIONS: Final = "smelt_versions"
 def folded(session: SparkSession, step: Step, before: str, *, keep: bool) -> Fold:
     """Return one row for each changed key, or all rows unchanged where no key occurs twice.
 
-    Args:
-        session: the session of the calling thread.
-        step: the step with the changes.
-        before: the table's rows before the step, as Spark SQL.
-        keep: compute and cache the fold now.
+    `before` are the table's rows before the step, as Spark SQL. With `keep` the fold is computed and cached
+    now.
     """
     if not step.folded:
         return unfolded(step.table, step.window)

@@ -26,14 +26,12 @@ class Stored:
     """The state of a silver table in the lake.
 
     Attributes:
-        version: Delta version of the table.
         mark: LSN of the newest window in the table; None without a window.
         fields: all columns of the table, silver's own columns included.
         files: number of data files.
         relation: id of the relation that owns the rows (`silver.schema.ddl`); None for a table older than the
             property.
         description: the table's comment; empty without a comment.
-        properties: table properties, by name.
         table_id: a number computed from the table's Delta id.
     """
 

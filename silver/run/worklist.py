@@ -2,16 +2,11 @@
 
 A table is carried from its actual state. The mark on the table states the LSN; where the last windows changed
 nothing, the newest cut that names the table does. A table that silver lacks begins with the newest snapshot.
+A history is a separate table with a separate mark.
 
-A cycle skips some tables, and no cut names them:
-
-* tables with missing changes in bronze, until the snapshot after the gap (`bronze.store.gaps`);
-* tables that the source no longer has, or the pipeline no longer reads;
-* tables that an error has stopped (`silver.run.failed_tables`);
-* tables with long work of an earlier cycle (`silver.run.long_work`).
-
-A history is a separate table with a separate mark. Mostly table and history are at the same LSN, and one read
-of bronze serves both.
+A cycle skips some tables, and no cut names them: tables with missing changes in bronze, tables that the
+source no longer has or the pipeline no longer reads, tables that an error has stopped, and tables with long
+work of an earlier cycle.
 
 Some tables are rejected with an error. Each cycle repeats the checks, so a rejection ends with its cause.
 `smelt rebuild` runs the checks too, as a rebuild would otherwise overwrite another table's rows.
@@ -68,14 +63,7 @@ def claimants(tables: Collection[SilverTable], bronze: Table, settings: SilverSe
 def same_names(
     lake: Lake, tables: Collection[SilverTable], bronze: Table, settings: SilverSettings
 ) -> dict[TableName, TableError]:
-    """Return errors of tables that a catalog would store as one table, histories included; none at a path.
-
-    Args:
-        lake: the lake that holds the tables.
-        tables: all tables of the source.
-        bronze: `bronze.changes` at the cycle's version.
-        settings: silver's settings for this pipeline.
-    """
+    """Return errors of tables that a catalog would store as one table, histories included; none at a path."""
     if not lake.place.folds_case:
         return {}
     of_source = [table for table in tables if not is_left_out(bronze, table.table)]
@@ -83,11 +71,7 @@ def same_names(
 
 
 def case_collisions(tables: Iterable[SilverTable]) -> dict[TableName, TableError]:
-    """Return errors of tables whose names differ only in case, because a catalog ignores case.
-
-    Args:
-        tables: the source's tables for a lake in a catalog, and the tables' histories.
-    """
+    """Return errors of tables whose names differ only in case, because a catalog ignores case."""
     found: dict[str, list[SilverTable]] = {}
     for table in tables:
         found.setdefault(table.name.lower(), []).append(table)
@@ -113,13 +97,8 @@ def rejection_of(
 ) -> TableError | None:
     """Return the error that forbids carrying a table at present; None without an error.
 
-    Args:
-        table: the table to check.
-        start: LSN up to which the table is done; None while no snapshot lets the table begin.
-        existing: the result of the function `claimants`.
-        relations: all known table shapes of the source.
-        last: the newest cut of silver.
-        settings: silver's settings for this pipeline.
+    `start` is the LSN up to which the table is done, None while no snapshot lets the table begin; `existing`
+    comes from `claimants`.
     """
     if start is None:
         return _former_name(table, relations, last)
@@ -187,8 +166,8 @@ class Attempt:
         last: the newest cut of silver; None before the first cut.
         end: LSN to which the attempt carries the tables.
         only: tables of a second attempt, which the first attempt could not carry; None: all tables.
-        unfinished: tables with long work of an earlier cycle (`silver.run.long_work`).
-        targets: names of silver's tables that long work writes.
+        unfinished, targets: tables with long work (`silver.run.long_work`), and silver's names of such
+            tables.
         troubled: undecided errors by table; the attempt fills the mapping.
     """
 
@@ -279,6 +258,7 @@ class Worklist:
         known = claimants(catalog.values(), bronze, self._settings)
         same_name = same_names(self._lake, catalog.values(), bronze, self._settings)
         for table in catalog.values():
+            # Long work of an earlier cycle still writes the table.
             if table.table in attempt.unfinished or table.name in attempt.targets:
                 continue
             if attempt.only is not None and table.table not in attempt.only:
@@ -287,6 +267,7 @@ class Worklist:
             if is_left_out(bronze, table.table):
                 self._troubles.forget(table.table)
                 continue  # dropped or renamed: no later cut can state the table
+            # An error has stopped the table (`silver.run.failed_tables`).
             if self._troubles.skips(table.table, snapshot, end):
                 continue
             with self._troubles.isolated(table.table, end, attempt.troubled):
@@ -335,13 +316,14 @@ class Worklist:
         return stored.mark if stored is not None and stored.mark is not None and stored.mark > start else None
 
     def _histories(self, attempt: Attempt, table: SilverTable, reading: _Reading) -> list[WorklistEntry]:
-        """Return the entry of a table's history, if the table has one; mostly both are at the same LSN."""
+        """Return the entry of a table's history, if the table has one."""
         found = []
         for history in histories([table], self._settings):
             start = self._start(attempt, history)
             if start is None:
                 continue
             changes, activity = reading.changes, reading.activity
+            # Mostly both are at the same LSN, and one read of bronze serves both.
             if start != reading.start:
                 relation_id = history.relation.relation_id
                 changes, activities = self._activities(attempt, {relation_id: start}, keep=False)
@@ -376,14 +358,11 @@ class Worklist:
         return Lsn(snapshot - 1) if snapshot is not None and snapshot <= attempt.end else None
 
     def _windows(self, attempt: Attempt, starts: Mapping[int, Lsn]) -> dict[int, tuple[str, Activity | None]]:
-        """Return by relation a part of bronze as Spark SQL, and the relation's changes, if any.
-
-        Mostly all tables continue from the newest cut, and few changes followed. If some tables lag behind
-        the newest cut and many changes followed, the lagging tables get a separate read, and so does a
-        large copy.
-        """
+        """Return by relation a part of bronze as Spark SQL, and the relation's changes, if any."""
         last, groups = attempt.last, [starts]
         later = files_after(attempt.bronze, min(starts.values()), attempt.end)
+        # Mostly all tables continue from the newest cut, and few changes followed: one read. Otherwise tables
+        # that lag behind the newest cut get a separate read, and so does each large copy.
         if not later.is_small:
             copies = {one: start for one, start in starts.items() if later.snapshots.get(one, 0) >= LONG}
             done = ZERO if last is None else last.commit_lsn
@@ -421,12 +400,7 @@ class Worklist:
         return changes, {relation: activity for relation, activity in found.items() if activity.effective}
 
     def _shape_alone(self, table: SilverTable, stored: Stored | None) -> Activity | None:
-        """Return an activity without changes where the source wrote nothing, but the table's shape changed.
-
-        The source or a setting changed the shape, or rows lack the value of a new column. Or rows hold the
-        padding of char(n) (`silver.schema.padding`), or deleted rows are unique by another key
-        (`silver.schema.deleted_keys`).
-        """
+        """Return an activity without changes if only the table's shape changed."""
         if (
             stored is None
             or stored.mark is None
@@ -434,6 +408,7 @@ class Worklist:
         ):
             return None
         due = (
+            # The source or a setting changed the shape, or rows lack the value of a new column.
             alter.is_due(table, stored.fields, self._settings)
             or padding.is_padded(table, stored.fields, stored.properties)
             or deleted_keys.is_rekeyed(table, stored.properties)

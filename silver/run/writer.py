@@ -3,13 +3,11 @@
 * **Before a statement** the writer requires the lease of the layer (`bronze.lake.leases.still_writing`). A
   process that paused, or lost the store, for longer than the lease writes nothing. In a lake without leases
   the layer's lock protects the tables (`pipelines.runtime.locks`). A scratch lake belongs to one process.
-* **The table's log expects the commit**: after success, failure or a lost answer, a log in a store or a
-  catalog is read again (`silver.run.table_log`).
 * **The mark is part of the commit** (`silver.run.marks`). After a kill, or a lost answer, the next attempt
   finds the mark, and the window counts as done.
 * **After a statement with a window** `SilverLog.committed` reads the log, and `gold.builder.document` reads a
-  document's log. An older version means a rolled back table. A newer version without the mark means a
-  lost commit.
+  document's log. An older version means a rolled back table. A newer version without the mark means a lost
+  commit.
 
 No other module writes tables of silver or gold by statements (`tests/silver/run/test_writer.py`).
 """
@@ -40,7 +38,7 @@ if TYPE_CHECKING:
 class Writer:
     """Runs statements that write one layer's tables. Threads share a writer, each with a separate session.
 
-    `log` is the reader of silver's logs, where the caller continues to read the logs.
+    `log` is the reader of silver's logs, if the caller continues to read the logs.
     """
 
     lake: Lake
@@ -55,6 +53,7 @@ class Writer:
         """
         still_writing(self.lake, self.layer)
         if self.log is not None and name is not None:
+            # After success, failure or a lost answer, a log in a store or a catalog is read again.
             self.log.expect(name)
 
     def run(
@@ -85,15 +84,13 @@ class Writer:
     def insert(
         self, session: SparkSession, name: str, rows: Insert, mark: Mark, *, replaces: bool = False
     ) -> None:
-        """Add rows to a table under a mark, or replace all rows of the table.
-
-        The mark is set for the INSERT alone, because an ALTER under the mark would count as the window. An
-        INSERT at the table's present mark has no mark: Delta would skip the rows that correct the table.
-        """
+        """Add rows to a table under a mark, or replace all rows of the table."""
         if self.lake.place.needs_session:
             self.write(session, name, rows.query(), mark, replaces=replaces)
             return
         statement = rows.into(self.lake.sql(self.layer, name), replaces=replaces)
+        # The mark is set for the INSERT alone, because an ALTER under the mark would count as the window. An
+        # INSERT at the table's present mark has no mark: Delta would skip the rows that correct the table.
         self.run(session, name, statement, needed=mark_settings(mark.app, mark.lsn, mark.position))
 
     def write(

@@ -77,14 +77,8 @@ def steps(
 ) -> list[str]:
     """Return the ALTERs that bring a table to the wanted shape.
 
-    After each ALTER, the remaining steps follow again from the table's state.
-
-    Args:
-        target: the table as Spark SQL.
-        table: the table in its wanted shape.
-        actual: the columns that the table has.
-        settings: whether silver keeps dropped columns.
-        emptied: the next statement replaces all rows, so silver may drop and add a column of another type.
+    After each ALTER, the remaining steps follow again from the table's state. With `emptied` the next
+    statement replaces all rows, so silver may drop and add a column of another type.
 
     Raises:
         TableError: stored values do not survive a change of type, or a name is taken.
@@ -148,7 +142,7 @@ def steps(
 
 
 def _check_case(table: SilverTable) -> None:
-    """Check whether a single table can have all columns."""
+    """Raise a TableError if a single table cannot have all columns."""
     spellings: dict[str, str] = {}
     for column in table.columns:
         first = spellings.setdefault(folded(column.name), column.name)
@@ -191,13 +185,12 @@ def _claimed(table: SilverTable, actual: Sequence[DeltaColumn]) -> list[DeltaCol
 def _made_room(table: SilverTable, others: list[str], *, emptied: bool) -> list[str]:
     """Rename columns that are not from the source and have the name of a source column; update `others`.
 
-    These columns come from a former table of this name, from a column of another type, or from a user.
-
     Raises:
         TableError: the table keeps its rows, so nobody knows whose values the column has.
     """
     names = {folded(column.name) for column in table.columns if column.attnum is not None}
     actions = []
+    # Such columns come from a former table of this name, from a column of another type, or from a user.
     for at, name in enumerate(others):
         if folded(name) not in names or name in table.own_columns:
             continue
@@ -248,16 +241,7 @@ def _retyped(
 
 
 def is_due(table: SilverTable, actual: Sequence[DeltaColumn], settings: SilverSettings) -> bool:
-    """Check whether a table needs an ALTER although no row changes.
-
-    Args:
-        table: the table in its wanted shape.
-        actual: the columns that the table has.
-        settings: whether silver keeps dropped columns.
-
-    Raises:
-        TableError: for the reasons of `steps`.
-    """
+    """Check whether a table needs an ALTER although no row changes; raise the errors of `steps`."""
     current = {
         (field.attnum, field.name, field.ddl)
         for field in actual
@@ -273,10 +257,11 @@ def is_due(table: SilverTable, actual: Sequence[DeltaColumn], settings: SilverSe
 
 
 def _soft(target: str, table: SilverTable, actual: Sequence[DeltaColumn]) -> list[str]:
-    """Add or drop the column of soft deletes by the setting; without it deleted rows cannot stay."""
+    """Add or drop the column of soft deletes by the setting."""
     field = next((column for column in actual if column.attnum is None and column.name == DELETED), None)
     alter = f"ALTER TABLE {target}"
     if not table.soft:
+        # Without the column, deleted rows cannot stay.
         removal = [f"DELETE FROM {target} WHERE {DELETED}", f"{alter} DROP COLUMN {DELETED}"]
         return [] if field is None else removal
     if field is not None and field.missing is None:
@@ -349,10 +334,7 @@ def _added(names: Mapping[int, str], table: SilverTable, *, filled: bool) -> lis
 def _renamed(
     names: dict[int, str], columns: Mapping[int, SilverColumn], other_names: Sequence[str]
 ) -> list[str]:
-    """Return renames in an order that takes no name twice; a cycle of names uses a free name in between.
-
-    A change of case alone also uses a free name: for Delta the column itself takes the new name.
-    """
+    """Return renames in an order that takes no name twice; a cycle of names uses a free name in between."""
     actions: list[str] = []
     open_ = {attnum for attnum, name in names.items() if attnum in columns and columns[attnum].name != name}
 
@@ -362,6 +344,7 @@ def _renamed(
 
     def free(attnum: int) -> bool:
         name = folded(columns[attnum].name)
+        # A change of case alone is also not free: for Delta the column itself takes the new name.
         return not any(folded(name_in_use) == name for name_in_use in names.values())
 
     while open_:

@@ -59,10 +59,8 @@ class SilverColumn:
         attnum: pg_attribute.attnum, which survives a rename.
         not_null: whether the source declares the column NOT NULL. Silver itself allows NULL, because a value
             may be unrepresentable.
-        reading: the conversion of PostgreSQL's text to the value.
         overridden: whether the pipeline file chose the Spark type (`silver.types`).
         missing: text of the column's value in rows older than the column; None: NULL.
-        comment: the column's comment at the source now; None without a comment.
     """
 
     name: str
@@ -83,8 +81,6 @@ class SilverTable:
     Attributes:
         name: name within the layer: ``orders``, ``sales__orders``.
         columns: the source's columns in the source's order, without `OWN_COLUMNS`, which follow in the table.
-        key: columns that identify a row.
-        relation: the version from which silver derived the table.
         soft: whether deleted rows stay, marked.
         history: whether the rows are versions of the source's rows.
         cluster: columns by which Delta groups rows in files, in place of the key; none: by the key.
@@ -113,19 +109,11 @@ class SilverTable:
         return self.soft or self.history
 
     def column(self, name: str) -> SilverColumn:
-        """Return the column with a name.
-
-        Raises:
-            KeyError: no column has the name.
-        """
+        """Return the column with a name; raise a KeyError without such a column."""
         return self.columns[self.position(name)]
 
     def position(self, name: str) -> int:
-        """Return the index among `columns` of the column with a name.
-
-        Raises:
-            KeyError: no column has the name.
-        """
+        """Return the index among `columns` of the column with a name; raise a KeyError without a column."""
         for position, column in enumerate(self.columns):
             if column.name == name:
                 return position
@@ -190,20 +178,13 @@ def histories(tables: Iterable[SilverTable], settings: SilverSettings) -> list[S
 
 
 def check_table(table: SilverTable, tables: Iterable[SilverTable], settings: SilverSettings) -> None:
-    """Check whether silver can find a table's rows by the key, and whether the table's names are free.
+    """Raise a TableError if silver cannot find a table's rows by the key, or if a name of the table is taken.
 
-    Args:
-        table: the table whose names to check.
-        tables: all existing and coming tables; an excluded table needs no name.
-        settings: the settings that may request histories and soft deletes.
-
-    Raises:
-        TableError: Spark has no equality for a key's type (a map, as of hstore). Or a column, or another
-            table, has a name that the settings need. Of two tables with a clash silver rejects both, so that
-            no rows mix.
+    `tables` are all existing and coming tables; an excluded table needs no name.
     """
     for name in table.key:
         column = table.column(name)
+        # Spark has no equality for a map, as of hstore.
         if _WITHOUT_EQUALITY.search(_QUOTED.sub("", column.spark_type)):
             raise TableError(
                 table.table,
@@ -227,6 +208,7 @@ def check_table(table: SilverTable, tables: Iterable[SilverTable], settings: Sil
     if not settings.history:
         return
     names = {version_table.name for version_table in history}
+    # Of two tables with a clash silver rejects both, so that no rows mix.
     for rival in tables:
         if rival.table == table.table:
             continue
@@ -259,15 +241,15 @@ Each cycle needs all tables, even tables dropped years ago.
 def silver_catalog(relations: Sequence[Relation], settings: SilverSettings) -> dict[TableName, SilverTable]:
     """Return the newest shape of each table, by its newest name.
 
-    A relation (by id) counts only under the name of its newest version. Of several relations with one name,
-    dropped and recreated, the newest counts. A table whose columns the settings cannot read has a
-    `SilverTable.problem`: a change of one column at the source must not stop other tables.
+    A table whose columns the settings cannot read has a `SilverTable.problem`.
     """
+    # A relation (by id) counts only under the name of its newest version.
     newest: dict[int, Relation] = {}
     for relation in relations:
         former = newest.get(relation.relation_id)
         if former is None or relation.from_lsn >= former.from_lsn:
             newest[relation.relation_id] = relation
+    # Of several relations with one name, dropped and recreated, the newest counts.
     by_name: dict[TableName, Relation] = {}
     for relation in newest.values():
         namesake = by_name.get(relation.table)
@@ -283,6 +265,7 @@ def _carried(relation: Relation, settings: SilverSettings) -> SilverTable:
     try:
         table = silver_table(relation, settings)
     except ConfigurationError as error:
+        # A change of one column at the source must not stop other tables.
         problem = TableError(relation.table, error.message, code=error.code, remedy=error.remedy)
         plain = silver_table(relation, settings.model_copy(update={"types": {}}))
         # A raise extends the problem's traceback, so each table gets its own problem.

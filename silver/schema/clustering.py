@@ -75,13 +75,7 @@ def _leaves(columns: Iterable[SilverColumn]) -> int:
 def recluster_for_drop(table: SilverTable, names: Mapping[int, str], types: Mapping[int, str]) -> list[str]:
     """Return actions that cluster by the remaining key columns: Delta drops no clustering column.
 
-    The present key does not show by which columns Delta clusters the table, so every drop clusters again. A
-    drop is rare, and clustering is a commit without data.
-
-    Args:
-        table: the table in its wanted shape.
-        names: current names of the columns that stay, by attnum.
-        types: current types of all columns of the table, by attnum.
+    `names` has the columns that stay, `types` all columns of the table, both by attnum.
     """
 
     def stays(columns: Sequence[str]) -> list[str]:
@@ -91,6 +85,8 @@ def recluster_for_drop(table: SilverTable, names: Mapping[int, str], types: Mapp
             if column.attnum is not None and column.attnum in names and may_cluster(types[column.attnum])
         ]
 
+    # The present key does not show by which columns Delta clusters the table, so every drop clusters again. A
+    # drop is rare, and clustering is a commit without data.
     columns = stays(clustering_columns(table)) or stays(_usable(table, table.key))
     if not columns:
         return ["CLUSTER BY NONE"]
@@ -98,16 +94,11 @@ def recluster_for_drop(table: SilverTable, names: Mapping[int, str], types: Mapp
 
 
 def clustered_again(target: str, table: SilverTable, *, statistics: bool = False) -> list[str]:
-    """Cluster a table again after all rows were replaced.
+    """Cluster a table again after an INSERT OVERWRITE: Delta forgets the clustering columns.
 
-    Delta's INSERT OVERWRITE forgets the clustering columns. The new clustering is a separate commit without
-    data. After a kill before the commit, the table stays unclustered until its next snapshot or TRUNCATE;
-    only compaction takes longer.
-
-    Args:
-        target: the table as Spark SQL.
-        table: the table in its present shape.
-        statistics: also set the columns with statistics, which an INSERT OVERWRITE leaves unchanged.
+    The new clustering is a separate commit without data. After a kill before the commit, the table stays
+    unclustered until its next snapshot or TRUNCATE; only compaction takes longer. With `statistics` also set
+    the columns with statistics, which an INSERT OVERWRITE leaves unchanged.
     """
     columns = clustering_columns(table)
     if not columns:

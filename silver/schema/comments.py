@@ -1,13 +1,9 @@
 """Build the statements that give a silver table the comments of its source. Pure text.
 
 The statements follow from the table's state and bronze's knowledge alone. So the time of a comment's change,
-silver's lag and a kill have no effect. The next cycle finds the remaining statements, and none if all are
-done. Silver finds a column by its attnum, whatever the column's name at the time. So a comment may arrive
-before or after the rename that the log announces. Rows and marks stay unchanged: a comment is a separate
-version with the rows of the version before.
-
-A table whose source never had a comment gets a description of its rows. If the source removes its comment,
-silver restores this description, but only in place of the source's comment: a user's own text stays.
+silver's lag and a kill have no effect: the next cycle finds the remaining statements. Silver finds a column
+by its attnum, so a comment may arrive before or after the rename that the log announces. Rows and marks stay
+unchanged: a comment is a separate version with the rows of the version before.
 """
 
 from __future__ import annotations
@@ -35,11 +31,7 @@ def description_of(table: SilverTable) -> str:
 def described(target: str, table: SilverTable, actual: Sequence[DeltaColumn], description: str) -> list[str]:
     """Return at most one statement for the columns and one for the table; none if every comment is right.
 
-    Args:
-        target: the table as Spark SQL.
-        table: the wanted shape, of the relation whose rows the table holds; it may be ahead of `actual`.
-        actual: the columns that the table has.
-        description: the comment that the table has.
+    `table` has the wanted shape and may be ahead of `actual`, the columns that the table has.
     """
     comments = table.relation.comments
     if comments is None:  # the reader has not read the comments yet
@@ -52,6 +44,8 @@ def described(target: str, table: SilverTable, actual: Sequence[DeltaColumn], de
         if (comment := comment_of(source_columns[field.attnum], filled=True)) != field.comment
     ]
     sql = [f"ALTER TABLE {target} ALTER COLUMN\n  {comma(changed, 2)}"] if changed else []
+    # A table whose source never had a comment gets a description of its rows. If the source removes its
+    # comment, the description returns only in place of the source's comment: a user's own text stays.
     if comments.table is None and description not in {
         _of_source(table, former) for former in comments.former
     }:

@@ -4,11 +4,6 @@ One regular expression cuts each text into pieces: a separator and the following
 pieces must join to exactly the original text. Multi-dimensional arrays, custom lower bounds and any
 unforeseen form fail this check and give NULL.
 
-The quantifiers are possessive: Java then repeats a group in a loop instead of by recursion. So a quoted value
-of any length, with any number of escapes, neither overflows the stack nor backtracks.
-
-``transform(array(x), v -> …)[0]``, Spark SQL's only "let", binds a sub-expression that is needed twice.
-
 Formats: PostgreSQL docs, "Array Input and Output Syntax", "Composite Type Input and Output Syntax", "Range
 Input/Output".
 """
@@ -25,6 +20,8 @@ if TYPE_CHECKING:
 
     Value: TypeAlias = Callable[[str, int], str]
 
+# The quantifiers are possessive: Java then repeats a group in a loop instead of by recursion. So a quoted
+# value of any length, with any number of escapes, neither overflows the stack nor backtracks.
 # Inside quotes: arrays and hstore escape by a backslash; records and ranges double quotes and backslashes.
 _ESCAPED: Final = r'"(?:[^"\\]++|\\.)*+"'
 _DOUBLED: Final = r'"(?:[^"\\]++|""|\\\\)*+"'
@@ -33,6 +30,7 @@ _HSTORE_PIECE: Final = rf"(?s), {_ESCAPED}=>(?:NULL|{_ESCAPED})"
 
 
 def _let(expression: str, name: str, body: str) -> str:
+    # Spark SQL's only "let", for a sub-expression that is needed twice.
     return f"transform(array({expression}), {name} -> {body})[0]"
 
 

@@ -50,10 +50,7 @@ def wants_mapping(columns: Iterable[SilverColumn]) -> bool:
 
 
 def wants_local_times(shape_types: Iterable[str], stored_types: Iterable[str]) -> bool:
-    """Check whether a table gets its first timestamp without a zone, anywhere inside a column.
-
-    `shape_types` has the types that the columns are to have, `stored_types` the types that the columns have.
-    """
+    """Check whether a table gets its first timestamp without a zone, anywhere inside a column."""
     return any(NTZ in ddl for ddl in shape_types) and not any(NTZ in ddl for ddl in stored_types)
 
 
@@ -68,24 +65,17 @@ def with_features(target: str, statements: Sequence[str], *, mapped: bool = Fals
     Every reader of a Delta table must know all of the table's reader features. Delta and Databricks know all
     features in use. delta-rs and Polars know deletion vectors, but reject a table that may have widened
     types. Polars also rejects mapped columns (`docs/readers.md`). So silver enables further features only
-    when first needed:
+    when first needed. Local timestamps need no statement here: for the columns of CREATE TABLE Delta itself
+    adds the feature, and `silver.schema.alter` enables the feature for a column added later.
 
-    * column mapping with the first rename or drop, or with a name that Parquet's files cannot contain;
-    * type widening with the first type widened in place;
-    * local timestamps with a column added later; for the columns of CREATE TABLE Delta itself adds the
-      feature.
-
-    A second request for a feature does no harm: after a kill the next cycle repeats the request.
+    With `mapped` the name of an added column needs mapped columns. A second request for a feature does no
+    harm: after a kill the next cycle repeats the request.
 
     Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#table-features.
-
-    Args:
-        target: the table as Spark SQL.
-        statements: the ALTERs of the table, in order.
-        mapped: the name of an added column needs mapped columns.
     """
     actions = [statement.removeprefix(f"ALTER TABLE {target} ") for statement in statements]
     features = []
+    # For a rename, a drop, or a name that Parquet's files cannot contain.
     if mapped or any(action.startswith(_MAPPED_ALONE) for action in actions):
         features.append(enabled(target, MAPPING, BY_NAME))
     if any(_RETYPED.match(action) for action in actions):
@@ -120,10 +110,7 @@ RELATION_PROPERTY: Final = "deltasmelt.relation"
 def create(target: str, table: SilverTable, *, checkpoints: int | None = None) -> list[str]:
     """Return CREATE TABLE for a missing table; a property names the relation whose rows the table holds.
 
-    Args:
-        target: the name of the table in SQL.
-        table: the table with its columns and key.
-        checkpoints: versions between two checkpoints; None: as in `PROPERTIES`.
+    `checkpoints` is the number of versions between two checkpoints; None: as in `PROPERTIES`.
     """
     columns = [definition(column) for column in table.columns]
     columns += [f"{quote(name)} {ddl}" for name, ddl in table.own_columns.items()]
@@ -168,11 +155,8 @@ def feed_again(target: str, table: SilverTable, names: Iterable[str]) -> list[st
 
 
 def feedable(table: SilverTable) -> bool:
-    """Check whether Delta can write the change feed of the table.
-
-    Delta's MERGE does not escape a backtick in a column name, and so cannot write the change feed of such a
-    table. The table then has no feed, and gold rebuilds in full.
-    """
+    """Check whether Delta can write the change feed of the table; without the feed gold rebuilds in full."""
+    # Delta's MERGE does not escape a backtick in a column name, so it cannot write the feed of such a table.
     return not any("`" in column.name for column in table.columns)
 
 
@@ -187,23 +171,15 @@ def adopted(
     rows. After a kill in between, or a failed load, the snapshot is still after the table's mark, and silver
     loads the snapshot next.
 
-    History and soft-deleted rows survive their source table, but attnums do not: another table's column 3 is
-    another column. For another relation, silver treats columns with the same name and type as one column. A
-    column of another type makes room for the new column; all remaining columns are no longer the source's.
-    Names and types decide, so the statements may stop anywhere, and silver derives the statements again; the
-    property comes last.
-
-    Args:
-        target: the table as Spark SQL.
-        table: the table in its wanted shape.
-        actual: the columns that the table has.
-        relation: value of the property; None for a table created before the property existed.
+    `relation` is the property's value; None for a table created before the property existed.
     """
     relation_id = str(table.relation.relation_id)
     if relation == relation_id:
         return [], list(actual)
     alter, sql, fields = f"ALTER TABLE {target}", [], list(actual)
     if relation is not None and table.versioned:
+        # History and soft-deleted rows survive their source table, but attnums do not: another table's column
+        # 3 is another column. So name and type identify a column of the other relation.
         columns = {folded(column.name): column for column in table.columns}
         for at, field in enumerate(actual):
             namesake = columns.get(folded(field.name))
@@ -213,12 +189,15 @@ def adopted(
             if namesake is not None and namesake.spark_type == field.ddl:
                 attnum = namesake.attnum
             elif namesake is not None:
+                # A column of another type makes room for the new column.
                 used = [*(item.name for item in fields), *(item.name for item in table.columns)]
                 name = free_name(former_name(field.name, field.attnum, field.ddl), used)
                 sql.append(f"{alter} RENAME COLUMN {quote(field.name)} TO {quote(name)}")
+            # All remaining columns are no longer the source's.
             if attnum != field.attnum:
                 comment = "" if attnum is None else f"attribute {attnum}"
                 sql.append(f"{alter} ALTER COLUMN {quote(name)} COMMENT {literal(comment)}")
             fields[at] = replace(field, name=name, attnum=attnum, missing=None)
+    # Last: the statements may stop anywhere before, and silver derives them again from names and types.
     sql.append(f"{alter} SET TBLPROPERTIES ({literal(RELATION_PROPERTY)} = {literal(relation_id)})")
     return with_features(target, sql), fields

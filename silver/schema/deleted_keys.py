@@ -5,10 +5,9 @@ deleted row and a live row, may be equal. A MERGE by the new key would match bot
 the live row.
 
 A table with soft deletes therefore records in a property by which columns its rows are unique. If the
-property names other columns, a statement removes deleted rows whose new key another row has. The live row
-stays, else the row deleted last. Silver then sets the property, before the next MERGE. If the process dies in
-between, the next cycle repeats the statement, which then finds no row. Deleted rows with NULL in the new key
-match no row of the source and stay.
+property names other columns, a statement removes deleted rows whose new key another row has. Silver then sets
+the property, before the next MERGE. If the process dies in between, the next cycle repeats the statement,
+which then finds no row.
 """
 
 from __future__ import annotations
@@ -49,12 +48,8 @@ def merged(
 ) -> list[str]:
     """Return the statements after which rows are unique by the table's key.
 
-    Args:
-        target: the table as Spark SQL.
-        table: the table in its wanted shape.
-        actual: the columns that the table has.
-        known: the properties that the table has.
-        finds: checks whether a query finds a row in the table at present; None: rows may change before.
+    `known` are the properties that the table has. `finds` checks whether a query finds a row in the table at
+    present; None: rows may change before the statements run.
     """
     target_properties = properties(table)
     if not target_properties.items() - known.items():
@@ -78,16 +73,15 @@ def _attnums(table: SilverTable) -> list[int | None]:
 
 
 def _doubled(target: str, key: Sequence[str]) -> str:
-    """Return a query for keys with several rows; a key with NULL does not count."""
+    """Return a query for keys with several rows."""
+    # Deleted rows with NULL in the new key match no row of the source and stay.
     listed, present = ", ".join(key), " AND ".join(f"{name} IS NOT NULL" for name in key)
     return f"SELECT {listed} FROM {target} WHERE {present} GROUP BY {listed} HAVING count(*) > 1"
 
 
 def _removed(target: str, key: Sequence[str], columns: Sequence[str]) -> str:
-    """Return a MERGE that deletes deleted rows whose key a live row has, or a row deleted later.
-
-    The MERGE finds a row by all values: the former key is among the values, so no two rows are equal.
-    """
+    """Return a MERGE that deletes deleted rows whose key a live row has, or a row deleted later."""
+    # The MERGE finds a row by all values: the former key is among the values, so no two rows are equal.
     listed, row = ", ".join(key), as_json(columns)
     order = f"{IS_LIVE} DESC, {COMMIT_LSN} DESC, {row}"
     ranked = f"""\

@@ -1,17 +1,13 @@
 """Read and write columns of a silver table in Delta's form, with the comment that names their source. Pure.
 
 A column carries its source's attnum in its comment (``attribute 3``), inside the schema itself. So silver
-recognises a column after a rename, and distinguishes two swapped names from two changed types. If the source
-has a comment on the column, the source's comment comes first (``in cents (attribute 3)``).
-
-A new column may have a value for older rows. The column's comment then also has the value (``attribute 3;
-rows before it: 7``) until all rows have the value (`silver.schema.alter`). Silver adds the source's own
-comment afterwards.
+recognises a column after a rename, and distinguishes two swapped names from two changed types. A column with
+a value for older rows also has this value (``attribute 3; rows before it: 7``) until all rows have the value
+(`silver.schema.alter`). Only then the source's own comment comes first (``in cents (attribute 3)``).
 
 The source's comment is any text, and may resemble silver's own comment. Silver recognises its own forms
 first. A comment that would be mistaken for an own form is in quotation marks, and no own form begins with a
-quotation mark. A user's comment on an added column may resemble an own form, too: if several columns name an
-attnum, silver believes at most one.
+quotation mark.
 """
 
 from __future__ import annotations
@@ -47,7 +43,6 @@ class DeltaColumn:
         attnum: attnum of the source's column; None for deltasmelt's own column.
         ddl: Spark type, spelt as in `silver.schema.types.Reading`.
         missing: PostgreSQL's text of the value that older rows still need; None if rows need no value.
-        comment: the comment in the table; empty without a comment.
     """
 
     name: str
@@ -70,8 +65,9 @@ def fields_of(schema: dict[str, Any]) -> list[DeltaColumn]:
 def believed(actual: Sequence[DeltaColumn], columns: Iterable[SilverColumn]) -> list[DeltaColumn]:
     """Return the columns with every attnum at most once; further columns lose their attnum and stay.
 
-    The column with the source's name comes from the source. If no column has this name, silver believes none.
-    `columns` are the columns of the wanted shape.
+    A user's comment on an added column may resemble an own form. The column with the source's name comes from
+    the source. If no column has this name, silver believes none. `columns` are the columns of the wanted
+    shape.
     """
     names = {column.attnum: column.name for column in columns}
     claims: Counter[int | None] = Counter(column.attnum for column in actual if column.attnum is not None)

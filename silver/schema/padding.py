@@ -5,8 +5,7 @@ fold would not match such a row by its key, and would insert the row a second ti
 
 A table property therefore records that a table has no padding. If a table with char(n) lacks the property, an
 UPDATE removes the padding before any other statement, and silver sets the property last. If the process dies
-in between, the next cycle repeats the UPDATE, which then changes no row. A new snapshot removes padding
-inside arrays, composites and ranges.
+in between, the next cycle repeats the UPDATE, which then changes no row.
 """
 
 from __future__ import annotations
@@ -35,13 +34,7 @@ def properties(table: SilverTable) -> dict[str, str]:
 
 
 def is_padded(table: SilverTable, actual: Sequence[DeltaColumn], known: Mapping[str, str]) -> bool:
-    """Check whether rows may hold padding.
-
-    Args:
-        table: the table in its wanted shape.
-        actual: the columns that the table has.
-        known: the properties that the table has.
-    """
+    """Check whether rows may hold padding; `known` are the properties that the table has."""
     return known.get(PADDING_PROPERTY) != UNPADDED and bool(_char_columns(table, actual))
 
 
@@ -55,12 +48,7 @@ def unpadded(
 ) -> list[str]:
     """Return the statements that drop the padding from a table's rows.
 
-    Args:
-        target: the table as Spark SQL.
-        table: the table in its wanted shape.
-        actual: the columns that the table has.
-        known: the properties that the table has.
-        emptied: the next statement replaces all rows.
+    With `emptied` the next statement replaces all rows, so padding inside of values does not matter.
 
     Raises:
         TableError: padding is inside of a value.
@@ -69,6 +57,7 @@ def unpadded(
         return []
     columns = _char_columns(table, actual)
     inside = [name for name, type_ in columns.items() if not _is_char(type_)]
+    # Only a new snapshot removes padding inside arrays, composites and ranges.
     if inside and not emptied:
         raise TableError(
             table.table,

@@ -6,8 +6,7 @@ cannot hold the value**. So "not representable" needs no separate predicate: the
 does not. A container checks its elements by this rule and is NULL as a whole if an element is lost.
 
 The expressions use only built-in functions, and under ANSI mode only functions that give NULL instead of
-failing (``try_cast``). Text in a form that PostgreSQL does not write also gives NULL, never a guess. So the
-pieces of a container must join to exactly the original text.
+failing (``try_cast``). Text in a form that PostgreSQL does not write also gives NULL, never a guess.
 
 Session settings of the source fix the text: ISO dates in UTC, ``\x`` bytea, ISO 8601 intervals, shortest
 round-trip floats.
@@ -104,16 +103,13 @@ def _cast(ddl: str) -> Reading:
 
 
 def _numeric(typmod: int) -> Reading:
-    """Return the reading of a numeric: always as a number.
-
-    The text of numeric(p,s) has exactly s digits after the point, so the cast never rounds; a negative scale
-    means zeros before the point. A numeric without precision, or with more digits than a decimal has, may
-    have values that the decimal does not hold exactly. Such values give NULL, as do NaN and infinity of every
-    numeric.
-    """
+    """Return the reading of a numeric: always as a number; NaN and infinity give NULL."""
     precision, scale = decimal_of(typmod)
+    # The text of numeric(p,s) has exactly s digits after the point, so the cast never rounds; a negative
+    # scale means zeros before the point.
     if holds_every_digit(typmod):
         return _cast(f"DECIMAL({precision},{scale})")
+    # Without precision, or with more digits than a decimal has, a value may not fit the decimal: NULL.
     return _exact_decimal(precision, scale)
 
 
@@ -123,12 +119,10 @@ def _unpadded(inner: Reading) -> Reading:
 
 
 def _instant(ddl: str) -> Reading:
-    """Return the reading of dates and timestamps of years 1 to 9999; infinity, BC and later years give NULL.
-
-    Spark alone would read ``0044-03-15 12:00:00+00 BC`` as a year of our era.
-    """
+    """Return the reading of dates and timestamps of years 1 to 9999; all others, and infinity, give NULL."""
 
     def value(text: str, _: int) -> str:
+        # Spark alone would read `0044-03-15 12:00:00+00 BC` as a year of our era.
         return f"CASE WHEN {text} LIKE '____-%' AND {text} NOT LIKE '% BC' THEN try_cast({text} AS {ddl}) END"
 
     return Reading(ddl, value)

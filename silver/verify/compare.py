@@ -47,10 +47,8 @@ class Cell:
 class WrongRow:
     """A key with a wrong row.
 
-    Attributes:
-        key: values of the key, as JSON.
-        kind: the fault, a key of `silver.verify.rows.KINDS`.
-        cells: for a row that differs: the different columns.
+    `key` has the key's values as JSON, `kind` is a key of `silver.verify.rows.KINDS`, and `cells` are the
+    columns in which a row differs.
     """
 
     key: str
@@ -65,8 +63,6 @@ class TableComparison:
     Attributes:
         name: name of the table within silver.
         table: the table at the source.
-        lsn: at which both sides were compared.
-        source_rows: number of rows at the source.
         silver_rows: number of live rows of the table.
         counts: number of wrong keys, by kind.
         first: the first wrong keys, in order of the key.
@@ -98,14 +94,12 @@ class TableComparison:
 def compare(
     spark: SparkSession, table: SilverTable, source: str, silver: str, lsn: int, *, most: int = 5
 ) -> TableComparison:
-    """Compare the rows of both sides.
+    """Compare the rows of both sides, in a new session of the same application.
 
     Args:
-        spark: a session; a new session of the same application does the work.
         table: the table in the shape that both sides have.
         source: a view of the source's rows, as Spark SQL.
         silver: a view of the table's rows at `lsn`; for a table that keeps deleted rows, of all its rows.
-        lsn: the LSN of the comparison.
         most: the largest number of wrong keys to report one by one.
 
     Raises:
@@ -127,6 +121,7 @@ def compare(
             table.name, str(table.table), lsn, *_rows(parts), counts, (), rows_not_compared=ended
         )
         if differing and not counts:
+            # The digests differ, but no row does: the table is not equal even so.
             counts = {
                 "unexplained": sum(
                     max(row["source_rows"], row["silver_rows"]) for row in parts if row["differs"]

@@ -7,9 +7,6 @@ So the queries compare a value, and its text in ``_unrepresentable``, in silver'
 rows and add up the hashes of their rows. No row leaves its task, and memory is the memory of `RANGES` sums.
 Only ranges with different sums are compared row by row. Equal sums could hide a difference only if the 64-bit
 hashes of different rows cancelled out.
-
-For a table that keeps deleted rows, or versions, the digests compare the live rows. `doubled_query` and
-`versions_query` check the table's further promises.
 """
 
 from __future__ import annotations
@@ -50,13 +47,10 @@ _FLOATING: Final = frozenset({"FLOAT", "DOUBLE"})
 def digests_query(table: SilverTable, source: str, silver: str, lsn: int) -> str:
     """Return a query for each range (``part``): rows on both sides, and whether the sides differ.
 
-    Args:
-        table: the table in the shape of both sides.
-        source: the source's rows, as Spark SQL.
-        silver: the rows of the silver table, as Spark SQL.
-        lsn: the LSN of the comparison.
+    `source` and `silver` are the rows of both sides as Spark SQL, in the shape of `table`.
     """
     late = f"coalesce({COMMIT_LSN} > {int(lsn)}L, true)"
+    # The digests compare live rows; `doubled_query` and `versions_query` check deleted rows and versions.
     sides = [_hashed(table, source, 1, "true", "false"), _hashed(table, silver, -1, is_live(table), late)]
     union = "\nUNION ALL\n".join(sides)
     return (
@@ -68,10 +62,7 @@ def digests_query(table: SilverTable, source: str, silver: str, lsn: int) -> str
 
 
 def wrong_query(table: SilverTable, source: str, silver: str, lsn: int, parts: Iterable[int]) -> str:
-    """Return a query for wrong keys (``k0``, ``k1`` …) of some ranges (`parts`), each with its ``kind``.
-
-    For the other arguments see `digests_query`.
-    """
+    """Return a query for wrong keys (``k0``, ``k1`` …) of some ranges (`parts`), each with its ``kind``."""
     keys = _numbered(table)
     in_parts = f"{_part(table)} IN ({', '.join(str(int(part)) for part in sorted(parts))})"
     listed, live = comma((f"{name} AS {alias}" for name, alias in keys), 2), is_live(table)
@@ -101,13 +92,10 @@ def wrong_query(table: SilverTable, source: str, silver: str, lsn: int, parts: I
 
 
 def doubled_query(table: SilverTable, silver: str) -> str:
-    """Return a query for keys with more than one row in a table that keeps deleted rows.
-
-    No digest of live rows shows such keys. After a change of the key, rows deleted before may have no value
-    in the new key.
-    """
+    """Return a query for keys with several rows, live or deleted, which no digest of live rows shows."""
     keys = _numbered(table)
     listed, grouped = ", ".join(f"{name} AS {alias}" for name, alias in keys), ", ".join(n for n, _ in keys)
+    # After a change of the key, rows deleted before may have no value in the new key.
     present = " AND ".join(f"{name} IS NOT NULL" for name, _ in keys)
     return (
         f"SELECT {listed}, 'twice' AS kind\nFROM {silver}\nWHERE {present}\nGROUP BY {grouped}\n"
@@ -132,7 +120,7 @@ def versions_query(table: SilverTable, silver: str) -> str:
 def shown_query(table: SilverTable, first: str, source: str, silver: str) -> str:
     """Return a query for some wrong keys as JSON (``key``), with both sides' values as JSON.
 
-    `first` is a view of keys and kinds; for the other arguments see `digests_query`.
+    `first` is a view of keys and kinds.
     """
     keys = _numbered(table)
     key = as_json(f"f.{alias} AS {quote(name)}" for (_, alias), name in zip(keys, table.key, strict=True))

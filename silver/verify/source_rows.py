@@ -1,8 +1,7 @@
 """Read the source's rows of a snapshot in silver's form: the fold's own expressions convert text to values.
 
-A snapshot without later changes needs no fold if the source allows only one row per key
-(`silver.fold.fold.unfolded`), and no query about the window before. So this module runs only the last part of
-a first load, in a third of the time of a read at the log's head.
+A snapshot without later changes needs no query about the window before. So this module runs only the last
+part of a first load, in a third of the time of a read at the log's head.
 """
 
 from __future__ import annotations
@@ -38,13 +37,10 @@ _READ: Final = "smelt_snapshot_rows"
 
 
 def source_rows(session: SparkSession, lake: Lake, table: SilverTable, lsn: Lsn) -> DataFrame:
-    """Return the rows of a table's snapshot.
+    """Return the rows of a table's snapshot, in a session that only this caller uses.
 
-    Args:
-        session: a session that only this caller uses.
-        lake: a lake whose `bronze.changes` contains nothing but snapshots.
-        table: in the shape of the snapshot, without deleted rows and versions.
-        lsn: the LSN of the snapshot.
+    `lake` has nothing but snapshots in `bronze.changes`; `table` has the snapshot's shape, without deleted
+    rows and versions.
     """
     window = Window(
         changes=_changes(session, lake, table.relation.relation_id),
@@ -56,6 +52,7 @@ def source_rows(session: SparkSession, lake: Lake, table: SilverTable, lsn: Lsn)
         facts=Facts(inserts=False, updates=False, deletes=False),
         snapshot=lsn,
     )
+    # No fold: the source allows only one row per key.
     fold = unfolded(table, window)
     columns = {**{column.name: column.spark_type for column in table.columns}, **table.own_columns}
     return session.sql(f"SELECT {cells(columns, inserted(table, fold))}\nFROM (\n{fold.query}\n)")
