@@ -43,8 +43,6 @@ class ExplainedNode:
         path: fields from the document down, ``orders.items``; empty for the root.
         other_paths: other fields that come from one pass over the same rows (aggregates).
         kind: ``root``, ``one``, ``many``, ``through`` (a link table to the path's own table), or aggregates.
-        table: its name with the schema.
-        key: the columns of the table's key.
         columns: the columns read; a change of any other column affects no document at this place.
         where: the conditions on rows; one true condition is enough.
         order_by: the order of the rows, complete; empty if the order does not matter.

@@ -1,9 +1,8 @@
 """Build a single document as of a cut, from only the rows that belong to the root.
 
-The preview finds and keeps the rows of each table that belong to the root, table by table, from the root
-down. The preview then assembles the document from these rows alone. In a single query each node would find
-its rows again, and the rows of all nodes above. In a large table, the literal values of the root's key find
-rows, which skips files.
+The preview computes the rows of each table that belong to the root, table by table, from the root down, and
+assembles the document from these rows alone. In a single query each node would find its rows again, and the
+rows of all nodes above.
 """
 
 from __future__ import annotations
@@ -52,13 +51,7 @@ def at_head(document: Document, fresh: FreshTables) -> tuple[Tree, Head]:
 
 
 class Preview:
-    """Builder of single documents.
-
-    Args:
-        spark: a session that only the preview uses.
-        lake: the lake with the tables.
-        machine: the machine that runs tasks.
-    """
+    """Builder of single documents, in a session that only the preview uses."""
 
     def __init__(self, spark: SparkSession, lake: Lake, machine: Machine) -> None:
         self._spark = spark
@@ -110,6 +103,7 @@ class Preview:
         self._spark.sql(
             f"SELECT {', '.join(f'{value} AS k{i}' for i, value in enumerate(typed))}"
         ).createOrReplaceTempView(_ROOT)
+        # In a large table, the literal values of the root's key find rows, which skips files.
         large = {name for name, (rows, _) in sizes.items() if rows > _LARGE}
         compiled = compile_tree(
             tree, relation, roots=_ROOT, single_task=True, key_values=typed, by_value=large
@@ -126,11 +120,7 @@ class Preview:
         return None if row is None else str(row["json"])
 
     def _check_key(self, tree: Tree, key: Sequence[str], typed: Sequence[str]) -> None:
-        """Raise a separate error for a key that cannot exist, unlike a key without a row.
-
-        Raises:
-            DefiniteError: a value does not fit its column's type.
-        """
+        """Raise a DefiniteError of its own for a key that cannot exist, unlike a key without a row."""
         row = self._spark.sql(f"SELECT {' OR '.join(f'{value} IS NULL' for value in typed)} AS bad").first()
         if row is not None and row["bad"]:
             raise DefiniteError(
@@ -145,11 +135,7 @@ def _described(tree: Tree) -> str:
 
 
 def _typed(tree: Tree, key: Sequence[str]) -> list[str]:
-    """Return the key's values as expressions.
-
-    Raises:
-        DefiniteError: the key has too many or too few values.
-    """
+    """Return the key's values as expressions; raise a DefiniteError for too many or too few values."""
     if len(key) != len(tree.key):
         raise DefiniteError(
             f"the key has {len(tree.key)} column(s) ({_described(tree)}), {len(key)} given",

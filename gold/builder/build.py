@@ -1,7 +1,6 @@
 """Values and views that every build of a document uses.
 
-A build reads silver's tables through views of its own Spark session, at a cut or at the log's head. Rows with
-several readers are computed once, as views under names.
+A build reads silver's tables through views of its own Spark session, at a cut or at the log's head.
 """
 
 from __future__ import annotations
@@ -38,12 +37,7 @@ if TYPE_CHECKING:
 
 
 class ComputedViews:
-    """Computed rows of one session, as temporary views.
-
-    The rows are local checkpoints, not cached tables. MERGE refuses a cached source. All sessions also have
-    one cache in common, so a finished document would remove equal rows of an unfinished one. Spark drops
-    checkpointed rows when nothing refers to the rows any longer.
-    """
+    """Computed rows of one session, as temporary views: rows with several readers are computed once."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
@@ -51,6 +45,9 @@ class ComputedViews:
 
     def keep(self, query: str, view: str) -> None:
         """Compute a query's rows once, and register the rows as a view."""
+        # Local checkpoints, not cached tables. MERGE refuses a cached source. All sessions also have one
+        # cache in common, so a finished document would remove equal rows of an unfinished one. Spark drops
+        # checkpointed rows when nothing refers to the rows any longer.
         computed(self._spark.sql(query)).createOrReplaceTempView(view)
         self._views.append(view)
 
@@ -108,7 +105,6 @@ class BuildContext:
 
     Attributes:
         spark: the document's own Spark session.
-        lake: the lake of all tables.
         silver: the logs of silver's tables.
         computed: rows that a build computes once for several readers, until the build ends.
         sizing: decides how many documents fit into memory.

@@ -4,36 +4,24 @@
 leaves no commit. So a document's start is the newest gold cut that names the table with equal content,
 whether or not this cut is gold's newest. The argument at each point of failure:
 
-* *Killed between the table's commit and gold's cut.* The newest cut that names the table has an older
-  version and a different mark. So the mark alone counts, and gold reads no change twice.
-* *An error for months, or left out of one cut* (silver's cut lacks a shape). Gold's cuts continue without
-  the document. The document's start stays the last cut that named the table. Once `lake.retention` has
-  removed this cut, or silver's cut of the LSN, the rows behind the document are unknown, and the build is a
-  full one. So no document makes silver retain files for longer.
+* *Killed between the table's commit and gold's cut.* The newest cut that names the table has an older version
+  and a different mark. So the mark alone counts, and gold reads no change twice.
+* *An error for months, or left out of one cut* (silver's cut lacks a shape). Gold's cuts continue without the
+  document. The document's start stays the last cut that named the table. Once `lake.retention` has removed
+  this cut, or silver's cut of the LSN, the rows behind the document are unknown, and the build is a full one.
+  So no document makes silver retain files for longer.
 * *A silver table was recreated or rolled back.* Silver removes lost versions from its own cuts
   (`ControlTables.disown`). `BuildStart.full_reason` compares the versions that remain.
 * *RESTORE by other writers, or rows that other writers changed.* Gold finds the foreign commit in the log
-  after the version that a cut named, and builds in full. If no cut names the table, gold searches the whole
-  log.
-* *A lake of an earlier version.* Cuts without a mark are compared by version alone.
+  after the version that a cut named, and builds in full.
 
-**No build needed.** Delta's logs prove without Spark that a cut leaves a table as the table is. All of these
-conditions must hold:
+**No build needed** (`BuildStart.unchanged`). Delta's logs prove without Spark that a build by changes would
+read no changed row. If any condition is not sure, Spark decides.
 
-* The table's definition is the document's (see below).
-* No foreign writer committed to the table since a cut named the table (`bronze.lake.foreign_commits`).
-* The silver cut of the last build is recorded.
-* No silver table went back to an older version, or had its version committed after the cut.
-* Between the two cuts, no silver table of the document changed a row.
-
-A build by changes would then read no changed row. If any condition is not sure, Spark decides.
-
-**Definition.** A table names the definition of its build. The name is a digest of two parts: the description
-of the document (`described`), and the types that Spark compiles the document to. These types follow from the
-document's query, Spark's version and the session's settings. Once a process with Spark has found a
-table's definition equal to the document's, the run's details record a proof (`PROVEN`). The proof is a digest
-of the definition and of everything behind it. While the proof is equal, the definition is equal, and gold
-needs no Spark to compare.
+**Definition.** A table names the definition of its build by a digest of two parts: the description of the
+document (`described`), and the types that Spark compiles the document to. Once a process with Spark has found
+a table's definition equal to the document's, the run's details record a proof (`PROVEN`): a digest of the
+definition and of everything behind it. While the proof is equal, gold needs no Spark to compare.
 """
 
 from __future__ import annotations
@@ -63,22 +51,14 @@ if TYPE_CHECKING:
     from deltasmelt.silver.run.table_log import SilverLog
 
 PROVEN: Final = "definition_proof"
-"""Key in a run's details: the `proof` that the table's definition is the document's."""
+# Part of every digest: raise this number when the compiler gives a new meaning to an unchanged definition.
 _COMPILER: Final = "3"
-"""Part of every digest; raise this number when the compiler gives a new meaning to an unchanged definition.
-"""
 
 
 def described(document: Document, tree: Tree, session: Mapping[str, str]) -> str:
     """Return everything that decides the table's content, apart from Spark's types.
 
-    These are the definition, the columns behind names, and the keys: arrays without an order of their own are
-    in the order of their rows' keys.
-
-    Args:
-        document: the definition from the document file.
-        tree: the document, resolved against silver's catalog.
-        session: read-only settings of the session whose value is not the wanted one.
+    `session` has the read-only settings of the session whose value is not the wanted one.
     """
     tables = sorted(tree.tables().values(), key=lambda table: str(table.table))
     behind = [
@@ -88,29 +68,22 @@ def described(document: Document, tree: Tree, session: Mapping[str, str]) -> str
         for column in sorted(table.columns, key=lambda column: column.name)
         if column.name in tree.reads(table.table) | set(table.key)
     ]
+    # Arrays without an order of their own are in the order of their rows' keys.
     keys = [f"{table.table} by {', '.join(map(quote, table.key))}" for table in tables]
     settings = [f"{name} = {value}" for name, value in sorted(session.items())]
     return "\n".join([_COMPILER, document.digest, *settings, *keys, *behind])
 
 
 def digest_of(description: str, schema: str) -> str:
-    """Return the digest by which a table names its definition.
-
-    Args:
-        description: the text that `described` returns.
-        schema: Spark's types of the document's columns, in Spark's short form.
-    """
+    """Return the digest by which a table names its definition; `schema` has Spark's short form of types."""
     return hashlib.sha256(f"{description}\n{schema}".encode()).hexdigest()
 
 
 def proof(document: Document, tree: Tree, definition: str, fingerprint: str) -> str:
     """Return a digest of a table's definition together with everything that the definition follows from.
 
-    Args:
-        document: the definition from the document file.
-        tree: the document, resolved against silver's catalog.
-        definition: the digest that the table names.
-        fingerprint: how Spark understands statements (`silver.spark.lazy_session.LazySession.fingerprint`).
+    `definition` is the digest that the table names. `fingerprint` states how Spark understands statements
+    (`silver.spark.lazy_session.LazySession.fingerprint`).
     """
     query = compile_tree(tree, lambda name: empty_table(tree, name)).sql
     parts = (definition, fingerprint, _release(), described(document, tree, {}), query)
@@ -118,7 +91,8 @@ def proof(document: Document, tree: Tree, definition: str, fingerprint: str) -> 
 
 
 def _release() -> str:
-    """Return deltasmelt's release: a newer release may refuse a document that this release builds."""
+    """Return deltasmelt's release."""
+    # A newer release may refuse a document that this release builds.
     try:
         return metadata.version("deltasmelt")
     except metadata.PackageNotFoundError:  # run from a source tree that was never installed
@@ -134,14 +108,7 @@ _FEW: Final = 100
 class BuildStart:
     """The start of one document's builds.
 
-    Args:
-        lake: the lake of all tables.
-        document: the definition from the document file.
-        silver: the logs of silver's tables, for this document alone: documents are built in parallel.
-
-    Attributes:
-        document: the definition from the document file.
-        silver: the logs of silver's tables.
+    `silver` is for this document alone: documents are built in parallel.
     """
 
     def __init__(self, lake: Lake, document: Document, silver: SilverLog, control: ControlTables) -> None:
@@ -158,12 +125,7 @@ class BuildStart:
         return holds_the_same(self._lake.uri("silver", name), since, until)
 
     def start(self, state: TableState | None, last: Cut | None) -> Start:
-        """Return the cut from which a build reads changes; the module's head argues why the start is right.
-
-        Args:
-            state: the state of the gold table.
-            last: gold's newest cut, or None.
-        """
+        """Return the cut from which a build reads changes; the module's head has the argument."""
         position = None if state is None else state.position
         known_by = None
         named = None if last is None else last.named(self.document.name)
@@ -172,6 +134,7 @@ class BuildStart:
         if (
             state is not None
             and named is not None
+            # Cuts of an earlier version state no mark: their versions alone are compared.
             and named.mark in {None, state.position}
             and self.table.is_as_of(named.version, state.version)
         ):
@@ -215,9 +178,6 @@ class BuildStart:
 
         A RESTORE leaves the mark of newer documents over older documents, and changed rows keep the mark. No
         change of silver would correct these rows.
-
-        Args:
-            state: the state of the gold table.
         """
         if state is not None and state.version == self._own:
             return None
@@ -230,6 +190,7 @@ class BuildStart:
         if named is not None and is_put_back(state.version, state.position, named):
             self._control.disown("gold", name, state.version, state.position)
             named = self._control.last_named("gold", name)
+        # If no cut names the table, the search covers the whole log.
         found = self.table.foreign(state.version, -1 if named is None else named.version)
         if found is None:
             self._own = state.version
@@ -238,25 +199,26 @@ class BuildStart:
     def unchanged(self, tree: Tree, cut: Cut, last: Cut | None, fingerprint: str) -> Run | None:
         """Return the run of a document whose table a cut leaves unchanged; None if this is not sure.
 
-        Args:
-            tree: the document, resolved against the catalog of the cut.
-            cut: the silver cut to build.
-            last: gold's newest cut, or None.
-            fingerprint: how Spark would understand statements (`LazySession.fingerprint`).
+        `last` is gold's newest cut, `fingerprint` states how Spark would understand statements.
         """
         clock, state = time.monotonic(), self.table.state()
         if state is None or state.definition is None:
             return None
         proven = proof(self.document, tree, state.definition, fingerprint)
         name = self.document.name
+        # Needed: the table's definition is the document's. The proof covers the document's query, Spark's
+        # version and the session's settings, from which Spark's types follow.
         if not self._is_proven(proven):
             return None
         start = self.start(state, last)
+        # Needed: no foreign commit, a recorded cut of the last build, and no silver table that went back or
+        # was recreated.
         if start.cut is None or self.full_reason(state, state.definition, start, tree, cut) is not None:
             return None
         for table in tree.tables().values():
             stored = self.silver.read(table.name)
             since, until = start.cut.tables[table.name], cut.tables[table.name]
+            # Needed: between the two cuts no silver table of the document changed a row.
             if stored is None or stored.version < until or not self.is_same(table.name, since, until):
                 return None
         run = Run("gold", name, "none", start.position, cut.commit_lsn, delta_version=state.version)
@@ -265,7 +227,8 @@ class BuildStart:
         return run
 
     def runs(self) -> list[Run]:
-        """Return the document's newest recorded runs, newest first; read once, as the table may be long."""
+        """Return the document's newest recorded runs, newest first."""
+        # Read once, as the table of runs may be long.
         if self._runs is None:
             self._runs = self._control.runs("gold", self.document.name, limit=_RUNS)
         return self._runs
@@ -295,17 +258,15 @@ class BuildStart:
         return f"the changes since the last build have {changes:,} rows, silver's tables have {rows:,}"
 
     def _recreated(self, names: list[str], built: Cut) -> str | None:
-        """Return why versions cannot be compared, for a table that was removed and recreated.
-
-        A recreated table's log may reach the version of the last build again, with different rows, but the
-        table has a new id. A cut of an earlier release names no id. With such a cut, the version of a
-        recreated table was committed after the cut. Both times come from one clock if silver's Spark runs on
-        the same machine.
-        """
+        """Return why versions cannot be compared, for a table that was removed and recreated."""
         for name in names:
+            # A recreated table's log may reach the version of the last build again, with different rows, but
+            # the table has a new id.
             known, stored = built.ids.get(name), self.silver.read(name)
             if known is not None and stored is not None and stored.table_id != known:
                 return recreated(name)
+            # A cut of an earlier release names no id: a recreated table's version was committed after the
+            # cut. Both times come from one clock if silver's Spark runs on the same machine.
             if known is None and built.recorded_at is not None:
                 committed = self.silver.committed_at(name, built.tables[name])
                 if committed is not None and committed > built.recorded_at:

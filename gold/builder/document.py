@@ -1,19 +1,13 @@
 """Build one document's table from one silver cut, in full or by changes.
 
 *State.* The gold table records its own progress. The mark ``deltasmelt.gold`` (version: the cut's LSN) is in
-the commit of the data (`silver.run.marks`). The property ``deltasmelt.definition`` is a digest of the
-definition, the compiled types and the columns behind both. The first commit with data of a definition also
-writes the property. In a catalog, the property is empty from before this commit until after the commit
-(`gold.builder.full`).
+the commit of the data (`silver.run.marks`). So is the property ``deltasmelt.definition``, in the first commit
+with data of a definition; for a catalog see `gold.builder.full`.
 
 *Killed anywhere.* Before the single commit of a build, table and mark are unchanged, and the next build reads
 the changes again. After the commit, mark and data are both new. Two builds from an older mark give equal
 documents, because a build makes documents from the cut's rows, not from old documents. The change feed only
 names the documents to build. So a cycle can be repeated at will.
-
-*Full builds* (`gold.builder.full`) happen for a first build, for a changed definition, for an unreadable
-change feed between the two cuts, and on request. The run records the reason. Every other build touches only
-the documents that changes reach (`gold.builder.incremental`).
 """
 
 from __future__ import annotations
@@ -47,15 +41,7 @@ if TYPE_CHECKING:
 
 
 class DocumentBuild:
-    """The builds of one document, in a Spark session of their own: transaction marks are session settings.
-
-    Args:
-        spark: a session; the build makes a child session of its own.
-        lake: the lake of all tables.
-        build_start: the start of the document's builds.
-        machine: the heap and cores that tasks have.
-        room: the memory that all documents share.
-        fingerprint: how the session understands statements; None where only the session knows.
+    """The builds of one document.
 
     Attributes:
         document: the definition from the document file.
@@ -75,6 +61,7 @@ class DocumentBuild:
     ) -> None:
         self.document, self.table, self.build_start = build_start.document, build_start.table, build_start
         self.largest: int | None = None
+        # A session of its own: transaction marks are session settings.
         self._spark = spark = access_of(spark).child()
         self._unpinned = unpinned(spark)
         self._fingerprint = None if self._unpinned else fingerprint
@@ -90,13 +77,7 @@ class DocumentBuild:
         return state is not None and state.definition == self._definition(tree).digest
 
     def run(self, tree: Tree, cut: Cut, start: Start, *, rebuild: bool = False) -> Run:
-        """Bring the document's table to a silver cut.
-
-        Args:
-            tree: the document, resolved against the catalog of the cut.
-            cut: the silver cut to build.
-            start: the cut that the table holds now.
-            rebuild: build everything, whatever the table holds.
+        """Bring the document's table to a silver cut; with `rebuild` build everything.
 
         Raises:
             DefiniteError: a document has no room in memory.
@@ -132,6 +113,7 @@ class DocumentBuild:
         definition = self._definition(tree)
         others = self.build_start.written_by_others(state)
         reason = self.build_start.full_reason(state, definition.digest, start, tree, cut)
+        # A requested build names the request as its reason, also if a foreign commit is a reason.
         if rebuild and (reason is None or others is not None):
             reason = "requested"
         build = Build(tree, cut, self._views.at(tree, cut), self._work.sizes(tree), run)

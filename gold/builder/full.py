@@ -4,15 +4,11 @@ A first build, or a build by a changed definition, is one ``CREATE OR REPLACE TA
 statement swaps data, schema and property in one commit. With an unchanged definition, gold runs one MERGE
 that also deletes vanished documents, so that unchanged documents are not written again.
 
-Gold does not replace a catalog's table: owner, grants and history belong to the table, and not every
-catalog can replace. Gold creates a catalog's table once. A build by a different definition first empties the
+Gold does not replace a catalog's table: owner, grants and history belong to the table, and not every catalog
+can replace. Gold creates a catalog's table once. A build by a different definition first empties the
 definition property. Then the build writes rows, columns and mark in one commit, and then sets the property to
 the new definition. Killed between two of these steps, the table names no definition, and the next build is a
 full build again. The property never names a definition before the rows of this definition are committed.
-
-A build on request (`smelt rebuild`) trusts no statement of the table about its own rows: gold compares the
-content of documents, not the stored hash. If a document exists twice, no MERGE can correct the table, and
-gold replaces the table.
 """
 
 from __future__ import annotations
@@ -59,9 +55,8 @@ _LOGGER: Final = logging.getLogger("deltasmelt.gold")
 class TableDefinition:
     """The definition by which gold builds a document's table.
 
-    Attributes:
-        digest: digest of everything that decides the table's content.
-        has_local_times: whether a column, or a nested field, is a timestamp without a time zone.
+    `digest` is a digest of everything that decides the table's content. `has_local_times` states that a
+    column, or a nested field, is a timestamp without a time zone.
     """
 
     digest: str
@@ -73,12 +68,7 @@ def build_full(
 ) -> int:
     """Build all documents; return the approximate bytes of the largest.
 
-    Args:
-        work: shared values of the document's builds.
-        build: the tree, cut and run to build.
-        state: of the table; None before the first build.
-        definition: the definition to build by.
-        distrust: another writer may have changed the table.
+    With `distrust` another writer may have changed the table, or `smelt rebuild` asks for the build.
 
     Raises:
         DefiniteError: a document has no room in memory.
@@ -119,6 +109,9 @@ def _write(
     listed = ", ".join(map(quote, compiled.columns))
     made = f"SELECT {listed}, {content} FROM (\n{compiled.sql}\n)"
     same = state is not None and state.definition == definition.digest
+    # A distrusted table's statement about its own rows counts nothing: the MERGE compares the content of
+    # documents, not the stored hash. If a document exists twice, no MERGE can correct the table, and gold
+    # replaces the table.
     if state is not None and same and not (distrust and _holds_one_twice(work, compiled)):
         with settings(work.spark, {"spark.databricks.delta.merge.materializeSource": "auto"}):
             what = Merge(compiled, made, build.cut, state.position, distrust=distrust)
@@ -184,14 +177,11 @@ def _run(work: BuildContext, statement: str, *, needed: Mapping[str, str] | None
 
 
 def _cluster(work: BuildContext, compiled: Compiled) -> None:
-    """Set the clustering key, so that maintenance groups documents by near keys: a build groups by hash.
-
-    The setting is a separate commit without data. Without clustering, a reader reads more pages for equal
-    rows.
-    """
+    """Set the clustering key, so that maintenance groups documents by near keys: a build groups by hash."""
     if not all(map(prunable, compiled.key_types)) or not work.table.has_statistics(compiled.key):
         return
     try:
+        # A separate commit without data. Without clustering, a reader reads more pages for equal rows.
         _run(work, f"ALTER TABLE {work.table.address} CLUSTER BY ({', '.join(compiled.key)})")
     except SPARK_ERRORS:
         _LOGGER.warning("%s could not be clustered by its key", work.table.address, exc_info=True)
@@ -208,26 +198,20 @@ def _document_lsn(
 ) -> tuple[str, str]:
     """Return the LSN of each document of a replaced table, and the join that gives the LSN.
 
-    An unchanged document keeps its LSN. After a changed definition, gold compares the stored hash. In a table
-    of an unchanged definition, which a foreign writer changed, gold compares the content of all rows of a
-    key. If rows of equal content have several LSNs, the newest counts: readers may not have seen the document
-    before.
-
-    Args:
-        address: the table's name in SQL.
-        compiled: query, columns and key of the document.
-        state: the state of the table before the build.
-        lsn: the LSN of the cut to build, as SQL.
-        same_definition: whether the table was built by the same definition.
+    An unchanged document keeps its LSN. `lsn` is the LSN of the cut to build, as SQL.
     """
     key = None if state is None else _key_columns(compiled, state)
     if state is None or key is None:
         return lsn, ""
+    # After a changed definition, gold compares the stored hash. In a table of an unchanged definition, which
+    # a foreign writer changed, gold compares the content of all rows of a key.
     held = content_hash(compiled.columns) if same_definition else HASH
     on = " AND ".join(f"o.k{i} = CAST(d.{name} AS STRING)" for i, name in enumerate(key))
     keys = ", ".join(f"CAST({name} AS STRING) AS k{i}" for i, name in enumerate(key))
     numbers = ", ".join(f"k{i}" for i in range(len(key)))
     before = f"SELECT {keys}, {held} AS h, {LSN} AS l FROM {address} VERSION AS OF {state.version}"
+    # Of rows of equal content with several LSNs, the newest counts: readers may not have seen the document
+    # before.
     once = (
         f"SELECT {numbers}, any_value(h) AS {HASH}, max(l) AS {LSN} FROM ({before})\n"
         f"GROUP BY {numbers} HAVING count(*) = count(h) AND count(DISTINCT h) = 1"

@@ -3,8 +3,7 @@
 An update has an old and a new image. If both images are at one place, the document's number of rows is
 unchanged, and only its texts may be longer. A place is made of the columns that assign a row to documents:
 the key, the columns of joins, and the columns of conditions. A new image at a place without an old image is
-one more row at this place. Rows that left a document elsewhere reduce no document here, so the estimate
-subtracts nothing.
+one more row at this place.
 """
 
 from __future__ import annotations
@@ -28,9 +27,8 @@ if TYPE_CHECKING:
 class Growth:
     """The growth from a table's changed rows.
 
-    Attributes:
-        rows: number of rows that came to a place.
-        bytes: added bytes of texts in rows that stay at their place.
+    `rows` is the number of rows that came to a place, `bytes` the added bytes of texts in rows that stay at
+    their place.
     """
 
     rows: int
@@ -42,12 +40,8 @@ def growth_query(
 ) -> str:
     """Return a query for one row: the number of images, `Growth`'s values, then sums of `counts`.
 
-    Args:
-        tree: the document, resolved against a catalog.
-        table: the table with changed rows.
-        images: relation of the images, with `columns` and `SIDE`.
-        columns: the columns that the images have.
-        counts: aggregates over the images, each with a name.
+    `images` is a relation with `columns` and `SIDE`; `counts` are aggregates over the images, each with a
+    name.
     """
     found = tree.tables()[table]
     placing = [name for name in sorted(_placing(tree, table)) if name in columns]
@@ -66,6 +60,7 @@ def growth_query(
     named = [count.rpartition(" AS ")[2] for count in counts]
     outer = [
         "coalesce(sum(n), 0)",
+        # Rows that left a document elsewhere reduce no document here, so the estimate subtracts nothing.
         "coalesce(sum(greatest(came, 0)), 0)",
         "coalesce(sum(CASE WHEN came = 0 THEN greatest(longer, 0) END), 0)",
         *(f"coalesce(sum({name}), 0)" for name in named),

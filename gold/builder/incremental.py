@@ -54,9 +54,9 @@ if TYPE_CHECKING:
     from deltasmelt.gold.builder.memory import Plan
     from deltasmelt.gold.compile.query import Compiled
 
+# Planning and scheduling more tasks costs more than the work of so many rows.
 _ONE_TASK: Final = 100_000
-"""Rows up to which one task assembles documents: planning and scheduling more tasks costs more than the work.
-"""
+"""Number of rows up to which one task assembles documents."""
 
 _BROADCAST: Final = 1_000_000
 """Number of affected roots up to which each task can have all keys in memory."""
@@ -90,13 +90,9 @@ class _Assembly:
 
 
 class IncrementalBuild:
-    """One build from an older cut.
+    """One build from an older cut, which the table holds.
 
-    Args:
-        work: shared values of the document's builds.
-        build: the tree, cut and run to build.
-        old: the cut that the table holds.
-        is_same: checks whether a silver table holds the same rows at two versions.
+    `is_same` checks whether a silver table holds the same rows at two versions.
     """
 
     def __init__(
@@ -112,11 +108,7 @@ class IncrementalBuild:
     def run(self, largest: int | None) -> int | None:
         """Bring the table to the cut.
 
-        Args:
-            largest: bytes of the largest document after the last build; None if unknown.
-
-        Returns:
-            bytes of the largest document after this build; None if unknown.
+        `largest` and the result are the bytes of the largest document before and after; None if unknown.
 
         Raises:
             ChangeFeedUnreadableError: the changes between the cuts cannot be read.
@@ -273,17 +265,15 @@ class IncrementalBuild:
         return lists_of(types, self._spark.sql(asked).collect()[0].asDict())
 
     def _expected_rows(self) -> int:
-        """Return the rows that these roots have on average; roots with more rows only take longer."""
+        """Return the rows that these roots have on average."""
         build = self._build
         rows = sum(rows for rows, _ in build.sizes.values())
+        # Roots with more rows only take longer.
         return build.run.changes * rows // max(build.sizes[build.tree.root.table.table][0], 1)
 
     def _has_new_roots(self, view: str | None) -> bool:
-        """Check whether a root was added, or passes the `where` now: only such a root makes a new document.
-
-        Args:
-            view: images of the root's table; None if the root's table has no image.
-        """
+        """Check whether a root was added, or passes the `where` now: only such a root is a new document."""
+        # The root's table has no image.
         if view is None:
             return False
         tree = self._build.tree
@@ -337,10 +327,7 @@ class IncrementalBuild:
 
 
 def _made(compiled: Compiled, *, measured: bool) -> str:
-    """Return a query for the affected roots and their documents, with NULL for deleted documents.
-
-    If `measured`, the query also returns each document's bytes.
-    """
+    """Return a query for the affected roots and their documents, with NULL for deleted documents."""
     flags = [flag_column(flag) for flag in compiled.flags]
     on = " AND ".join(f"a.k{i} = d.{key}" for i, key in enumerate(compiled.key))
     keys = ", ".join(f"a.k{i} AS {ROOT}{i}" for i in range(len(compiled.key)))

@@ -3,8 +3,7 @@
 For a lost value (infinity, NaN, a date before our era) silver holds NULL, and the text in
 ``_unrepresentable``. `is null` and counts also read this text (`gold.tree.derived`). All further uses of the
 column read NULL: a greatest value, a sum, an order, a join. So each build records how many lost values of
-each column the build read: a full build counts all rows, an incremental build the changed rows. A column of a
-type without loss costs nothing.
+each column the build read: a full build counts all rows, an incremental build the changed rows.
 """
 
 from __future__ import annotations
@@ -36,10 +35,7 @@ def counted(columns: Sequence[str], when: str = "true") -> list[str]:
 
 
 def lost_query(tree: Tree, relation: TableSql) -> str | None:
-    """Return a query for ``name`` and ``lost`` (counts by column) of all tables.
-
-    Without a type that loses values, return None.
-    """
+    """Return a query for ``name`` and ``lost`` (counts by column) of tables; None if no type loses values."""
     parts = []
     for name, columns in may_be_lost(tree).items():
         listed = ", ".join(f"lost{place}" for place in range(len(columns)))

@@ -39,8 +39,7 @@ class Merge:
         position: the mark that the table has.
         restricted: the source has the affected roots, and a row without content is a document to delete.
             Otherwise the source has all documents, and MERGE deletes every document that the source lacks.
-        no_inserts: no document is new, and the source is small. Spark then broadcasts the source to the
-            target's rows; otherwise Spark would shuffle and sort the target.
+        no_inserts: no document is new, and the source is small.
         distrust: another writer may have changed the table: MERGE compares documents, not their hashes.
         listed: literals of the affected roots' keys (`gold.incremental.key_lists`), if the roots are few.
     """
@@ -63,6 +62,8 @@ def merge(spark: SparkSession, table: GoldTable, what: Merge, run: Run) -> None:
         [
             f"MERGE INTO {table.address} AS t",
             "USING (",
+            # Without WHEN NOT MATCHED Spark broadcasts the source to the target's rows; otherwise Spark would
+            # shuffle and sort the target.
             f"SELECT /*+ BROADCAST(f) */ * FROM (\n{what.source}\n) AS f" if what.no_inserts else what.source,
             ") AS s",
             f"ON {' AND '.join(on)}",
@@ -112,11 +113,7 @@ def _clauses(what: Merge) -> list[str]:
 def _on_target(spark: SparkSession, table: GoldTable, what: Merge, roots: int) -> list[str]:
     """Return conditions on the target alone, by which MERGE skips files, and rows before the join.
 
-    Args:
-        spark: the session that has the view ``affected``.
-        table: the target of the MERGE.
-        what: the input of the MERGE.
-        roots: number of rows in ``affected``.
+    `roots` is the number of rows in the session's view ``affected``.
     """
     files, key = table.files(), what.compiled.key
     small = is_small([size_of(files)])
@@ -135,10 +132,7 @@ def _on_target(spark: SparkSession, table: GoldTable, what: Merge, roots: int) -
 
 
 def _ranges(spark: SparkSession, what: Merge, files: pa.Table, number: int) -> list[str]:
-    """Return ranges of the key as literals, if the ranges skip files.
-
-    Without ranges, the statement's text is the same as before, and so is the code that Spark generates.
-    """
+    """Return ranges of the key as literals, if the ranges skip files (`silver.run.key_ranges`)."""
     key = what.compiled.key
     types = {i: ddl for i, ddl in enumerate(what.compiled.key_types) if prunable(ddl)}
     found = key_ranges(

@@ -6,10 +6,7 @@ since (`gold.builder.growth`). Without an earlier build, the bound follows from 
 that a parent has in each table.
 
 If the bound exceeds the heap's room, gold weighs the documents (`gold.builder.weights`). Gold then refuses a
-document that is too large, before the document ends the JVM, and every further document with it. A bound that
-only grows exceeds the room at some time, even with small documents. Gold then weighs all documents once, and
-the bound becomes the heaviest weight. For truly large documents every build would weigh all. So if the
-heaviest has more than half of the room, gold weighs only the affected documents.
+document that is too large, before the document ends the JVM, and every further document with it.
 """
 
 from __future__ import annotations
@@ -45,12 +42,9 @@ LARGEST: Final = "largest_document_bytes"
 
 
 def machine_of(spark: SparkSession) -> Machine:
-    """Return the heap and cores of a session's tasks, from its settings; Spark's own defaults if not set.
-
-    A server that does not even name its master does not name its memory either; gold then refuses no
-    document.
-    """
+    """Return the heap and cores of a session's tasks, from its settings; Spark's own defaults if not set."""
     master = setting(spark, "spark.master", "")
+    # A server that does not name its master does not name its memory either; gold then refuses no document.
     if not master:
         return Machine(_UNTOLD, os.cpu_count() or 1)
     if is_local(master):
@@ -138,11 +132,7 @@ class Sizing:
         return assembly_plan(Sizes(1, largest, largest), self.machine, tasks=1)
 
     def _largest(self, tree: Tree, relation: TableSql, tables: TableSizes, roots: Roots | None) -> int:
-        """Return the bytes of the largest document, rather too many than too few.
-
-        Raises:
-            DefiniteError: the document has no room.
-        """
+        """Return the bytes of the largest document, rather too many than too few."""
         bound = self._bound(tree, relation, tables, None)
         return bound if bound <= self.machine.room else self._weighed(tree, relation, tables, roots)
 
@@ -166,11 +156,11 @@ class Sizing:
     def _weighed_some(
         self, tree: Tree, relation: TableSql, tables: TableSizes, roots: Roots, known: int | None
     ) -> tuple[int, int | None]:
-        """Return the bytes of the largest of some documents, and of all documents, or None if unknown.
-
-        Raises:
-            DefiniteError: one of the documents to build has no room.
-        """
+        """Return the bytes of the largest of some documents, and of all documents, or None if unknown."""
+        # A bound that only grows exceeds the room at some time, even with small documents. Gold then weighs
+        # all documents once, and the heaviest weight is the new bound. For truly large documents every build
+        # would weigh all. So if the heaviest has more than half of the room, gold weighs only the affected
+        # documents.
         if 2 * self._heaviest <= self.machine.room:
             self._heaviest = self._weighed(tree, relation, tables, None, refuses=False)
             if self._heaviest <= self.machine.room:

@@ -6,8 +6,7 @@ weight of a parent's rows is their sum, so no value grows with a document.
 
 The query weighs a recursion from the last level upwards: a row's weight is its own bytes plus the weight of
 the rows below. So each level is one join and one sum over the existing rows, however many paths lead through
-a row. In a forest, a row that is its own parent does not count below itself. The document cuts any longer
-circle; the query follows the circle up to the last level, so the weight exceeds the document's bytes.
+a row.
 """
 
 from __future__ import annotations
@@ -41,10 +40,8 @@ _SAMPLED: Final = 20_000
 class Roots:
     """The documents to weigh.
 
-    Attributes:
-        view: a relation with the documents' keys, ``k0, k1 …``.
-        computed: names of the document's shared row sets (`gold.compile.query.Compiled.shared`) that exist as
-            views.
+    `view` is a relation with the documents' keys, ``k0, k1 …``. `computed` names the document's shared row
+    sets (`gold.compile.query.Compiled.shared`) that exist as views.
     """
 
     view: str
@@ -52,14 +49,7 @@ class Roots:
 
 
 def weights_query(tree: Tree, relation: TableSql, sizes: TableSizes, roots: Roots | None = None) -> str:
-    """Return a query for the key of each document, ``k0, k1 …``, and its approximate `BYTES`.
-
-    Args:
-        tree: the document, resolved against a catalog.
-        relation: gives the SQL relation of each silver table.
-        sizes: rows and bytes of each silver table.
-        roots: the documents to weigh; None weighs all.
-    """
+    """Return a query for the key of each document (of `roots`), ``k0, k1 …``, and its approximate `BYTES`."""
     return _Weights(tree, relation, sizes, roots).query()
 
 
@@ -67,9 +57,6 @@ def fans_query(nodes: Sequence[Node], relation: TableSql, sizes: TableSizes) -> 
     """Return a query for the highest number of rows (``most``) that one parent has in each node (``node``).
 
     The negative number of a node stands for its recursion: the highest number of rows directly below one row.
-
-    For a large table, the query estimates from a sample, rather too high than too low. A parent with a
-    noticeable share of the table has an equal share of the sample.
     """
     parts = []
     places = [
@@ -86,6 +73,8 @@ def fans_query(nodes: Sequence[Node], relation: TableSql, sizes: TableSizes) -> 
         rows_read = f"{rows_of(scope.table, relation(scope.table.table))}{sample}"
         counts = f"SELECT count(*) AS n FROM {rows_read} WHERE {known} GROUP BY {', '.join(keys)}"
         largest = "coalesce(max(n), 0)"
+        # An estimate from a sample, rather too high than too low. A parent with a noticeable share of the
+        # table has an equal share of the sample.
         seen = largest if share == 1 else f"({largest} + 3 * sqrt({largest}) + 3) / {share:.8f}D"
         parts.append(f"SELECT {number} AS node, CAST({seen} AS BIGINT) AS most FROM ({counts})")
     return "\nUNION ALL\n".join(parts)
@@ -126,6 +115,9 @@ class _Weights(Compiler):
         above = [(place[this], place[theirs]) for this, theirs in recursion.on]
         below = ", ".join(this for this, _ in above)
         own = " AND ".join(f"{this} <=> {theirs}" for this, theirs in above)
+        # In a forest, a row that is its own parent does not count below itself. The document cuts any longer
+        # circle; the query follows the circle up to the last level, so the weight exceeds the document's
+        # bytes.
         others = f" WHERE NOT ({own})" if is_forest(node, recursion) else ""
         met = " AND ".join(f"s.{this} = b.{theirs}" for this, theirs in above)
         for level in range(recursion.depth - 1, 0, -1):
@@ -155,7 +147,8 @@ class _Weights(Compiler):
         return _sum(self._own(node.fields, node.scope, "t"), node.children)
 
     def _below(self, node: Node) -> dict[str, str]:  # noqa: ARG002 - its interface
-        """Return no counts: a weight counts no event of a document's build."""
+        """Return no counts."""
+        # A weight counts no event of a document's build.
         return {}
 
     def _many(self, node: Many | Collect, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:

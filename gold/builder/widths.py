@@ -2,8 +2,7 @@
 
 For each node of a document, two numbers count: the rows of its table, and the width of a row as JSON. The
 average number of rows follows from the sizes of the tables. The number for the largest document follows from
-the most rows that one parent has (`fans`). If rows are found from one parent only, a node has at most the
-rows of its table. A `one` has as many rows as its parent.
+the most rows that one parent has (`fans`).
 """
 
 from __future__ import annotations
@@ -48,11 +47,8 @@ def average(tree: Tree, sizes: TableSizes) -> int:
 def most(tree: Tree, sizes: TableSizes, fans: Mapping[int, int] | None = None) -> int:
     """Return bytes that no document exceeds, by the statistics.
 
-    Args:
-        tree: the document, resolved against a catalog.
-        sizes: rows and bytes of each silver table.
-        fans: by node, the most rows that one parent has. By the negative of a recursion's node, the most rows
-            directly below one row. Without `fans`, a parent may have all rows of a table.
+    `fans` has, by node, the most rows that one parent has. By the negative of a recursion's node, it has the
+    most rows directly below one row. Without `fans`, a parent may have all rows of a table.
     """
 
     def fan(node: Node, number: int) -> float:
@@ -65,10 +61,8 @@ def most(tree: Tree, sizes: TableSizes, fans: Mapping[int, int] | None = None) -
         return fan(node, node.id)
 
     def levels(node: Node, recursion: Recursion, rows: float) -> float:
-        """Return the rows of all levels.
-
-        In a forest, a row has one place in a level; in a net, a row is on many paths.
-        """
+        """Return the rows of all levels."""
+        # In a forest, a row has one place in a level; in a net, a row is on many paths.
         bound = sizes[node.scope.table.table][0] if is_forest(node, recursion) else math.inf
         further, found = fan(node, -node.id), 0.0
         further = min(further, node.most_elements or further)
@@ -95,10 +89,7 @@ def recursions(tree: Tree) -> set[TableName]:
 
 
 def below(tree: Tree, sizes: TableSizes) -> dict[TableName, int]:
-    """Return the bytes that one more row of each table may add to a document.
-
-    The bytes include an average number of child rows.
-    """
+    """Return the bytes that one more row of each table adds, with an average number of child rows."""
     found: dict[TableName, int] = {}
 
     def wide(node: Node) -> float:
@@ -143,12 +134,8 @@ def _of_tree(
 ) -> float:
     """Return the bytes of a document.
 
-    Args:
-        tree: the document, resolved against a catalog.
-        sizes: rows and bytes of each silver table.
-        each: gives the rows of a node per parent.
-        levels: gives a recursion's rows from the rows of its first level. With `levels` the result is a
-            maximum.
+    `each` gives the rows of a node per parent, `levels` a recursion's rows from the rows of its first level.
+    With `levels` the result is a maximum.
     """
 
     def of(nodes: Sequence[Node], parents: float) -> Iterator[float]:
@@ -158,6 +145,7 @@ def _of_tree(
                 continue
             rows = parents * each(node)
             if levels is not None and not isinstance(node, One | Pick):
+                # If rows are found from one parent only, a node has at most the rows of its table.
                 rows = min(rows, max(sizes[scope.table.table][0] for scope in node.scopes))
             bound = node.most_elements
             rows = rows if bound is None else min(rows, parents * bound)
@@ -204,5 +192,6 @@ def is_fixed(kind: str) -> bool:
 
 
 def _share(kind: str) -> int:
-    """Return a column's relative share of a row's bytes: binary values are usually longer than texts."""
+    """Return a column's relative share of a row's bytes."""
+    # Binary values are usually longer than texts.
     return 0 if kind in _FIXED else 8 if kind == "BINARY" else 1

@@ -1,8 +1,4 @@
-"""Build the pieces of SQL text for the queries of documents. Pure.
-
-In order: aggregates (`measured`), a relation without rows (`empty_table`), statements and conditions, and the
-elements of arrays and maps in their order (`place_of`, `collected`).
-"""
+"""Build the pieces of SQL text for the queries of documents. Pure."""
 
 from __future__ import annotations
 
@@ -62,10 +58,7 @@ def _measure(function: str, value: str, only: str, ddl: str) -> str:
 
 
 def empty_table(tree: Tree, name: TableName) -> str:
-    """Return a relation with the columns of a table that the document reads, without rows from the table.
-
-    A query over the relation reads nothing, and Spark still finds the query's types.
-    """
+    """Return a relation with the columns of a table that the document reads, without rows from the table."""
     table = tree.tables()[name]
     derived = [column for column in table.columns if isinstance(column, Derived)]
     read_columns = {origin(table, column) for column in tree.reads(name) | set(table.key)}
@@ -77,6 +70,7 @@ def empty_table(tree: Tree, name: TableName) -> str:
     }
     if derived:
         columns[UNREPRESENTABLE] = OWN_COLUMNS[UNREPRESENTABLE]
+    # A query over the relation reads nothing, and Spark still finds the query's types.
     return (
         f"(SELECT {', '.join(f'CAST(NULL AS {ddl}) AS {quote(column)}' for column, ddl in columns.items())})"
     )
@@ -84,11 +78,7 @@ def empty_table(tree: Tree, name: TableName) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CommonTable:
-    """A named SELECT of a query.
-
-    Attributes:
-        comment: describes the result of the SELECT, for people.
-    """
+    """A named SELECT of a query; `comment` describes its result for people."""
 
     name: str
     comment: str
@@ -200,22 +190,19 @@ def named(order: RowOrder) -> list[str]:
 def place_of(names: Sequence[str], order: RowOrder) -> str:
     """Return the number of a row among rows with equal `names`, over the columns of `named`.
 
-    ``collect_list`` has no order, so the query sorts the collected structs by this number. The window
-    partitions by exactly the grouping columns, under their names: a single shuffle and sort serve window and
-    grouping. Elements can have every type and direction that ORDER BY knows, and may contain types without an
-    order (maps). The query places NULLs explicitly, never by Spark's defaults.
+    `collect_list` has no order, so the query sorts the collected structs by this number. Elements can then
+    have every type and direction that ORDER BY knows, and may contain types without an order (maps).
     """
+    # The window partitions by exactly the grouping columns, under their names: a single shuffle and sort
+    # serve window and grouping. NULLs are placed explicitly, never by Spark's defaults.
     return row_number(names, [ordered(column, f"o{index}") for index, (column, _) in enumerate(order)])
 
 
 def is_by_key(node: Many | Collect) -> bool:
-    """Check whether the elements of an array are in the order of keys alone, and Spark can compare them.
-
-    Keys are ascending and never NULL, so the query then sorts the structs themselves, which begin with the
-    key.
-    """
+    """Check whether the elements of an array are in the order of keys alone, and Spark can compare them."""
     if node.most_elements is not None:
         return False
+    # Keys are ascending and never NULL, so the query sorts the structs themselves, which begin with the key.
     plain = all(
         column.column in node.scope.table.key and not column.descending and not column.nulls_first
         for column in node.order

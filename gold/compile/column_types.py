@@ -2,8 +2,8 @@
 
 Spark analyses the query over tables with only the columns that the document reads (and keys). If an
 expression reads another column, whose changes gold would miss, Spark does not find the column, and gold
-refuses the document before a build. Spark also finds the types of values that an expression coerces. So gold
-refuses a document in which a text would become a moment of today (`gold.expressions.coercions`).
+refuses the document before a build. Gold also refuses a document in which a text would become a moment of
+today (`gold.expressions.coercions`).
 """
 
 from __future__ import annotations
@@ -47,12 +47,7 @@ def field_types(spark: SparkSession, tree: Tree) -> dict[str, Any]:
 
 
 def schema_of(spark: SparkSession, tree: Tree) -> StructType:
-    """Return the columns of a document's query.
-
-    Raises:
-        PySparkException: for the reasons of `field_types`.
-        DefiniteError: for the reasons of `field_types`.
-    """
+    """Return the columns of a document's query; raise the errors of `field_types`."""
     return _schema(spark, tree)[0]
 
 
@@ -128,17 +123,14 @@ def _of_fields(scope: Scope, fields: Sequence[TreeField]) -> Iterator[tuple[Tabl
 
 
 def _check_keys(tree: Tree, field: str, kind: DataType) -> None:
-    """Check the keys of maps: gold compares a document's content as JSON, with texts as keys of a map.
-
-    Raises:
-        DefiniteError: Spark's only text for some keys is a memory address.
-    """
+    """Raise a DefiniteError if Spark's only text for some key of a map is a memory address."""
     if isinstance(kind, StructType):
         for inner in kind:
             _check_keys(tree, field, inner.dataType)
     elif isinstance(kind, ArrayType):
         _check_keys(tree, field, kind.elementType)
     elif isinstance(kind, MapType):
+        # Gold compares a document's content as JSON, with texts as keys of a map.
         if not map_key(kind.keyType.simpleString()):
             key_type = kind.keyType.simpleString().upper()
             raise DefiniteError(

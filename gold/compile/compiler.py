@@ -5,10 +5,7 @@ grouped by the columns by which the parent finds them (``k0, k1 …``). So the p
 JOIN on unique keys, and the join never changes the number of the parent's rows. The query has no correlated
 subquery. Each table has its own alias, so names of columns cannot clash.
 
-With `roots`, semi joins first reduce the rows of each table, from the roots outwards. The reduced rows are
-separate steps, because several nodes read them: the table's own node and the nodes below.
-
-A rebuild gives the same result to the last bit: `gold.compile.clauses`.
+With `roots`, semi joins first reduce the rows of each table, from the roots outwards.
 """
 
 from __future__ import annotations
@@ -226,13 +223,14 @@ class Compiler:
         return name
 
     def _belonging(self, scope: Scope, parent: str, on: Pairs) -> str:
-        """Return, as a step, a table's rows that belong to rows of `parent`; nodes may share the step."""
+        """Return, as a step, a table's rows that belong to rows of `parent`."""
         table = scope.table
         if parent == self._root and {theirs for _, theirs in on} <= set(self._tree.key):
             # The given keys find these rows too, so the query need not read the root's own rows first.
             parent = self._roots or ""
             on = tuple((this, f"k{self._tree.key.index(theirs)}") for this, theirs in on)
         place = (table.table, parent, on)
+        # Several nodes read these rows: the table's own node and the nodes below.
         if place not in self._rows:
             columns_read = self._tree.reads(table.table) | set(table.key)
             columns = ", ".join(
@@ -251,16 +249,14 @@ class Compiler:
         return self._rows[place].name
 
     def _among(self, scope: Scope, on: Pairs) -> str:
-        """Return a condition on the table alone, in addition to the join with the roots, that skips pages.
-
-        A column whose type differs from the key's type gets no condition: Spark would compare after a cast.
-        """
+        """Return a condition on the table alone, in addition to the join with the roots, that skips pages."""
         types = {
             f"k{i}": self._tree.root.table.column(name).spark_type for i, name in enumerate(self._tree.key)
         }
         conditions = [
             f"{quote('t', this)} IN ({self.listed[key]})"
             for this, key in on
+            # Spark would compare a column of another type than the key's after a cast, and skip nothing.
             if key in self.listed and scope.table.column(this).spark_type == types[key]
         ]
         return f"\nWHERE {' AND '.join(conditions)}" if conditions else ""
@@ -371,11 +367,7 @@ class Compiler:
 
 
 def _or_empty(field: TreeField, value: str) -> str:
-    """Return a field's value, or its default if no row was found.
-
-    A missing partner of a LEFT JOIN is NULL. `many` and `collect` convert NULL to an empty array, counts
-    convert NULL to 0.
-    """
+    """Return a field's value, or its default without a row: a missing partner of a LEFT JOIN is NULL."""
     if isinstance(field, Flattened):
         return _or_empty(field.field, value)
     if not isinstance(field, Child):
@@ -395,6 +387,7 @@ def _or_empty(field: TreeField, value: str) -> str:
 
 
 def _not_null(node: Node) -> list[str]:
-    """Return conditions that drop NULL join keys: NULL joins no row, so grouping them would be wasted."""
+    """Return conditions that drop NULL join keys."""
+    # NULL joins no row, so grouping such rows would be wasted.
     scope, on, alias = join_path(node)[0]
     return [f"{quote(alias, this)} IS NOT NULL" for this, _ in on if this not in scope.table.key]

@@ -20,11 +20,8 @@ if TYPE_CHECKING:
 
 
 def count_flagged(tree: Tree, relation: TableSql) -> tuple[tuple[str, ...], str]:
-    """Return the possible `FLAGS` and a query that counts their roots; without flags the query is empty.
-
-    The query reads only the nodes with flags, and so costs a part of the document, not the whole document
-    again.
-    """
+    """Return the possible `FLAGS` and a query that counts their roots; without flags the query is empty."""
+    # Only the nodes with flags: a part of the document's cost, not the whole document again.
     bare = _without_the_rest(tree.children)
     fields = tuple(Value(name, column(name)) for name in tree.key)
     compiled = Compiler(replace(tree, fields=fields, children=bare), relation, None).document()

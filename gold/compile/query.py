@@ -41,12 +41,10 @@ class Compiled:
         rows: with `roots`: the rows of each table that belong to the roots, each step by earlier steps. The
             caller may compute these steps one by one under their names before `assembly`, or run one query.
         nodes: the document's nodes, over silver's tables or over `rows`.
-        final: the SELECT over `nodes`: the fields, then `KEY` if needed, then a column (`flag_column`) for
-            each of `flags`.
+        final: the SELECT over `nodes`: the fields, then `KEY` if needed, then a `flag_column` for each flag.
         columns: names of the query's columns in the gold table.
         fields: names of the document's own fields among `columns`.
         key: the root's key as expressions over `columns`.
-        key_types: Spark types of the key.
         flags: the `FLAGS` that the document can raise.
     """
 

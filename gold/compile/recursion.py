@@ -3,15 +3,13 @@
 *Down.* The first step builds each row's own fields once. Then one relation grows. Each row of the relation is
 a path down from the parent: the row of every level (``r1, r2 …``) and the keys of all rows (``p1, p2 …``). A
 row whose key is already on the path would close a cycle. The step marks the row (``a2, a3 …``); a marked row
-goes no further and is no element. If the parent is a row of the recursive table, the parent's key begins the
-path.
+goes no further and is no element.
 
 *Up.* From the last level to the first, paths equal up to the level above form a group. The rows of the level
 become the elements of the row above. The keys identify a path, not the last row. So for a row on several
 paths the elements below contain, on each path, all rows except the rows above.
 
-The query reads no step except the rows twice, so the query grows by one join and one group per level. The
-deepest rows have no field for rows below.
+The query reads no step except the rows twice, so the query grows by one join and one group per level.
 """
 
 from __future__ import annotations
@@ -123,6 +121,7 @@ class RecursionSteps:
             keys = [f"s.{self._column[this]}" for this, _ in node.on]
             columns = [*numbered(keys), "struct(s.*) AS r1", "false AS a1", f"array({self._key('s')}) AS p1"]
             return select(columns, f"{rows} AS s", (), [f"{key} IS NOT NULL" for key in keys])
+        # The parent is a row of the recursive table, so its key begins the path.
         names = node.scope.table.key
         keys = [quote("p", name) for name in names]
         above = struct((f"k{i}", key) for i, key in enumerate(keys))
@@ -136,7 +135,7 @@ class RecursionSteps:
         return select(columns, f"{self._parent} AS p", [f"JOIN {rows} AS s ON {matches}"])
 
     def _down(self, level: int) -> str:
-        """Return the next level. A path that ends keeps its keys, and so remains a separate group."""
+        """Return the next level."""
         level_above = level - 1
         exists = f"s.{self._column[self._node.scope.table.key[0]]} IS NOT NULL"
         key, way = self._key("s"), f"c.p{level_above}"
@@ -144,6 +143,7 @@ class RecursionSteps:
             "c.*",
             f"CASE WHEN {exists} THEN struct(s.*) END AS r{level}",
             f"{exists} AND array_contains({way}, {key}) AS a{level}",
+            # A path that ends keeps its keys, and so remains a separate group.
             f"CASE WHEN {exists} THEN concat({way}, array({key})) ELSE {way} END AS p{level}",
         ]
         matches = self._matches(self._recursion.on, lambda theirs: f"c.r{level_above}.{self._column[theirs]}")
@@ -159,6 +159,7 @@ class RecursionSteps:
         for above in range(1, level):
             carried += [f"r{above}", f"a{above}", f"p{above}"]
         fields = [(name, f"x.r{level}.item.{quote(name)}") for name, _ in self._fields]
+        # The deepest rows have no field for rows below.
         if not last:
             fields.append((self._recursion.name, "x.item"))
         exists = f"x.r{level} IS NOT NULL AND NOT x.a{level}"

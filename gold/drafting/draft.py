@@ -16,11 +16,7 @@ Omitted: TypeAlias = tuple[str, str]
 
 @dataclass(slots=True)
 class DraftField:
-    """A field of a draft: a column, or a join.
-
-    Attributes:
-        note: a comment for the file, or empty.
-    """
+    """A field of a draft: a column, or a join; `note` is a comment for the file, or empty."""
 
     name: str
     column: str = ""
@@ -36,10 +32,8 @@ class Join:
         verb: ``one`` or ``many``, as in the file.
         on: (column of the table, column of the parent); for a join through a link: (column of the link,
             column of the parent).
-        through: the link table, if the join has one.
         to: (column of the link, column of the table).
-        omitted: omitted columns of the table, each with the reason.
-        through_omitted: omitted columns of the link, each with the reason.
+        omitted, through_omitted: omitted columns of the table and of the link, each with the reason.
         counted: if too many rows are only counted: the name that an array of the rows would have.
     """
 
@@ -92,11 +86,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class UndraftedTable:
-    """A table without a document.
-
-    Attributes:
-        inside: documents that nevertheless read the table.
-    """
+    """A table without a document; `inside` names documents that nevertheless read the table."""
 
     table: TableName
     reason: str
@@ -112,10 +102,7 @@ class Proposal:
 
 
 def filled(fields: list[DraftField], omitted: list[Omitted]) -> list[DraftField]:
-    """Return fields without empty joins: drop a child without columns except the join columns.
-
-    If a child has further columns and all are omitted, the parent's omissions list the child.
-    """
+    """Return fields without empty joins: drop a child without columns except the join columns."""
     complete = []
     for entry in fields:
         join = entry.join
@@ -123,6 +110,7 @@ def filled(fields: list[DraftField], omitted: list[Omitted]) -> list[DraftField]
             join.fields[:] = filled(join.fields, join.omitted)
             if not join.fields and not join.counted:
                 names = ", ".join(name for name, _ in (*join.omitted, *join.through_omitted))
+                # The child has further columns, and all are omitted: the parent's omissions list the child.
                 if names:
                     omitted.append((f"{entry.name} ({join.table})", f"its only columns are: {names}"))
                 continue

@@ -1,8 +1,4 @@
-"""Write a drafted document as YAML in the style of a person, with comments on each choice.
-
-Any name of PostgreSQL works. The writer quotes a name that is not a plain word in every version of YAML, and
-replaces characters that a comment must not contain.
-"""
+"""Write a drafted document as YAML in the style of a person, with comments on each choice."""
 
 from __future__ import annotations
 

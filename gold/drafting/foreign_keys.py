@@ -1,8 +1,7 @@
 """Analyse foreign keys between tables: links, lookups, and tables that deserve a document. Pure.
 
 A table deserves a document if rows of other tables belong to its rows: orders to a customer, items to an
-order. A *link* table, with two foreign keys and few further columns, deserves none. A *lookup* deserves none
-either: small, without references to further tables and only referenced (countries, kinds, states). The
+order. A *link* table, with two foreign keys and few further columns, deserves none, nor does a *lookup*. The
 catalog gives hints, not proofs. So the choice is a ranking, and gold reports each table without a document,
 with the reason.
 """
@@ -34,7 +33,6 @@ class ForeignKey:
     """A foreign key of a table.
 
     Attributes:
-        columns: of the table that has the foreign key.
         target: the referenced table, with the columns `referenced` in the order of `columns`.
         owning: PostgreSQL deletes rows with the row that they reference (ON DELETE CASCADE).
     """
@@ -49,9 +47,8 @@ class ForeignKey:
 class Described:
     """A table with properties beyond its columns.
 
-    Attributes:
-        unique: columns of each unique index, including the primary key.
-        rows: approximate number of rows; 0 if unknown.
+    `unique` has the columns of each unique index, including the primary key; `rows` is approximate, 0 if
+    unknown.
     """
 
     table: SilverTable
@@ -69,10 +66,8 @@ class Described:
 class Unfollowed:
     """A foreign key that documents cannot follow.
 
-    Attributes:
-        ends: the table with the foreign key, and the table that the foreign key references.
-        columns: the columns of the foreign key.
-        why: the message of `smelt check` for the join.
+    `ends` are the table with the foreign key and the referenced table, `why` is the message of `smelt check`
+    for the join.
     """
 
     ends: tuple[TableName, TableName]
@@ -123,27 +118,24 @@ class Schema:
         return objection is None and len(columns) == len(ends)
 
     def _is_link(self, table: Described) -> bool:
-        """Check whether a table has two foreign keys and few further columns.
-
-        The two foreign keys are the table's key, a unique index, or all columns that are never NULL.
-        """
+        """Check whether a table has two foreign keys and few further columns."""
         keys = self.keys[table.name]
         if len(keys) != 2 or self.incoming[table.name] or set(keys[0].columns) == set(keys[1].columns):
             return False
         columns = {*keys[0].columns, *keys[1].columns}
         filled = {column.name for column in table.table.columns if column.not_null}
+        # The two foreign keys are the table's key, a unique index, or all columns that are never NULL.
         if columns not in (set(table.table.key), filled, *map(set, table.unique)):
             return False
         return sum(not left_out(column) for column in self.link_columns(table)) <= _LINK_COLUMNS
 
     def leading(self, link: Described) -> ForeignKey:
-        """Return the side that owns a link, as named first by the link's key ``(order_id, product_id)``.
-
-        If neither key nor unique index of the link consists of the two ends, the link's first column decides.
-        """
+        """Return the side that owns a link, as named first by the link's key ``(order_id, product_id)``."""
         first, second = self.keys[link.name]
         ends = {*first.columns, *second.columns}
         orders = [columns for columns in (link.table.key, *link.unique) if set(columns) == ends]
+        # If neither key nor unique index of the link consists of the two ends, the link's first column
+        # decides.
         order = [*(orders[0] if orders else ()), *(column.name for column in link.table.columns)]
         distinct = next(name for name in order if (name in first.columns) != (name in second.columns))
         return first if distinct in first.columns else second
@@ -158,10 +150,7 @@ class Schema:
         ]
 
     def is_lookup(self, table: Described) -> bool:
-        """Check whether a table is only referenced, references nothing, is small and owns nothing.
-
-        Examples are countries, kinds, states.
-        """
+        """Check whether a table, like countries, is only referenced, references nothing and is small."""
         if any(key.target != table.name for key in self.keys[table.name]):
             return False
         users = [(child, key) for child, key in self.incoming[table.name] if child is not table]
@@ -182,17 +171,16 @@ class Schema:
         return points, table.rows
 
     def children(self, table: Described) -> list[tuple[Described, ForeignKey]]:
-        """Return tables whose rows belong to rows of a table.
-
-        A table with several references, as to a billing and a shipping address, only uses rows of the
-        referenced table. A link belongs to only one side.
-        """
+        """Return tables whose rows belong to rows of a table."""
         times = Counter(child.name for child, _ in self.incoming[table.name])
         return [
             (child, key)
             for child, key in self.incoming[table.name]
             if child is not table
+            # A table with several references, as to a billing and a shipping address, only uses the
+            # referenced rows.
             and times[child.name] == 1
+            # A link belongs to only one side.
             and (child.name not in self.links or key is self.leading(child))
         ]
 

@@ -76,11 +76,9 @@ def within(name: str, parent: str) -> str:
 
 
 def names_of_one(key: ForeignKey, keys: Sequence[ForeignKey]) -> list[str]:
-    """Return names for the row that a foreign key references, best first: ``billing_id`` gives billing.
-
-    For a composite foreign key the name comes from the columns that no other key in `keys` has.
-    """
+    """Return names for the row that a foreign key references, best first: ``billing_id`` gives billing."""
     row_name = singular(key.target.name)
+    # A composite foreign key is named by the columns that no other key has.
     times = Counter(column for foreign_key in keys for column in foreign_key.columns)
     own_columns = (
         [column for column in key.columns if times[column] == 1] if len(key.columns) > 1 else [*key.columns]
@@ -104,16 +102,10 @@ def _joint_stem(columns: Sequence[str]) -> str:
 def names_of_children(
     child: Described, key: ForeignKey, parent: TableName, *, alone: bool, several: bool
 ) -> list[str]:
-    """Return names for the rows that reference a parent, best first.
+    """Return names for the rows that reference a parent, best first: ``orders``, ``orders_by_address``.
 
-    Examples are ``orders``, or ``orders_by_billing_address``.
-
-    Args:
-        child: the table with the foreign key.
-        key: the foreign key to the parent.
-        parent: the table that the key references.
-        alone: at most one row references each parent.
-        several: the child has more foreign keys to the parent.
+    With `alone` at most one row references each parent; with `several` the child has more foreign keys to the
+    parent.
     """
     name = child.name.name
     many = singular(within(name, parent.name)) if alone else plural(within(name, parent.name))

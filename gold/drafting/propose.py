@@ -2,19 +2,14 @@
 
 A foreign key has a direction, and the direction gives the verb. Seen from the child, the referenced row is a
 `one`. Seen from the parent, the referencing rows are a `many`, or a `one` if the key is unique among the
-rows. A document joins through a *link* table, a table with two foreign keys and few further columns.
+rows. A document joins through a *link* table (`gold.drafting.foreign_keys`).
 
 A draft shows a value that a join makes equal on both sides only once, on the side nearer the root. For
 example, an order has `customer_id` and a `customer` without `id`; a customer has `orders` without
 `customer_id`. No value is lost, even if a key was declared NOT VALID and references no row.
 
-Limits keep a draft finite and readable. No table occurs twice on a join path, except a table joined to itself
-at the end of the path. A `many` never follows a `one`: a country's customers are no part of an order. Depth
-and number of joins are limited. The drafter adds joins breadth first, so joins near the root have priority.
-The draft lists the omitted joins.
-
-Two rules keep documents small. A draft only counts rows if they are very many (`_why_counted`). A draft omits
-columns of bytes and columns whose names suggest secrets.
+Limits keep a draft finite and readable, and the draft lists the omitted joins. A draft also omits columns of
+bytes and columns whose names suggest secrets.
 """
 
 from __future__ import annotations
@@ -61,12 +56,7 @@ _DELETED: Final = frozenset({"deleted_at", "deleted_on"})
 
 
 def propose(tables: Iterable[Described], *, most: int = MAX_DOCUMENTS) -> Proposal:
-    """Propose documents for the tables that deserve a document.
-
-    Args:
-        tables: all tables that the pipeline carries.
-        most: the largest number of documents.
-    """
+    """Propose documents for the tables that deserve a document, of all tables that the pipeline carries."""
     schema = Schema(tables)
     ranked = schema.roots()
     names: dict[TableName, str] = {}
@@ -109,8 +99,7 @@ def _why_not(schema: Schema, name: TableName, ranked: Sequence[Described]) -> st
 class _Place:
     """An occurrence of a table in a draft, with the fields still to find.
 
-    Attributes:
-        inside: approximate number of the table's rows in one document.
+    `inside` is the approximate number of the table's rows in one document.
     """
 
     table: Described
@@ -130,11 +119,7 @@ class _Place:
 
 @dataclass(slots=True)
 class _Candidate:
-    """A possible join of a place.
-
-    Attributes:
-        counted: why the draft counts the rows instead of showing them; else empty.
-    """
+    """A possible join of a place; `counted` is why the draft only counts the rows, else empty."""
 
     join: Join
     names: list[str]
@@ -149,6 +134,7 @@ class _Drafter:
     def __init__(self, schema: Schema, root: Described, name: str) -> None:
         self._schema = schema
         self._draft = Draft(name, root.name, [], deleted_at=_deleted_at(root.table))
+        # Breadth first: joins near the root have priority under the limit of joins.
         self._waiting = deque([_Place(root, self._draft.fields, self._draft.omitted, (root.name,))])
         self._joins = 0
 
@@ -200,15 +186,13 @@ class _Drafter:
             self._draft.unfollowed.append(reason)
 
     def _chooses(self, target: SilverTable, parent: SilverTable, on: ColumnPairs) -> bool:
-        """Check whether a `one` by given pairs is valid: the key of the rows must decide the first row.
-
-        Pairs that cover the key leave no choice and are always valid.
-        """
+        """Check whether a `one` by given pairs is valid: the key of the rows must decide the first row."""
         alone = {
             mine
             for mine, theirs in on
             if not equality_rule(target.column(mine), parent.column(theirs)).merges
         }
+        # Pairs that cover the key leave no choice and are always valid.
         fault = None if set(target.key) <= alone else undecided(target, ())
         if fault is not None:
             self._leave_out(f"one row of {target.table} by {', '.join(mine for mine, _ in on)}: {fault}")
@@ -220,6 +204,7 @@ class _Drafter:
         if place.ones < MAX_ONES:
             yield from self._pointed_at(place)
             yield from self._pointing(place, alone=True)
+        # A `many` never follows a `one`: a country's customers are no part of an order.
         if not place.ones and place.manys < MAX_MANYS and place.link is None:
             yield from self._pointing(place, alone=False)
             yield from self._linked(place)
@@ -328,6 +313,7 @@ def _below(
 
 
 def _free(place: _Place, target: TableName) -> bool:
+    # No table occurs twice on a join path, except a table joined to itself at the end of the path.
     return target == place.table.name or target not in place.path
 
 
@@ -339,7 +325,8 @@ def _is_hierarchy(key: ForeignKey) -> bool:
 def _add_columns(
     fields: list[DraftField], columns: Sequence[str], used: set[str], *, top: bool = False, prefix: str = ""
 ) -> None:
-    """Add columns under their own names, or under the nearest allowed name. Own names have priority."""
+    """Add columns under their own names, or under the nearest allowed name."""
+    # Own names have priority.
     plain = [name for name in columns if field_name(name, top=top) == name]
     names = {}
     for name in plain:
@@ -387,11 +374,9 @@ def _each(rows: int, parents: int) -> int:
 
 
 def _why_counted(each: int, inside: int) -> str:
-    """Return why a draft counts rows that are too many for an array; else empty.
-
-    The statistics of one parent, or of a whole document, decide. The draft then has the array as a comment:
-    with an array, each change of one row would build and write all rows again.
-    """
+    """Return why a draft counts rows that are too many for an array; else empty."""
+    # The statistics of one parent, or of a whole document, decide. With an array, each change of one row
+    # would build and write all rows again; the draft has the array as a comment.
     if each > MOST_EACH:
         return f"about {each:,} rows each, so the rows are counted"
     return f"about {inside:,} rows in a document, so the rows are counted" if inside > MOST_INSIDE else ""

@@ -3,7 +3,7 @@
 If Spark converts a constant text to a date or a moment, ``now``, ``today``, ``tomorrow`` and ``yesterday``
 mean the clock. Spark does so in ``timestamp 'now'``, in a cast, in ``to_date('today')``, and implicitly in
 ``placed_at > 'today'``. A text with only a time gets today's date. So an expression may contain such a text
-only if the text surely stays a text. Examples are a comparison with text, a pattern, and a CASE of texts.
+only if the text surely stays a text.
 
 The types of columns do not decide this for elements of arrays, fields, and results of functions. The parser
 records such a case as a `Coercion`, and the types that Spark finds decide (`gold.expressions.coercions`).
@@ -49,11 +49,9 @@ class Operand:
         constant: the part contains no column.
         clock: a text in the part that means the clock as soon as the text becomes a date or a moment.
         literal: the part consists of literals without a clock text, and contains no other text.
-        start: the position of the first token.
-        end: the position after the last token.
+        start, end: the positions of the first token, and after the last token.
         way: PostgreSQL's comparison, if Spark's operators do not do the same.
         name: name of the column that `way` belongs to.
-        text: for a literal: the text.
         lost: whether the part is a column in which silver may have NULL for a value.
         number: for a number of known type: Spark's type.
         operator: the operator that made the part, unless parentheses enclose the part.
@@ -127,11 +125,7 @@ def of_type(ddl: str, *, constant: bool = False) -> Operand:
 
 
 def check_typed(word: str, value: str) -> None:
-    """Check a typed literal, ``date '2026-01-31'``.
-
-    Raises:
-        ValueError: the literal does not begin with a date.
-    """
+    """Check a typed literal, ``date '2026-01-31'``; raise a ValueError if it does not begin with a date."""
     if not _DATED.fullmatch(value):
         raise ValueError(
             f"{word} {value!r} is not allowed here: the value depends on the clock, or is not a date; write "
@@ -181,12 +175,9 @@ def check_chosen(operands: Sequence[Operand]) -> None:
 
 
 def check_floating(left: Operand, right: Operand, *, digits: int = types.DIGITS_OF_DOUBLE) -> None:
-    """Refuse a conversion by Spark to floating point of a value that is exact in PostgreSQL.
+    """Raise a ValueError if Spark would convert a value to floating point that is exact in PostgreSQL.
 
     `digits` is the number of digits of an exact number that a floating-point number still holds.
-
-    Raises:
-        ValueError: Spark would convert an exact value to floating point.
     """
     for written, number in ((left, right), (right, left)):
         if written.kind == "text" and number.number:
@@ -200,16 +191,9 @@ def check_floating(left: Operand, right: Operand, *, digits: int = types.DIGITS_
 
 
 def check_written(operands: Sequence[Operand], *, of_one_type: bool = False) -> None:
-    """Check the arguments of a function if the result does not show Spark's conversion to double.
-
-    Args:
-        operands: the arguments of the function.
-        of_one_type: with one double, PostgreSQL too converts all of the arguments to double.
-
-    Raises:
-        ValueError: an argument is exact only in PostgreSQL.
-    """
+    """Raise a ValueError if an argument, unlike the function's result, is exact only in PostgreSQL."""
     written = next((operand.exponent for operand in operands if operand.exponent), "")
+    # With one double, PostgreSQL too converts all of the arguments to double.
     if of_one_type:
         written = exponent_of(operands)
     if written:
@@ -234,10 +218,8 @@ def chosen(
 ) -> Operand:
     """Return the operand of a value chosen among several values.
 
-    Args:
-        operands: the values that Spark coerces to a common type.
-        constant: whether the expression contains no column.
-        results: the values that may be the result, if not all of them.
+    `constant` states that the expression contains no column; `results` are the values that may be the result,
+    if not all.
 
     Raises:
         ValueError: a text among the values would depend on the clock, or PostgreSQL would return another
@@ -309,11 +291,7 @@ def check_read(*operands: Operand, ddl: str) -> None:
 
 
 def refuse(operands: Iterable[Operand]) -> None:
-    """Refuse texts that may mean the clock.
-
-    Raises:
-        ValueError: at least one of the values contains such a text.
-    """
+    """Raise a ValueError if a value contains a text that may mean the clock."""
     for operand in operands:
         if operand.clock is not None:
             raise ValueError(

@@ -2,18 +2,15 @@
 
 A text with only a time, ``12:30:00``, becomes a moment of *today* as a TIMESTAMP: the document would depend
 on the day of its build. Spark makes a TIMESTAMP wherever a text and a TIMESTAMP are coerced to one type, deep
-inside arrays, maps and structs too, and mostly implicitly.
+inside arrays, maps and structs too, and mostly implicitly. (A text as DATE or TIMESTAMP_NTZ is no problem: a
+text without a date fails, or gives NULL.)
 
 The parser of expressions records each coercion (`gold.expressions.clock_texts.Coercion`), and has already
-checked literals. The types of the values decide in this module; Spark finds the types without any data. (A
-text as DATE or TIMESTAMP_NTZ is no problem: a text without a date fails, or gives NULL.)
+checked literals. Spark finds the types without any data.
 
 Numbers need such a check too: only Spark knows the type of an element, a field and a function's result. Spark
 may round a number to coerce two numbers to one type, or divide differently from PostgreSQL
 (`gold.expressions.compared`).
-
-A third check covers texts that Spark makes of values without a text, as keys of a map in JSON or by a format
-string. Java then writes the value's memory address.
 """
 
 from __future__ import annotations
@@ -246,6 +243,7 @@ def _has_text(kind: DataType) -> bool:
     return isinstance(kind, AtomicType | NullType) and not isinstance(kind, BinaryType | VariantType)
 
 
+# Java writes a value's memory address as the text of such a key, or of such a value in a format string.
 _ONE_NUMBER: Final = frozenset(("one type", "arrays", "element", "compared"))
 """Rules for conversions of numbers to a common type."""
 _ALONE: Final[dict[str, _Check]] = {

@@ -98,22 +98,14 @@ _TAKING: Final = frozenset(("element_at", "get", "try_element_at", "array_max", 
 
 
 def check_compared(how: str, operands: Sequence[Operand]) -> None:
-    """Check values compared by an operator or a function.
-
-    Raises:
-        ValueError: Spark would compare the values differently from PostgreSQL.
-    """
+    """Raise a ValueError if Spark would compare the values differently from PostgreSQL."""
     for operand in operands:
         if operand.way is not None:
             _check(how, operand, operand.way, [other for other in operands if other is not operand])
 
 
 def check_called(name: str, operands: Sequence[Operand]) -> None:
-    """Check the arguments of a function if the function compares arguments, or their elements.
-
-    Raises:
-        ValueError: for the reasons of `check_compared`.
-    """
+    """Check the arguments of a function if the function compares arguments, or their elements."""
     if name in _COMPARING:
         compared = [operands[place] for place in compared_in(name, len(operands))]
         check_exact(compared)
@@ -127,11 +119,7 @@ def check_called(name: str, operands: Sequence[Operand]) -> None:
 
 
 def check_matched(operand: Operand) -> None:
-    """Check a value matched with a pattern.
-
-    Raises:
-        ValueError: PostgreSQL would ignore case, or count blanks that silver does not have.
-    """
+    """Raise a ValueError if PostgreSQL's pattern match ignores case, or counts blanks that silver lacks."""
     if operand.way is not None and operand.way.name == "char(n)":
         raise ValueError(
             f"{operand.name!r} is char(n): PostgreSQL counts trailing blanks here, and silver does not have "
@@ -218,11 +206,7 @@ def is_whole(name: str, operands: Sequence[Operand]) -> bool:
 
 
 def check_joined(operands: Sequence[Operand]) -> None:
-    """Check values with ``||``: silver may hold a text that differs from PostgreSQL's text.
-
-    Raises:
-        ValueError: at least one value has such a text.
-    """
+    """Raise a ValueError if PostgreSQL may join a value by ``||`` as another text than silver's."""
     for operand in operands:
         way = operand.way
         if way is None or way.element is not None or way.family.startswith("enum "):
@@ -289,9 +273,10 @@ def _check(how: str, operand: Operand, way: Comparison, others: Sequence[Operand
 
 
 def _like_oid(operand: Operand) -> bool:
-    """Check whether Spark compares a value with an oid as a BIGINT: a smaller type would lose its sign."""
+    """Check whether Spark compares a value with an oid as a BIGINT."""
     if not operand.number or operand.way is not None:
         return True
     digits = types.digits(operand.number)
     written = operand.constant and operand.name[:1].isdigit()
+    # A smaller type would lose its sign.
     return digits is not None and digits[1] == 0 and (written or types.base(operand.number) == "BIGINT")

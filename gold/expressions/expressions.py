@@ -59,12 +59,9 @@ def column(name: str) -> Expression:
 
 
 def parse_expression(text: str, columns: Mapping[str, str | Known], table: str) -> Expression:
-    """Parse an expression over a row of `table`. As in SQL, the case of column names does not matter.
+    """Parse an expression over a row of `table`.
 
-    Args:
-        text: the expression in the document file.
-        columns: the table's columns with their Spark types, or with further known properties.
-        table: the name of the table, for messages.
+    `columns` are the table's columns with their Spark types, or with further known properties.
 
     Raises:
         ValueError: the expression contains a forbidden part, or a word that is no column of the table.

@@ -109,10 +109,7 @@ _ONE_TYPE: Final = "one type"
 
 
 def compared_in(name: str, count: int) -> Sequence[int]:
-    """Return the positions of the arguments that a comparing function compares.
-
-    `count` is the number of the function's arguments.
-    """
+    """Return the positions of the arguments that a comparing function of `count` arguments compares."""
     indexes = range(count)
     if name != "decode":
         return indexes
@@ -129,10 +126,7 @@ def result_places(name: str, count: int) -> Sequence[int]:
 
 
 def coercions_in(name: str, count: int) -> list[tuple[str, Sequence[int]]]:
-    """Return the positions of coerced arguments of a function, with rules of `gold.expressions.coercions`.
-
-    `count` is the number of the function's arguments.
-    """
+    """Return the positions of coerced arguments of a function, with rules of `gold.expressions.coercions`."""
     indexes = range(count)
     meetings: list[tuple[str, Sequence[int]]] = [
         (coercion, indexes) for coercion, functions in _COERCIONS.items() if name in functions

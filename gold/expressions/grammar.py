@@ -5,8 +5,7 @@ grammar, only the position of a word decides. The parser refuses a doubtful word
 reading and Spark's reading the same:
 
 * The parser writes every column with the row's alias and in backticks, and every field and every alias in
-  backticks. So Spark reads each column of this parser as a column. No other word remains at a position where
-  Spark could read a column.
+  backticks. So no other word remains at a position where Spark could read a column.
 * The rest of the text reaches Spark unchanged, token by token. So functions and operators have Spark's
   meaning.
 * Before a build of a document, Spark analyses the document over tables with only the columns read
@@ -50,11 +49,7 @@ _KEYWORDS: Final = frozenset(
     """all and any as between both case distinct div else end escape false for from ilike in is leading like
     not null or placing regexp rlike some then to trailing true unknown when""".split()  # noqa: SIM905
 )
-"""Words of the grammar.
-
-Spark reads most of the words as columns if no further reading fits. Documents must write such a column in
-backticks, so that a typing error does not become a column.
-"""
+"""Words of the grammar."""
 
 _UNITS: Final = frozenset(
     """year years quarter quarters month months week weeks day days hour hours minute minutes second seconds
@@ -94,11 +89,7 @@ class ExpressionParser(Operators):
         }  # fmt: skip
 
     def whole(self) -> None:
-        """Parse the expression to its end.
-
-        Raises:
-            ValueError: the expression contains a forbidden part.
-        """
+        """Parse the expression to its end; raise a ValueError for a forbidden part."""
         self._expression()
         token = self._next
         if token is END:
@@ -154,6 +145,8 @@ class ExpressionParser(Operators):
             return replace(clock_texts.of_type(word, constant=True), literal=True)
         if word in REFUSED and word not in self._columns:
             raise self._refused(token)
+        # Spark reads most of these words as columns if no further reading fits. Documents must write such a
+        # column in backticks, so that a typing error does not become a column.
         if word in _KEYWORDS:
             if word in self._columns:
                 raise ValueError(f"{token.text!r} is a word of SQL: write the column in backticks, `{word}`")

@@ -35,11 +35,7 @@ _TIGHTER: Final = frozenset(("+", "-", "*", "/", "%", "div"))
 
 
 class Operators(Scanner, ABC):
-    """Parser of values joined by operators.
-
-    Attributes:
-        meetings: coercions to check by the types that Spark finds.
-    """
+    """Parser of values joined by operators; `meetings` are coercions to check by Spark's types."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -263,11 +259,8 @@ def both(*operands: Operand) -> Operand:
 
 
 def made(name: str, operands: Sequence[Operand]) -> Operand:
-    """Return the operand of a text made from several values.
-
-    Refuse a text made from literals alone: the expression does not show the text, so no check can read the
-    text.
-    """
+    """Return the operand of a text made from several values; raise a ValueError for literals alone."""
+    # The expression does not show a text made from literals, so no check can read the text.
     if constant(operands):
         raise ValueError(f"{name!r} with only literals is not allowed here: write the text itself")
     joins = name in {"||", "concat"}

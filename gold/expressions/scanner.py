@@ -1,7 +1,4 @@
-"""Read the tokens of an expression one by one, and write a text for each. Pure.
-
-The scanner also reads types: a type contains no value and no column, and so needs no parser.
-"""
+"""Read the tokens of an expression one by one, and write a text for each. Pure."""
 
 from __future__ import annotations
 
@@ -140,6 +137,7 @@ class Scanner:
             + (f"; {instead}" if instead else "")
         )
 
+    # A type contains no value and no column, and so needs no parser.
     # Types.
 
     def _type(self) -> str:

@@ -34,12 +34,11 @@ _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([01][0-7
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A piece of an expression.
+    """A piece of an expression, as written in `text`.
 
     Attributes:
         kind: ``text``, ``bytes``, ``number``, ``quoted`` (a name in backticks), ``word`` or ``sign``; ``end``
             after the last.
-        text: the piece as written in the expression.
         spaced: white space precedes the token.
     """
 
@@ -69,11 +68,7 @@ END: Final = Token("end", "")
 
 
 def tokens_of(text: str) -> list[Token]:
-    """Return the tokens of an expression.
-
-    Raises:
-        ValueError: the text contains a forbidden sign or comment.
-    """
+    """Return the tokens of an expression; raise a ValueError for a forbidden sign or comment."""
     tokens: list[Token] = []
     position, spaced = 0, False
     while position < len(text):

@@ -7,11 +7,6 @@ rows above are equal in both cuts. Gold therefore only has to read both images o
 place of its table, and to walk up over *current* rows alone. If a row in between changed too, this row is a
 changed row, and the walk starts from its images as well.
 
-Each image carries the columns read at any place of the table. At each place, the query groups images by key
-and by the columns read at *this* place. A row with old and new image in a single group did not change for the
-place, and the query drops the row. Before the grouping, the query drops an image that fails the place's
-`where`: the image was not in the document.
-
 The result may name an unchanged root, or a root that no longer exists. The rebuild of such a root then gives
 the present document, or deletes nothing. The result never lacks an affected root.
 """
@@ -67,7 +62,7 @@ def affected_roots(
     broadcast: bool = False,
     filtered: bool = True,
 ) -> Affected | None:
-    """Return a query for all roots whose documents the changed rows may have changed.
+    """Return a query for all roots that changed rows may affect; None if the document has no such table.
 
     Args:
         tree: the resolved document to walk.
@@ -76,9 +71,6 @@ def affected_roots(
         current: returns the SQL relation of a silver table at the new cut.
         broadcast: the images easily fit one task. Spark cannot know the size, and would shuffle whole tables.
         filtered: drop the images and rows that a `where` excludes.
-
-    Returns:
-        None if the document contains no changed table.
     """
     tables = set(changed)
     walk = _Walk(tree, with_derived(tree, current), broadcast=broadcast, filtered=filtered)
@@ -130,13 +122,7 @@ class _Walk:
         self.steps: list[CommonTable] = []
 
     def up(self, node: Node, place: int, values: str) -> str:
-        """Walk up from the values that find the rows of a node, or of a link before the node.
-
-        Args:
-            node: the node whose rows begin the walk.
-            place: index of the scope among the node's `scopes`.
-            values: values of the columns by which the scope's rows are found (`finding`).
-        """
+        """Walk up from the values that find the rows of a node, or of a link before the node (`place`)."""
         if node.recursion is not None:
             return self.up_from_parents(node, self._levels(node, node.recursion, values))
         if place == 0:
@@ -160,10 +146,7 @@ class _Walk:
         return self.up(above, len(above.links), self._match(parent, matched, columns, values))
 
     def _levels(self, node: Node, recursion: Recursion, values: str) -> str:
-        """Walk from rows at any level of a recursion to the values that find rows of the first level.
-
-        Cycles need no care: the tree without its cycles is a part of the walked tree.
-        """
+        """Walk from rows at any level of a recursion to the values that find rows of the first level."""
         columns = finding(node, 0)
         matched = [theirs for _, theirs in recursion.on]
         # Each level reads these rows again, so they are a separate step.
@@ -173,6 +156,7 @@ class _Walk:
         values = f"SELECT * FROM {name}"
         below = [f"v{columns.index(this)}" for this, _ in recursion.on]
         walked = values
+        # Cycles need no care: the tree without its cycles is a part of the walked tree.
         for _ in range(recursion.depth - 1):
             selected = ", ".join(f"{name} AS v{i}" for i, name in enumerate(below))
             inner = f"SELECT {selected} FROM (\n{indented(walked, '  ')}\n)"
@@ -195,12 +179,10 @@ class _Walk:
 
 
 def _of_one_type(node: Node) -> bool:
-    """Check whether the values that find a node's rows convert to the parent's types without loss.
-
-    Several whole numbers may equal a floating-point number, and a cast gives only one.
-    """
+    """Check whether the values that find a node's rows convert to the parent's types without loss."""
     mine, theirs = node.scopes[0].table, node.parent.table
     types = [(mine.column(a).spark_type, theirs.column(b).spark_type) for a, b in node.on_at(0)]
+    # Several whole numbers may equal a floating-point number, and a cast gives only one.
     return all(first == second or (is_integer(first) and is_integer(second)) for first, second in types)
 
 
@@ -224,12 +206,14 @@ def _changed_values(
     """Return values of the columns `columns` in images that differ at the scope's place."""
     key = [quote("t", name) for name in scope.table.key]
     others = sorted(scope.reads - set(scope.table.key))
+    # A row whose old and new image are in a single group did not change for this place.
     grouping = list(key)
     if others:
         grouping.append(as_json(quote("t", name) for name in others))
     selected = ", ".join(f"any_value({quote('t', name)}) AS v{i}" for i, name in enumerate(columns))
     lines = [f"SELECT {selected}", f"FROM {images} AS t"]
-    # If at least one aggregate reads all rows, the query can drop no image.
+    # An image that fails the place's `where` was not in the document. If at least one aggregate reads all
+    # rows, the query can drop no image.
     texts = [f"({condition.sql('t')})" for condition in filters if condition is not None]
     if texts and len(texts) == len(filters):
         lines.append(f"WHERE {' OR '.join(dict.fromkeys(texts))}")

@@ -3,8 +3,7 @@
 The feed contains every step between two cuts. Gold compares two cuts, so the steps between do not matter. The
 first image of a key is the old image, if of a row that left (``update_preimage``, ``delete``). The last image
 is the new image, if of a row that arrived. A row that arrived and left within the steps has neither. A
-version that deletes and inserts a key (an overwritten table) gives both. If silver keeps deleted rows, a row
-marked as deleted no longer counts: the row's update has only an old image.
+version that deletes and inserts a key (an overwritten table) gives both.
 """
 
 from __future__ import annotations
@@ -36,17 +35,13 @@ def images_query(
 ) -> str:
     """Return a query for images of changed rows: `columns`, and `gold.incremental.affected.SIDE`.
 
-    Args:
-        feed: relation of Delta's change feed.
-        key: the key columns of the table.
-        columns: columns to read from each image, including the key.
-        steps: number of versions that the feed covers.
-        soft: the table keeps deleted rows, marked; the query ignores images of such rows.
+    `columns` include the key; `steps` is the number of versions that the feed covers.
     """
     selected = ", ".join(quote(name) for name in columns)
     side = f"CASE WHEN {_WENT} THEN 'old' ELSE 'new' END AS {SIDE}"
     if steps == 1:
         return f"SELECT {selected}, {side}\nFROM {feed}" + (f"\nWHERE {IS_LIVE}" if soft else "")
+    # A row marked as deleted no longer counts: the row's update has only an old image.
     live = f"{IS_LIVE} AND " if soft else ""
     partition = ", ".join(quote(name) for name in key)
     return (

@@ -1,9 +1,8 @@
 """Find the rows of few keys in large tables: by lists of literals, or by a bitmap in a MERGE's condition.
 
 A list (`lists_query`) is text that Spark parses and analyses value by value, so a list only pays for few
-roots. For more roots, a MERGE filters rows by a `bitmap`, which skips no page.
-
-A list restricts nothing: the query also has a join on the listed keys. So a list never changes the result.
+roots. For more roots, a MERGE filters rows by a `bitmap`, which skips no page. Neither changes a result: the
+query also has a join on the keys.
 
 Measured: a MERGE of 10,000 among a million documents shuffles 6 MB with the bitmap, and 205 MB without.
 """
@@ -24,20 +23,12 @@ MOST_KEYS: Final = 50_000
 
 
 def bitmap(columns: Sequence[str], relation: str, keys: int) -> str:
-    """Return a query for the bitmap of a relation's keys, as text in one row: computed outside the driver.
+    """Return a query for the bitmap of a relation's keys, each once, as text in one row.
 
     A MERGE that may insert uses an outer join from its source, and Spark shuffles and sorts the whole target,
     three times. A condition on the target alone drops most of the target's rows while reading them. The keys'
     hashes set bits in the bitmap, and a row of the target passes if its own bit is set. By chance one in
     thirty further rows passes too, until the join drops the row. (A Bloom filter of one hash.)
-
-    The bitmap is a literal of the statement and no part of Spark's generated code. So Spark compiles the code
-    once, for all windows.
-
-    Args:
-        columns: the columns of the key.
-        relation: the relation, which contains every key once.
-        keys: the number of keys in the relation.
     """
     size = _size(keys)
     return (
@@ -50,13 +41,9 @@ def bitmap(columns: Sequence[str], relation: str, keys: int) -> str:
 
 
 def in_bitmap(columns: Sequence[str], marked: str, keys: int) -> str:
-    """Return the condition that a row may have a key of a bitmap.
-
-    Args:
-        columns: the key columns of the target.
-        marked: the bitmap, in its text form.
-        keys: the number of keys for which the bitmap was made.
-    """
+    """Return the condition that a row may have a key of a bitmap (`marked`, in its text form)."""
+    # A literal of the statement, and no part of Spark's generated code: Spark compiles the code once, for all
+    # windows.
     words = f"CAST(split({literal(marked)}, ',') AS ARRAY<BIGINT>)"
     bit = _bit(columns, _size(keys))
     return f"getbit(element_at({words}, 1 + int({bit} DIV {_WORD})), int({bit} % {_WORD})) = 1"
@@ -71,11 +58,9 @@ def _bit(columns: Sequence[str], size: int) -> str:
     return f"pmod(xxhash64({', '.join(columns)}), {size}L)"
 
 
+# Spark passes a list to Parquet as nested conditions, one per value, and Java serializes them by recursion.
 MOST_LISTED: Final = 500
-"""Largest number of roots whose keys gold lists.
-
-Spark passes a list to Parquet as nested conditions, one per value, and Java serializes them by recursion. A
-thread's stack of a megabyte holds twice as many.
+"""Largest number of roots whose keys gold lists: half of the values that fit a thread's stack of a megabyte.
 """
 _NUMBERS: Final = {"SMALLINT": "S", "INT": "", "BIGINT": "L"}
 """Types of numbers, with the suffix of a literal of the type."""
@@ -91,22 +76,16 @@ LOOKED_UP: Final = {
 
 
 def lists_query(types: Sequence[str], relation: str) -> str | None:
-    """Return a query for one row: for each listable column of a key, its values as text.
+    """Return a query for one row: for each listable column of a key, its values as text; None without any.
 
     A join finds rows only after reading them. The reader of a Parquet file instead skips pages by a list of
-    literals (`column index`_). The reader reads only pages whose smallest and largest value allow a listed
-    value. So gold finds the rows of a hundred roots among a million in some hundred pages. Two properties
-    keep the number of pages low: rows in the order of the key, or of the foreign key, and short pages
-    (`FINE_PAGES`).
+    literals (`column index`_): it reads only pages whose smallest and largest value allow a listed value. So
+    gold finds the rows of a hundred roots among a million in some hundred pages. Two properties keep the
+    number of pages low: rows in the order of the key, or of the foreign key, and short pages (`FINE_PAGES`).
+
+    `types` are the Spark types of the key, whose columns are ``k0, k1 …`` in the relation.
 
     .. _column index: https://parquet.apache.org/docs/file-format/pageindex/
-
-    Args:
-        types: the Spark types of the key, whose columns are ``k0, k1 …`` in the relation.
-        relation: the relation with the keys to list.
-
-    Returns:
-        None if no column can be listed.
     """
     lists = [
         f"array_sort(collect_set(CAST(k{i} AS STRING))) AS k{i}"
@@ -117,10 +96,7 @@ def lists_query(types: Sequence[str], relation: str) -> str | None:
 
 
 def lists_of(types: Sequence[str], row: Mapping[str, Any]) -> dict[str, str]:
-    """Return the values of each listed column as literals: by ``k0, k1 …`` the content of ``IN (…)``.
-
-    `row` is the result of `lists_query` for the types `types`.
-    """
+    """Return the values of each listed column as literals: by ``k0, k1 …`` the content of ``IN (…)``."""
     return {
         f"k{i}": ", ".join(_literal(value, type_) for value in row[f"k{i}"])
         for i, type_ in enumerate(types)

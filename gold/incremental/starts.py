@@ -1,8 +1,7 @@
 """Find the record of silver's cut that a document was built from, and versions of a table with the same rows.
 
-A version is not a state: compaction, properties and comments are separate commits that change no row. Two
-records of an LSN with only such differences describe the same cut. A gold table after mere maintenance still
-matches the newest gold cut. Otherwise gold would build an unchanged document in full after each maintenance.
+A version is not a state: compaction, properties and comments are separate commits that change no row. Without
+this rule gold would build an unchanged document in full after each maintenance.
 """
 
 from __future__ import annotations
@@ -39,9 +38,8 @@ _MOST: Final = 10_000
 class Start:
     """The point from which gold counts changes.
 
-    Attributes:
-        position: LSN of the cut in the gold table, if the gold table is known to hold a cut.
-        cut: the silver cut of this LSN, if still recorded.
+    `position` is the LSN of the cut in the gold table, if the table is known to hold a cut; `cut` is the
+    silver cut of this LSN, if still recorded.
     """
 
     position: Lsn | None
@@ -49,12 +47,10 @@ class Start:
 
 
 def holds_the_same(uri: str, since: int, until: int) -> bool:
-    """Check whether a table holds the same rows at two versions, as far as the log still shows.
-
-    `since` is the earlier version. An earlier `until` means that the table was recreated.
-    """
+    """Check whether a table holds the same rows at two versions, as far as the log still shows."""
     if since == until:
         return True
+    # An `until` before `since` means that the table was recreated.
     table = delta.open_table(uri)
     if table is None or not since < until <= table.version() or table.version() - since > _MOST:
         return False
@@ -69,13 +65,7 @@ def holds_the_same(uri: str, since: int, until: int) -> bool:
 
 
 def images_between(uri: str, since: int, until: int) -> int:
-    """Return the approximate number of row images in a table's change feed between two versions.
-
-    Args:
-        uri: the location of the table.
-        since: a version; its own changes do not count.
-        until: the last version that counts.
-    """
+    """Return the approximate number of row images in a change feed after version `since` up to `until`."""
     table = delta.open_table(uri)
     if table is None or not since < until <= table.version():
         return 0
@@ -97,11 +87,6 @@ def built_from(
 ) -> Cut | None:
     """Return the silver cut that a document was built from; None if no longer known.
 
-    Silver may have recorded the cut of one LSN again, with a rebuilt table. Then the gold cut that names the
-    document's table identifies the record. If no gold cut names the table, because the document has failed
-    since or the process was killed, gold can rely on no record. Records that differ only by added tables, or
-    by later versions with the same rows, count as equal: the document needed none of these tables.
-
     Args:
         control: the control tables with the recorded cuts.
         position: LSN of the cut to find.
@@ -109,10 +94,15 @@ def built_from(
             `position`.
         same: checks whether a silver table holds the same rows at two versions, the earlier first.
     """
+    # Silver may have recorded the cut of one LSN again, with a rebuilt table. The gold cut that names the
+    # document's table then identifies the record.
     newest = control.latest_cut("silver", at=position, known_by=known_by)
     if newest is None or newest.commit_lsn != position:
         return None
     earlier_cut: Cut | None = newest
+    # No gold cut names the table, because the document has failed since or the process was killed: gold can
+    # rely on no record. Records that differ only by added tables, or by later versions with the same rows,
+    # count as equal: the document needed none of these tables.
     while known_by is None and earlier_cut is not None and earlier_cut.recorded_at is not None:
         if earlier_cut.commit_lsn != position:
             break

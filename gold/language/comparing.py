@@ -11,9 +11,6 @@ this module decides whether equality and order of the held value are PostgreSQL'
 
 Text has the order of its code points, as ``COLLATE "C"`` in PostgreSQL. Equality of text is equality of bytes
 under each deterministic collation; gold refuses columns of any other collation.
-
-Gold compares a type chosen by `silver.types` as the chosen type: PostgreSQL would do so after the same cast.
-Gold nevertheless refuses the text of a number: ``1`` and ``1.0`` are equal numbers.
 """
 
 from __future__ import annotations
@@ -67,11 +64,9 @@ class Comparison:
     Attributes:
         name: of the type, for messages.
         family: PostgreSQL has operators between types of one family alone.
-        equality: whether two values are equal.
-        order: whether a value is less than another.
+        equality, order: whether two values are equal, and whether a value is less than another.
         written: form of a literal that is exactly the text of its value; None: any text.
-        element: for an array: the comparison of its elements.
-        fields: for a composite, or a range: the comparison of each field.
+        element, fields: the comparison of an array's elements, and of each field of a composite or a range.
         remedy: the user's alternative to a refused comparison.
     """
 
@@ -123,10 +118,7 @@ def comparison(column: SilverColumn) -> Comparison:
 
 
 def may_lose(column: SilverColumn) -> bool:
-    """Check whether a column's type at the source has values that silver's type cannot hold.
-
-    Silver writes NULL for the value, and the value's text into the row's ``_unrepresentable``.
-    """
+    """Check whether a column's type at the source has values that silver's type cannot hold."""
     if column.reading.exact:
         return False
     base = _base(column.type)
@@ -182,6 +174,7 @@ def _compound(type_: PgType, ddl: str, *, overridden: bool) -> Comparison | None
 
 
 def _scalar(name: str, ddl: str) -> Comparison:
+    # A text of a number is refused even by choice: `1` and `1.0` are equal numbers.
     as_text = types.base(ddl) == "STRING"
     if as_text and name in _FRACTIONS:
         rule = Rule(refused="silver stores the value as text, where 1 and 1.0 differ and 10 comes before 9")
@@ -196,7 +189,7 @@ def _scalar(name: str, ddl: str) -> Comparison:
 
 
 def _as_chosen(ddl: str) -> Comparison:
-    """Return the comparison of values whose type the pipeline file chose: by the chosen type."""
+    """Return the comparison of values of a chosen type (`silver.types`): PostgreSQL's after the same cast."""
     if not types.orderable(ddl):
         return _refused(ddl)
     base = types.base(ddl)
@@ -230,11 +223,9 @@ def _by_text(name: str, written: re.Pattern[str], family: str = "") -> Compariso
 
 
 def _folded(value: str) -> str:
-    """Return SQL of a text in small letters, each character by itself, like PostgreSQL's lower().
-
-    Spark's lower() also depends on the neighbouring letters: a sigma at the end of a word becomes another
-    letter.
-    """
+    """Return SQL of a text in small letters, each character by itself, like PostgreSQL's lower()."""
+    # Spark's lower() also depends on the neighbouring letters: a sigma at the end of a word becomes another
+    # letter.
     return f"lower(translate({value}, '\u03a3\u0130', '\u03c3i'))"
 
 
@@ -313,16 +304,14 @@ def _enum(type_: PgType) -> Comparison:
 
 
 def _array(element: Comparison) -> Comparison:
-    """Return the comparison of arrays: by elements, NULL after all values, then by the number of elements.
-
-    Spark instead places a NULL inside an array before all values.
-    """
+    """Return the comparison of arrays: by elements, NULL after all values, then by the number of elements."""
     name = f"{element.name}[]"
     equality, order = element.equality, element.order
     if equality.key is not None:
         equality = Rule(_each(equality.key), f"ARRAY<{equality.ddl}>", tag=equality.tag)
     if not order.refused:
         inner = order.key or str
+        # Spark alone places a NULL inside an array before all values.
         order = Rule(_each(lambda value: f"struct({value} IS NULL, {inner(value)})"), "ARRAY<STRUCT>")
     written = None if element.written is None else _NEVER
     # PostgreSQL only compares arrays of one element type, not varchar[] with text[].

@@ -55,11 +55,7 @@ def load_document(path: Path) -> Document:
 
 
 def parse_document(file: YamlFile) -> Document:
-    """Return the document in a file already read; see `load_document`.
-
-    Raises:
-        ConfigurationError: ``file:line: …`` for each problem.
-    """
+    """Return the document in a file already read; raise the errors of `load_document`."""
     document = Document(validate(Definition, file), file)
     problems = list(_name_clashes(document))
     if problems:
@@ -72,11 +68,8 @@ def load_documents(
 ) -> list[Document]:
     """Read document files; refuse two documents whose names are equal or differ only in case.
 
-    Args:
-        paths: the document files, in order.
-        wrong: collects the error of each unreadable document, by the document's name, or by the file's name
-            if the file gives none. Several files with one name give one error that names each file. The
-            function then returns the other documents.
+    `wrong` collects the error of each unreadable document, by the document's name, or by the file's name if
+    the file gives none. The function then returns the other documents.
 
     Raises:
         ConfigurationError: ``file:line: …`` for each problem of the first file with problems.
@@ -95,6 +88,7 @@ def load_documents(
             if wrong is None:
                 raise
             name = _name_in(path)
+            # Several files with one name give one error that names each file.
             wrong[name] = _both(wrong[name], error) if name in wrong else error
     # Gold cannot know which of two definitions with one name the user means.
     unclear = {name.lower() for name in wrong or ()}

@@ -37,10 +37,8 @@ _PLAIN: Final[dict[str, dict[str, Any]]] = {
 def document_schema(name: str, described: dict[str, Any], required: Sequence[str] = ()) -> dict[str, Any]:
     """Return the JSON Schema of a document.
 
-    Args:
-        name: the title of the schema, the document's name.
-        described: Spark's own description of the document's columns (`StructType.jsonValue`).
-        required: fields that are never NULL, even if Spark knows them as nullable.
+    `described` is Spark's own description of the document's columns (`StructType.jsonValue`). The fields in
+    `required` are never NULL, even if Spark knows them as nullable.
     """
     schema = _described(described)
     for field in required:
@@ -89,8 +87,8 @@ def _never_null(schema: dict[str, Any]) -> dict[str, Any]:
 def file_schema() -> dict[str, Any]:
     """Return the JSON Schema of document files.
 
-    The schema comes from the models that read the files: the models refuse whatever the schema refuses. Only
-    `smelt check` can check what depends on tables and columns.
+    The models that read the files give the schema, so both refuse the same. Only `smelt check` can check what
+    depends on tables and columns.
     """
     schema = _tidied(Definition.model_json_schema())
     schema["title"] = "a document of deltasmelt"

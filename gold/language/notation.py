@@ -95,7 +95,7 @@ class OrderedColumn:
 
 
 def parse_ordering(text: str) -> OrderedColumn:
-    """Read ``column [asc|desc] [nulls first|last]``; backticks around a name with spaces.
+    """Read ``column [asc|desc] [nulls first|last]``, the name in backticks if it has spaces.
 
     Raises:
         ValueError: the text has another form.
@@ -109,11 +109,7 @@ def parse_ordering(text: str) -> OrderedColumn:
 
 
 def parse_target(text: str) -> tuple[TableName, str | None]:
-    """Read ``schema.table`` or ``schema.table.column``.
-
-    Raises:
-        ValueError: the text has neither form.
-    """
+    """Read ``schema.table`` or ``schema.table.column``; raise a ValueError for any other form."""
     parts = _NAME_PART.findall(text)
     if ".".join(parts) != text or len(parts) not in {2, 3}:
         raise ValueError(f"{text!r} is not a table or column (expected schema.table or schema.table.column)")

@@ -10,8 +10,7 @@ column:
   equality of ``oid`` and numbers other than whole numbers.
 * PostgreSQL compares numbers exactly. Spark has 38 digits for both numbers: with DECIMAL(38,0) Spark rounds
   each fraction. So gold casts both to the type of all numbers that can be equal
-  (`gold.language.types.shared`). A number that this type does not hold equals no value of the second column,
-  and its key is NULL.
+  (`gold.language.types.shared`).
 """
 
 from __future__ import annotations
@@ -57,18 +56,15 @@ def padded(first: Comparison, second: Comparison) -> bool:
 def way_of_chosen(ways: Sequence[Comparison], *, with_text: bool) -> Comparison | None:
     """Return the comparison of a value chosen among several, as by ``coalesce``; None: Spark's own.
 
-    PostgreSQL casts all values to the type of the first value, in CASE to the type of ELSE. But ``name``
-    precedes all texts, and all texts precede ``citext``. So a choice of ``varchar`` and ``text`` may become
-    either type; the type matters only in a comparison with a ``char(n)``. Gold refuses a choice among texts
-    with a ``char(n)`` or a ``name``.
-
-    Args:
-        ways: the comparisons of the values that Spark's own comparison does not fit.
-        with_text: whether at least one value is ``text``.
+    `ways` are the comparisons of the values that Spark's own comparison does not fit; with `with_text` at
+    least one value is ``text``.
     """
     names = {*(way.name for way in ways), *(["text"] if with_text else [])}
     if len(names) < 2 or not {way.family for way in ways} <= {"text", "citext"}:
         return next(iter(ways), None)
+    # PostgreSQL casts all values to the type of the first value, in CASE to the type of ELSE. But `name`
+    # precedes all texts, and all texts precede `citext`. So a choice of `varchar` and `text` may become
+    # either type, which matters only in a comparison with a `char(n)`.
     changed = next((way for way in ways if way.name in _CHANGED), None)
     if changed is None:
         return next((way for way in ways if way.name == "varchar"), None if with_text else ways[0])
@@ -95,4 +91,5 @@ def equality_rule(mine: SilverColumn, theirs: SilverColumn) -> Rule:
 
 def _exact(ddl: str) -> Rule:
     precision, scale = re.findall(r"\d+", ddl)
+    # A number that this type does not hold equals no value of the second column, and its key is NULL.
     return Rule(lambda value: f"try_cast({value} AS {ddl})", ddl, tag=f"{precision}_{scale}")

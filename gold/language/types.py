@@ -65,21 +65,15 @@ def rounded(first: str, second: str) -> bool:
 
 
 def shared(first: str, second: str) -> str:
-    """Return the type that holds every number that values of both types can equal.
-
-    The type exists: a type of the two has as many digits after the point, and at least as many before.
-    """
+    """Return the type that holds every number that values of both types can equal."""
     left, right = digits(first) or (0, 0), digits(second) or (0, 0)
+    # One of the two types has as many digits after the point, and at least as many before.
     scale = max(left[1], right[1])
     return f"DECIMAL({min(left[0], right[0]) + scale},{scale})"
 
 
 def calculated(operator: str, first: str, second: str) -> str:
-    """Return Spark's type of a sum, a product or a remainder; empty if unknown.
-
-    Gold's sessions keep all digits after the point: a result with too many digits before the point fails the
-    document.
-    """
+    """Return Spark's type of a sum, a product or a remainder; empty if unknown."""
     if not (first and second):
         return ""
     if is_floating(first) or is_floating(second):
@@ -89,6 +83,7 @@ def calculated(operator: str, first: str, second: str) -> str:
     left, right = digits(first) or (0, 0), digits(second) or (0, 0)
     most, least = max(left[0], right[0]), min(left[0], right[0])
     before = {"*": most + least + 1, "%": least}.get(operator, most + 1)
+    # Gold's sessions keep all digits after the point: too many digits before the point fail the document.
     after = min(left[1] + right[1] if operator == "*" else max(left[1], right[1]), _MOST_DIGITS)
     return f"DECIMAL({min(before, _MOST_DIGITS - after) + after},{after})"
 

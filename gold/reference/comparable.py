@@ -2,12 +2,8 @@
 
 Filters are Spark SQL. If `gold.reference.conditions` cannot translate a filter, both sides omit the field;
 for a filter of the root, both omit the whole document. The caller gets each omitted field with the reason, so
-that no caller reports an uncompared field as equal.
-
-The comparison also omits a column that PostgreSQL orders or compares by a different rule than documents.
-Examples are a type changed by `silver.types`, texts within composites, and the largest of texts that differ
-only in case. Fields with `sql` need no translation: the server sends the columns, and Spark computes the
-expression (`gold.reference.reading`).
+that no caller reports an uncompared field as equal. The comparison also omits a column that PostgreSQL orders
+or compares by a different rule than documents.
 """
 
 from __future__ import annotations
@@ -46,9 +42,8 @@ if TYPE_CHECKING:
 class Comparable:
     """The part of a document to compare.
 
-    Attributes:
-        tree: the document without the omitted fields; None if no field remains.
-        left_out: the omitted fields, each with its reason.
+    `tree` is the document without the omitted fields, None if no field remains. `left_out` are the omitted
+    fields, each with its reason.
     """
 
     tree: Tree | None
@@ -118,6 +113,8 @@ def _fields(
     remaining: list[TreeField] = []
     for field in fields:
         name = f"{within}.{field.name}" if within else field.name
+        # A field with `sql` needs no translation: the server sends the columns, and Spark computes the
+        # expression (`gold.reference.reading`).
         if isinstance(field, Value):
             remaining.append(field)
         elif isinstance(field, Nested):

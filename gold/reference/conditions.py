@@ -4,10 +4,6 @@ The grammar: AND, OR, NOT, IS [NOT] NULL/TRUE/FALSE, comparisons, BETWEEN, IN, L
 joined by ||, coalesce, nullif, greatest, least, columns and literals, if both systems compare values of these
 types alike. Everything else raises `UntranslatableError` with its name: after a guess, a fault of the
 reference would appear as a fault of gold.
-
-* Both compare text by code point (``COLLATE "C"``).
-* Both compare numbers of all types as numbers.
-* A text literal compares with a date, a timestamp, an enum or a uuid only if the literal has the type's form.
 """
 
 from __future__ import annotations
@@ -65,9 +61,7 @@ class _Part:
         kind: ``text`` ``number`` ``bool`` ``null``, the name of another type, or ``literal`` for a text
             literal, whose type follows from the value beside the literal.
         labels: for an enum: its labels, in order.
-        literal: the text of a literal.
-        whole: whether a number is whole.
-        floating: whether a number has a floating point.
+        whole, floating: whether a number is whole, and whether it has a floating point.
     """
 
     sql: str
@@ -79,12 +73,7 @@ class _Part:
 
 
 def condition(expression: Expression, table: SilverTable, alias: str) -> str:
-    """Return a filter as PostgreSQL's SQL.
-
-    Args:
-        expression: the filter in Spark's SQL.
-        table: the table of the rows to filter.
-        alias: the alias of a row in the query.
+    """Return a filter in Spark's SQL as PostgreSQL's SQL, over a row with an alias.
 
     Raises:
         UntranslatableError: the filter has no certain translation.
@@ -349,10 +338,12 @@ def _compared(left: _Part, operator: str, right: _Part) -> str:
     kinds = {left.kind, right.kind}
     if "null" in kinds:
         return "(NULL::boolean)"
+    # Both compare text by code point (`C`), and numbers of all types as numbers.
     if kinds <= {"text", "literal"} and "text" in kinds:
         return f"({left.sql} {operator} {right.sql})"
     if kinds in ({"number"}, {"bool"}, {"date"}, {"timestamp"}, {"timestamptz"}):
         return f"({left.sql} {operator} {right.sql})"
+    # A text literal compares with a date, a timestamp, an enum or a uuid only in the form of the type.
     if "literal" in kinds and len(kinds) == 2:
         column, literal = (left, right) if right.kind == "literal" else (right, left)
         if _has_form(column, literal.literal):

@@ -5,8 +5,7 @@ query is slow for many roots, and obvious. Joins, order and aggregates share no 
 Order and equality are the operators of PostgreSQL's own types.
 
 A row of the answer is the text of one JSON object: ``k`` the root's key, ``d`` the document, null if the root
-fails its filter. Fields are ``f0, f1 …`` by their place, values are texts (`gold.reference.values.text`) for
-`gold.reference.reading`.
+fails its filter. Fields are ``f0, f1 …`` by their place, values are texts (`gold.reference.values.text`).
 """
 
 from __future__ import annotations
@@ -53,11 +52,9 @@ if TYPE_CHECKING:
 
 
 def documents(tree: Tree, roots: str) -> str:
-    """Return the query.
+    """Return the query for a document without untranslatable fields (`gold.reference.comparable`).
 
-    Args:
-        tree: a document without untranslatable fields (`gold.reference.comparable`).
-        roots: a relation with the wanted rows of the root's table.
+    `roots` is a relation with the wanted rows of the root's table.
     """
     return _Writer().document(tree, roots)
 

@@ -4,8 +4,7 @@ An answer contains PostgreSQL's texts. Silver's own expressions convert the text
 between the server's document and gold's is a difference of rows, order or arithmetic, and never of rendering.
 
 The reader walks an answer twice. The first walk records every text with its `Conversion`. Spark then converts
-all distinct texts of many answers in one query. The second walk puts the values in their places. Fields with
-`sql` are conversions of several columns' texts: Spark defines their meaning.
+all distinct texts of many answers in one query. The second walk puts the values in their places.
 """
 
 from __future__ import annotations
@@ -61,9 +60,7 @@ def key_texts(answer: Mapping[str, Any]) -> Texts:
 class Answers:
     """Reader of the answers for one document.
 
-    Args:
-        tree: the document of the query.
-        schema: Spark's types of the document's fields, in the form of `StructType.jsonValue`.
+    `schema` has Spark's types of the document's fields, in the form of `StructType.jsonValue`.
     """
 
     def __init__(self, tree: Tree, schema: Mapping[str, Any]) -> None:
@@ -128,6 +125,7 @@ class _Reader:
                 if column != name and at_source(scope.table, column) == name
             ]
             row += [f"{literal(column)}, {at} IS NOT NULL AND {stored} IS NULL" for column in sorted(derived)]
+        # A field with `sql` is a conversion of several columns' texts: Spark defines its meaning.
         # Spark SQL has no other way to name a value within an expression.
         bound = f"named_struct({', '.join(row)})" if row else "named_struct('f0', 1)"
         sql = f"transform(array({bound}), v -> {expression.sql('v')})[0]"

@@ -1,8 +1,4 @@
-"""Order, compare and write the server's values as text. Pure.
-
-The type's output function makes each text, as in COPY and in the stream: silver's own readings convert these
-texts to gold's values (`gold.reference.reading`). A cast to text would differ for some types (bool, inet).
-"""
+"""Order, compare and write the server's values as text. Pure."""
 
 from __future__ import annotations
 
@@ -87,19 +83,19 @@ def compared_value(table: SilverTable, name: str, alias: str) -> str:
 
 
 def equality(left: PgType, right: PgType) -> str:
-    """Return the operator for equality of values of two types.
-
-    A type of an extension has its operators in the extension's schema, which the search path omits. Without
-    the schema's name PostgreSQL would compare citext as text.
-    """
+    """Return the operator for equality of values of two types."""
     is_own = (
         left.kind == "base"
         and left.schema != "pg_catalog"
         and (left.schema, left.name) == (right.schema, right.name)
     )
+    # A type of an extension has its operators in the extension's schema, which the search path omits. Without
+    # the schema's name PostgreSQL would compare citext as text.
     return f"OPERATOR({quote_identifier(left.schema)}.=)" if is_own else "="
 
 
 def text(expression: str) -> str:
     """Return the text of an expression by its type's output function; NULL for NULL."""
+    # The type's output function, as in COPY and in the stream: silver's own readings convert these texts. A
+    # cast to text would differ for some types (bool, inet).
     return f"CASE WHEN {expression} IS DISTINCT FROM NULL THEN format('%s', {expression}) END"

@@ -17,11 +17,7 @@ DOCUMENT_REMEDY: Final = "correct the document file to match the source; the nex
 
 
 def checked_tree(document: Document, catalog: Catalog) -> tuple[Tree | None, list[ConfigurationError]]:
-    """Return the resolved document (None if the document has problems), and all problems.
-
-    Each problem of a table, a column or a type has its ``file:line``; for an unknown name the problem
-    suggests the nearest known name. A document without problems can be compiled.
-    """
+    """Return the resolved document (None with problems), and all problems with their ``file:line``."""
     tree, problems = resolve(document, catalog)
     ordered = sorted(dict.fromkeys(problems), key=lambda problem: problem.line)
     return tree, [
@@ -36,11 +32,7 @@ def checked_tree(document: Document, catalog: Catalog) -> tuple[Tree | None, lis
 
 
 def resolved(document: Document, catalog: Catalog) -> Tree:
-    """Return the resolved document.
-
-    Raises:
-        ConfigurationError: all problems of the document, if any.
-    """
+    """Return the resolved document; raise a ConfigurationError with all problems, if any."""
     tree, problems = resolve(document, catalog)
     if tree is None:
         raise problems_error(document.file.path, problems, code="document-invalid", remedy=DOCUMENT_REMEDY)

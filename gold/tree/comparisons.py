@@ -59,11 +59,7 @@ class Comparisons:
     def pair(
         self, scope: Scope, mine: SilverColumn, other_scope: Scope, theirs: SilverColumn
     ) -> tuple[str, str]:
-        """Return the columns by which Spark joins two columns like PostgreSQL.
-
-        Raises:
-            ValueError: Spark cannot join the two columns like PostgreSQL.
-        """
+        """Return the columns by which Spark joins two columns like PostgreSQL; without any, a ValueError."""
         fault = unjoined((scope.table.table, mine), (other_scope.table.table, theirs))
         if fault is not None:
             raise ValueError(fault)
@@ -117,10 +113,8 @@ def unjoined(first: tuple[TableName, SilverColumn], second: tuple[TableName, Sil
 
 
 def undecided(table: SilverTable, named: Container[str]) -> str | None:
-    """Return why a table's key cannot decide which rows gold takes; None if the key can.
-
-    `named` has the columns by which an order already sorts the rows.
-    """
+    """Return why a table's key cannot decide which rows gold takes; None if the key can."""
+    # An order may already sort by columns of the key.
     faults = (unordered(table.column(name)) for name in table.key if name not in named)
     fault = next(filter(None, faults), None)
     return None if fault is None else f"the key decides which rows are selected, and {fault}"

@@ -3,8 +3,7 @@
 Spark may not compare a column like PostgreSQL (`gold.language.comparing`). The tree then names a derived
 column instead: in a join pair, a term of an order, or a measure. Gold computes a derived column while reading
 the rows of the table (`with_derived`). So all code that works by column names needs no further rule: the
-compiler, the walk from changes to roots, and the images of roots. Gold reads a table without a derived column
-unchanged.
+compiler, the walk from changes to roots, and the images of roots.
 """
 
 from __future__ import annotations
@@ -29,12 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Derived(SilverColumn):
-    """A column that gold computes while reading a table.
+    """A column that gold computes while reading a table, by `sql` over the table's columns.
 
-    Attributes:
-        sql: the expression, over the table's columns.
-        origin: name of the source column of the expression.
-        merges: whether different values may give the same result.
+    `origin` is the source column, and with `merges` different values may give the same result.
     """
 
     sql: str = ""
@@ -43,10 +39,7 @@ class Derived(SilverColumn):
 
 
 def key_of(column: SilverColumn, rule: Rule, kind: str) -> Derived:
-    """Return the column by which Spark compares `column` like PostgreSQL.
-
-    `rule` is the rule of the comparison and has a key; `kind` is ``equal`` or ``order``.
-    """
+    """Return the column by which Spark compares `column` like PostgreSQL; `kind`: equality or order."""
     assert rule.key is not None  # noqa: S101 - for the type checker
     name = f"{PREFIX}_{kind}{rule.tag and '_'}{rule.tag}_{column.name}"
     return replace(_derived(column, name, rule.ddl, rule.key(quote(column.name))), merges=rule.merges)

@@ -49,11 +49,7 @@ class Nested:
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """A field with values of rows below.
-
-    Attributes:
-        measure: for an aggregate node: the index of the node's measure.
-    """
+    """A field with values of rows below; `measure` is the index of an aggregate node's measure."""
 
     name: str
     node: Node
@@ -108,7 +104,6 @@ class Measure:
     Attributes:
         label: path of the measure's field.
         column: the aggregated column; None for a count of rows.
-        where: filter of the aggregate's rows.
         order: for a least or greatest value: the column that orders the values, if not `column` itself.
     """
 
@@ -154,10 +149,7 @@ class Node:
         return tuple(parent for _, parent in (self.links[0].on if self.links else self.on))
 
     def on_at(self, place: int) -> Pairs:
-        """Return the pairs that find the rows of a scope from the scope before, or from the parent.
-
-        `place` is the index of the scope in `scopes`.
-        """
+        """Return the pairs that find the rows of the scope at `place` from the scope or parent before."""
         return self.on if place == len(self.links) else self.links[place].on
 
     @property
@@ -172,10 +164,8 @@ class Node:
 
     @property
     def found_by(self) -> tuple[str, ...]:
-        """The parent's columns by which the node's finished rows are joined.
-
-        If the rows depend on the parent's own identity (`from_own_table`), the columns are the parent's key.
-        """
+        """The parent's columns by which the node's finished rows are joined."""
+        # The rows of a recursion from its own table depend on the parent's own identity.
         return self.parent.table.key if self.from_own_table else self.parent_columns
 
     @property
@@ -209,8 +199,7 @@ class Many(Node):
     Attributes:
         order: complete: the file's `order_by`, then the key.
         plain: elements are the single field's value, not an object.
-        limit: maximum number of elements in the array.
-        cap: maximum number of elements, with the number of all elements.
+        limit, cap: maximum number of elements; with `cap` also the number of all elements.
         map_by: the column whose value is the key of each element; elements then form a map.
     """
 
@@ -225,10 +214,7 @@ class Many(Node):
 class Collect(Node):
     """The values of a column that are not NULL, as an array; `fields` holds only this column.
 
-    Attributes:
-        order: complete order of the values, as in `Many`.
-        limit: maximum number of elements in the array.
-        cap: maximum number of elements, with the number of all elements.
+    `order`, `limit` and `cap` are as in `Many`.
     """
 
     order: tuple[OrderedColumn, ...]
@@ -238,12 +224,7 @@ class Collect(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pick(Node):
-    """The value of a column in the first row, or in the last; `fields` holds only this column.
-
-    Attributes:
-        order: complete order of the rows, as in `Many`.
-        last: gold takes the row from the end of the order.
-    """
+    """The value of a column in the first row, or in the `last`, of an order as in `Many`."""
 
     order: tuple[OrderedColumn, ...]
     last: bool
@@ -251,11 +232,7 @@ class Pick(Node):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aggregate(Node):
-    """Counts, sums and similar values over a set of rows.
-
-    Attributes:
-        measures: each is a field of the document; measures over the same rows share the node.
-    """
+    """Counts, sums and similar values over a set of rows; each measure is a field of the document."""
 
     measures: list[Measure]
 
@@ -271,10 +248,8 @@ class Aggregate(Node):
 class Tree:
     """A whole document, resolved.
 
-    Attributes:
-        key: the root table's key columns.
-        key_fields: for each key column, the top-level field that holds it; empty if a column has no such
-            field. The gold table then carries the key in its own column `_key`.
+    `key_fields` has, for each column of the root's key, the top-level field that holds it; it is empty if a
+    column has no such field. The gold table then carries the key in its own column `_key`.
     """
 
     name: str

@@ -7,9 +7,6 @@ read the tree and cannot fail.
 A *scope* is an occurrence of a table in the document: the root, or the rows of a `one`, `many` or aggregate.
 A table at two places has two scopes, each with its own set of columns that the scope reads. Pruning of
 changes depends on these sets. So the resolver alone adds the columns of every expression to its scope.
-
-Aggregates over the same rows (table, `on`, `through`) are one node with several measures, and so cost one
-pass.
 """
 
 from __future__ import annotations
@@ -71,11 +68,7 @@ _Rows: TypeAlias = "tuple[int, Scope, Scope, Pairs, tuple[Link, ...]]"
 
 
 def resolve(document: Document, catalog: Catalog) -> tuple[Tree | None, list[Problem]]:
-    """Find every table, column and expression of a document.
-
-    Returns:
-        The tree, or None if the document has problems; and the problems.
-    """
+    """Find every table, column and expression of a document; return the tree, or None, and the problems."""
     resolver = _Resolver(document, catalog)
     tree = resolver.tree()
     return (None if resolver.problems else tree), resolver.problems
@@ -299,6 +292,7 @@ class _Resolver:
     def _measure(self, name: str, measure: Measure, rows: _Rows, children: list[Node]) -> Child:
         """Return a field of an aggregate; reuse the node of an earlier aggregate over the same rows."""
         node = Aggregate(*rows, measures=[measure])
+        # One pass serves all aggregates over the same rows (table, `on`, `through`).
         for earlier in children:
             if isinstance(earlier, Aggregate) and earlier.has_rows_of(node):
                 self._nodes -= 1

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 def text_orders(tree: Tree) -> Iterator[tuple[str, TableName, str]]:
-    """Yield each place at which the order of text decides: path, table and column.
-
-    The key, as the last term of each order, counts only if the order also decides which rows gold takes.
-    """
+    """Yield each place at which the order of text decides: path, table and column."""
     for node in tree.nodes():
         for label, name in _ordered(node):
             column = origin(node.scope.table, name)
@@ -35,6 +32,8 @@ def _ordered(node: Node) -> Iterator[tuple[str, str]]:
     elif isinstance(node, Many | Collect | Pick) or (isinstance(node, One) and not node.unique):
         takes = isinstance(node, One | Pick) or node.most_elements is not None
         for column in node.order:
+            # The key, as the last term of each order, counts only if the order also decides which rows gold
+            # takes.
             if takes or not _is_key(node.scope, column.column):
                 yield node.scope.label, column.column
 

@@ -3,9 +3,8 @@
 `gold.verify.verify` compares a gold table with a full build. A full build and an increment share a compiler,
 so a fault of the compiler (an order by text, a join unlike the source's) escapes that comparison. Here the
 second side is the server's answer to `gold.reference.query` in a snapshot, and silver's rows are as of the
-snapshot's LSN.
-
-The documents are a bounded sample. The calling process compares documents by the JSON of gold's content hash.
+snapshot's LSN. The documents are a bounded sample, compared in the calling process by the JSON of gold's
+content hash.
 """
 
 from __future__ import annotations
@@ -50,11 +49,8 @@ _PENDING: Final = "smelt_texts"
 class WrongDocument:
     """A document of gold that differs from PostgreSQL's.
 
-    Attributes:
-        document: the name of the document type.
-        key: the root's key, as JSON.
-        kind: the fault, a key of `KINDS`.
-        difference: for a document that differs: the first place; `stored` is gold's, `rebuilt` the server's.
+    `key` is the root's key, as JSON; `kind` is a key of `KINDS`. The first `difference` has gold's value as
+    `stored`, and the server's as `rebuilt`.
     """
 
     document: str
@@ -65,11 +61,7 @@ class WrongDocument:
 
 @dataclass(slots=True)
 class Converter:
-    """Converter of the server's texts into JSON values by Spark; converts each text of each kind once.
-
-    Attributes:
-        values: texts already converted, with their values.
-    """
+    """Converter of the server's texts into JSON values by Spark; converts each text of each kind once."""
 
     values: dict[tuple[Conversion, Texts], Any] = field(default_factory=dict)
     _pending: dict[tuple[Conversion, Texts], None] = field(default_factory=dict)
@@ -158,9 +150,7 @@ def lost_values(spark: SparkSession, tree: Tree, relation: TableSql) -> dict[str
 def lost_roots(spark: SparkSession, tree: Tree, answers: Sequence[str], relation: TableSql) -> set[str]:
     """Return the keys, as JSON, of the answered roots whose documents read a lost value.
 
-    The query walks rows with lost values up to their roots like changed rows. The query ignores filters,
-    because the server filters by the value that gold lacks. If a join depends on the lost value, the walk
-    finds no root, and the documents of this row stay different.
+    If a join depends on the lost value, the walk finds no root, and the documents of this row stay different.
     """
     complete = with_derived(tree, relation)
 
@@ -170,6 +160,8 @@ def lost_roots(spark: SparkSession, tree: Tree, answers: Sequence[str], relation
         rows = f"{complete(name)} WHERE {UNREPRESENTABLE} IS NOT NULL AND ({lost})"
         return f"(SELECT *, 'new' AS {SIDE} FROM {rows})"
 
+    # Rows with lost values are walked up to their roots like changed rows, without filters: the server
+    # filters by the value that gold lacks.
     walked = affected_roots(tree, _read(tree), images, relation, filtered=False)
     if walked is None:
         return set()

@@ -1,16 +1,8 @@
 """Check whether a document's table equals a full rebuild at the table's recorded cut.
 
 Both sides are in the past: the gold table at the version in the newest gold cut, and silver at the cut of the
-same LSN. So stages may work meanwhile.
-
-The check compares documents by a hash of their content, computed again on both sides. The stored hash is not
-trusted; the check compares the stored hash too, because later cycles decide by it what to write. A document
-that exists twice, or has a `_commit_lsn` after the cut, is wrong too.
-
-With a sample, both sides read the same fraction of keys, by a hash of the key. So the check finds surplus
-documents as well as missing documents.
-
-`first_difference` finds the place at which two documents differ. Pure: JSON text in, a path out.
+same LSN. So stages may work meanwhile. With a sample, both sides read the same fraction of keys, so the check
+finds surplus documents as well as missing documents.
 """
 
 from __future__ import annotations
@@ -49,8 +41,7 @@ class Difference:
 
     Attributes:
         path: fields from the document down, ``orders[2].items[0].sku``; elements count from 0.
-        stored: the first document's value at this place, as JSON; None without a value.
-        rebuilt: the second document's value, likewise.
+        stored, rebuilt: the two documents' values at this place, as JSON; None without a value.
     """
 
     path: str
@@ -113,10 +104,7 @@ _PARTS: Final = 1_000_000
 class Fault:
     """A wrong document.
 
-    Attributes:
-        key: the root's key, as JSON.
-        kind: the fault, a key of `KINDS`.
-        difference: for a document that differs: the first place.
+    `key` is the root's key, as JSON; `kind` is a key of `KINDS`; `difference` is the first place, if any.
     """
 
     key: str
@@ -149,13 +137,7 @@ class Verification:
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """The inputs of a document's table.
-
-    Attributes:
-        tree: the document, resolved against silver.
-        cut: the silver cut of the build.
-        version: the version of the gold table.
-    """
+    """The inputs of a document's table: the resolved document and the silver cut; the table's version."""
 
     tree: Tree
     cut: Cut
@@ -165,14 +147,10 @@ class Built:
 def verify(
     spark: SparkSession, lake: Lake, built: Built, *, sample: float | None = None, most: int = 5
 ) -> Verification:
-    """Compare a version of a document's table with a rebuild from silver's cut.
+    """Compare a version of a document's table with a rebuild from silver's cut, in a new session.
 
-    Args:
-        spark: a session; a new session of the same application does the work.
-        lake: the lake with the tables.
-        built: the table version to compare.
-        sample: the fraction of keys to compare, above 0 and up to 1; None compares all.
-        most: the largest number of documents to report one by one.
+    `sample` is the fraction of keys to compare, above 0 and up to 1, None for all; `most` is the largest
+    number of documents to report one by one.
 
     Raises:
         PySparkException: a version is no longer readable.
@@ -195,6 +173,8 @@ class _Comparison:
     def run(self, most: int) -> Verification:
         listed, lsn = ", ".join(self._keys), int(self._built.cut.commit_lsn)
         compiled = self._compiled(self._sampled_roots())
+        # The hash is computed again on both sides. The stored hash is not trusted but compared too, because
+        # later cycles decide by it what to write.
         content = f"{content_hash(compiled.columns)} AS content"
         rebuilt = f"SELECT {_numbered(compiled)}, {content} FROM (\n{compiled.sql}\n)"
         marks = f"any_value({HASH}) AS hash, any_value({LSN}) AS lsn"
