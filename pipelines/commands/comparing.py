@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.terminal.output import Output
     from deltasmelt.silver.verify.compare import TableComparison
 
+# A table, an uncomparable table, a document as computed by the server, all tables together, or a document
+# compared with a full rebuild.
 Compared: TypeAlias = "TableComparison | Unproven | ServerDocument | Proof | Verification"
-"""A table, an uncomparable table, a document as computed by the server, all tables together, or a document
-compared with a full rebuild.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +165,7 @@ def _stored(pipeline: Pipeline) -> list[str]:
 
 
 def documents_like(pipeline: Pipeline, name: str | None) -> list[str]:
-    """Return the names of documents for a name or pattern; None means all.
+    """Return the names of the documents that match a name or pattern; None matches all.
 
     Raises:
         ConfigurationError: no document matches, or a file is wrong.

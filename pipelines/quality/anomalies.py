@@ -11,8 +11,8 @@ A false alarm costs more trust than a late alarm, so the check covers only table
 * **Flood**: more than `TIMES` the greatest day of the two weeks before, and at least `LEAST_FLOOD` changes.
   The check requires a first row in these weeks, of a snapshot or a change, at least eight days ago.
 
-Both are warnings: a quiet holiday and a planned migration look alike. The source's clock counts. The cut
-shows no standstill of the whole stream; `smelt status` shows a standstill.
+Both are warnings: a quiet holiday and a planned migration look alike. The cut shows no standstill of the
+whole stream; `smelt status` shows a standstill.
 """
 
 from __future__ import annotations
@@ -56,11 +56,7 @@ GROUP BY table_schema, table_name, day
 
 @dataclass(frozen=True, slots=True)
 class Days:
-    """Changes of a table by day.
-
-    Attributes:
-        changes: changes of today and the days before, as far back as the table has rows.
-    """
+    """Changes of a table by day: today and the days before, as far back as the table has rows."""
 
     changes: tuple[int, ...]
 
@@ -109,12 +105,11 @@ class Days:
 def days_of_tables(log: DataFrame, until: datetime | None) -> dict[str, Days]:
     """Return the changes by day of each table with rows in these weeks, by silver's name.
 
-    Args:
-        log: `bronze.changes` up to the cut.
-        until: the cut's commit time; None for a cut without one: the log's newest commit time counts.
+    `log` is `bronze.changes` up to the cut, and `until` the cut's commit time.
     """
     spark = log.sparkSession
     micros = None if until is None else (until - _EPOCH) // timedelta(microseconds=1)
+    # A cut without a commit time: the log's newest commit time counts.
     if micros is None:
         (newest,) = spark.sql("SELECT unix_micros(max(commit_ts)) AS micros FROM {log}", log=log).collect()
         micros = newest.micros
@@ -132,12 +127,7 @@ def days_of_tables(log: DataFrame, until: datetime | None) -> dict[str, Days]:
 
 
 def check_volume(days: Mapping[str, Days], tables: Collection[str]) -> list[Result]:
-    """Return the results for each table with a past.
-
-    Args:
-        days: result of `days_of_tables`.
-        tables: names of the cut's tables (``silver.orders``).
-    """
+    """Return the results for each of the cut's tables with a past."""
     results: list[Result] = []
     for name, table_days in sorted(days.items()):
         if f"silver.{name}" not in tables:

@@ -4,11 +4,10 @@ Every later layer relies on these promises (`bronze.store.contract`): no change 
 transaction is whole. Two expectations, one pass: the check counts rows of the stream by (`commit_lsn`,
 `seq`), and these places by `commit_lsn`. A transaction is whole if its places are 0, 1, 2, … without a gap
 and its last place has the only `end_of_tx`. So the check finds a lost row, a lost end and a second end. A
-missing end reveals rows lost at the end of a transaction; a transaction missing as a whole leaves no trace
-here (`smelt verify` finds the loss).
+transaction missing as a whole leaves no trace here (`smelt verify` finds the loss).
 
-Rows of snapshots belong to no transaction and do not count. Every run checks all rows: the table is
-append-only, but rows appended twice by a fault have an old `commit_lsn`.
+Every run checks all rows: the table is append-only, but rows appended twice by a fault have an old
+`commit_lsn`.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
 CHANGES_ONCE: Final = "expect_each_change_once"
 WHOLE_TRANSACTIONS: Final = "expect_whole_transactions"
 
+# Rows of snapshots belong to no transaction and do not count.
 _PLACES: Final = f"""
 SELECT commit_lsn, seq, count(*) AS copies, count_if(end_of_tx) AS ends
 FROM {{log}}
@@ -59,13 +59,7 @@ def of_log() -> list[Expectation]:
 
 
 def check_log(expectations: Sequence[Expectation], log: DataFrame, limit: int) -> list[Result]:
-    """Return the results of the expectations of `of_log`, in their order.
-
-    Args:
-        expectations: expectations of the kinds above.
-        log: `bronze.changes` up to the cut.
-        limit: largest number of examples for each.
-    """
+    """Return the results of the expectations of `of_log`, in their order, with up to `limit` examples."""
     spark = log.sparkSession
     (line,) = spark.sql(
         "SELECT count(*) AS transactions, coalesce(sum(changes), 0) AS changes, "

@@ -2,15 +2,12 @@
 
 One evaluation covers a table's derived expectations and the expectations of each of its suite files, because
 one aggregation then answers them together. Great Expectations sees one table at a time; queries of deltasmelt
-check the expectations over several tables, all tables together. Small tables are cached meanwhile.
+check the expectations over several tables, all tables together.
 
-A rule in SQL is a query without result rows, evaluated in the session of the run's own tables. Great
-Expectations would evaluate the rule in the process's first session, without the views of the tables at the
-cut, and without the settings of a run beside a pipeline. Great Expectations would also rename columns
-(`pipelines.quality.engine`), and leave a view behind. So deltasmelt evaluates these rules itself.
-
-A rule is evaluated as a subquery. A statement other than a SELECT (which could change something) is no valid
-subquery, and ends as an unchecked rule.
+A rule in SQL is a query without result rows, evaluated by deltasmelt in the session of the run's own tables.
+Great Expectations would evaluate the rule in the process's first session, without the views of the tables at
+the cut, and without the settings of a run beside a pipeline. Great Expectations would also rename columns
+(`pipelines.quality.engine`), and leave a view behind.
 """
 
 from __future__ import annotations
@@ -54,14 +51,9 @@ _ENDS: Final = "; \t\r\n\v\f"
 def check_query(
     expectation: Expectation, frame: DataFrame, rows: int, views: Mapping[str, str], limit: int
 ) -> Result:
-    """Return the result of a rule.
+    """Return the result of a rule (`OF_QUERY`), whose tables exist, over the suite's table of so many rows.
 
-    Args:
-        expectation: expectation of the kind `OF_QUERY`, whose tables exist.
-        frame: the suite's table.
-        rows: number of rows of this table.
-        views: name of a temporary view for each other table in braces.
-        limit: largest number of returned rows.
+    `views` has the name of a temporary view for each other table in braces.
     """
     from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - Spark is loaded by who needs it
 
@@ -78,6 +70,7 @@ def check_query(
     try:
         (frame if condition is None else frame.where(str(condition))).createOrReplaceTempView(_BATCH_VIEW)
         try:
+            # A subquery: a statement other than a SELECT, which could change something, is no valid subquery.
             # On a line of its own, the bracket is not part of a comment that ends the query.
             violations = spark.sql(f"SELECT * FROM (\n{query}\n)")
             count = violations.count()
@@ -120,10 +113,8 @@ _OF_OWN: Final = frozenset({CHANGES_ONCE, WHOLE_TRANSACTIONS}) | _DOCUMENT_ROWS
 class Checks:
     """Shared inputs of every check of a run.
 
-    Attributes:
-        trees: the resolved documents, by name.
-        report: receives the progress.
-        in_memory: cache small tables meanwhile.
+    `trees` are the resolved documents by name; `report` receives the progress; `in_memory` caches small
+    tables meanwhile.
     """
 
     spark: SparkSession
@@ -138,10 +129,8 @@ class Checks:
     def run(
         self, expectations: Sequence[Expectation], frames: dict[str, DataFrame]
     ) -> tuple[list[Result], list[LeftOut]]:
-        """Return the result of each expectation, in their order, with examples; and the unchecked parts.
-
-        Of silver's tables only live rows count, for suites too.
-        """
+        """Return the result of each expectation, in their order, with examples; and the unchecked parts."""
+        # Only live rows of silver's tables count, for suites too.
         frames = {
             name: live_rows(frame) if name.startswith("silver.") else frame for name, frame in frames.items()
         }

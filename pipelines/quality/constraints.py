@@ -4,9 +4,6 @@ The stream announces a table's shape only when its next row changes. The stream 
 or a new enum label. So each run with access to the source queries the catalog once. The lake keeps the answer
 (`quality.constraints`, one row) for runs without access to the source.
 
-The catalog is of now, and the cut of a moment before. An expectation derived from both
-(`pipelines.quality.derived`) takes the weaker promise, so a change still in the stream is no false alarm.
-
 Plain SQL on pg_catalog. Columns of newer servers alone (``conenforced``, ``conperiod``: PostgreSQL 18) are
 read through ``to_jsonb``, where an older server's row has no such key.
 """
@@ -121,9 +118,8 @@ class ForeignKeyConstraint:
 class Constraints:
     """The answer of the source's catalog at `read_at`.
 
-    Attributes:
-        enum_labels: labels by the enum's pg_type.oid.
-        not_null: attnums of the NOT NULL columns, by pg_class.oid.
+    `enum_labels` are by the enum's pg_type.oid; `not_null` has the attnums of NOT NULL columns by
+    pg_class.oid.
     """
 
     read_at: datetime
@@ -168,11 +164,7 @@ def _foreign_key(plain: dict[str, Any]) -> ForeignKeyConstraint:
 
 
 def read_constraints(connection: Connection[TupleRow]) -> Constraints:
-    """Query the source's catalog.
-
-    Raises:
-        psycopg.Error: the connection broke.
-    """
+    """Query the source's catalog; raise a psycopg.Error if the connection breaks."""
     keys = [
         ForeignKeyConstraint(
             name, TableName(child_schema, child), tuple(columns), TableName(parent_schema, parent),
@@ -203,13 +195,12 @@ def record_constraints(lake: Lake, constraints: Constraints) -> None:
 
 
 def recorded_constraints(lake: Lake) -> Constraints | None:
-    """Return the catalog's last recorded answer; None without a record.
-
-    A kill between the making of the catalog's table and the writing of its row leaves a table without a row.
-    """
+    """Return the catalog's last recorded answer; None without a record."""
     table = delta.open_table(lake.uri("quality", CONSTRAINTS))
     if table is None:
         return None
     batches = table.batches(CONSTRAINTS_SCHEMA.names)
+    # A kill between the making of the catalog's table and the writing of its row leaves a table without a
+    # row.
     row = next((row for batch in batches for row in batch.to_pylist()), None)
     return None if row is None else Constraints.from_json(row["constraints"], row["read_at"])

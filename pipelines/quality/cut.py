@@ -1,7 +1,7 @@
 """The cut of a quality run: one LSN, and every table's Delta version at this LSN, bronze's too.
 
-`bronze.lake.consistent_cut` chooses the LSN. The run reads every table at its version of the cut and at no
-other, whatever is written meanwhile. A foreign key checked across two moments would find false orphans.
+The run reads every table at its version of the cut and at no other, whatever is written meanwhile. A foreign
+key checked across two moments would find false orphans.
 """
 
 from __future__ import annotations
@@ -66,12 +66,7 @@ class QualityCut:
 
 
 def held_columns(lake: Lake, tables: Iterable[SilverTable]) -> dict[str, list[str]]:
-    """Return the present columns of silver's tables; missing tables have none.
-
-    Args:
-        lake: the lake.
-        tables: tables, with their histories if any.
-    """
+    """Return the present columns of silver's tables and their histories; missing tables have none."""
     columns: dict[str, list[str]] = {}
     for name in (name for table in tables for name in (table.name, f"{table.name}{HISTORY_SUFFIX}")):
         table = delta.open_table(lake.uri("silver", name))
@@ -83,14 +78,6 @@ def held_columns(lake: Lake, tables: Iterable[SilverTable]) -> dict[str, list[st
 
 def quality_cut(lake: Lake, control: ControlTables, *, with_gold: bool, where: str) -> QualityCut:
     """Return the newest common cut of silver and, with documents, gold.
-
-    Bronze has no cuts: bronze is append-only, and its rows have the LSN from which they count.
-
-    Args:
-        lake: the lake.
-        control: control tables of the lake.
-        with_gold: True if the pipeline has documents.
-        where: the pipeline file, for the message.
 
     Raises:
         ConfigurationError: silver has no cut yet.
@@ -107,6 +94,7 @@ def quality_cut(lake: Lake, control: ControlTables, *, with_gold: bool, where: s
     if with_gold and cut.gold is None:
         has_cuts = control.latest_cut("gold") is not None
         left_out = (LeftOut("gold", "no cut at an LSN of silver" if has_cuts else "no cut yet"),)
+    # Bronze has no cuts: bronze is append-only, and its rows have the LSN from which they count.
     opened = {name: delta.open_table(lake.uri("bronze", name)) for name in BRONZE_TABLES}
     bronze = (CutTable("bronze", name, table.version()) for name, table in opened.items() if table)
     derived = (CutTable(layer, name, version) for (layer, name), version in cut.versions.items())

@@ -2,25 +2,11 @@
 
 They check one property: silver still keeps PostgreSQL's promises. Each expectation is the weaker of two
 promises: the shape recorded in bronze for the cut, and the catalog as last read. The catalog may be older or
-newer than the cut.
-
-* NOT NULL needs both promises: rows before ``SET NOT NULL`` or after ``DROP NOT NULL`` may still be in the
-  stream.
-* An enum's value must be a label in either; a renamed label keeps its old text in unchanged rows.
-* A foreign key needs a check by PostgreSQL for all rows, both tables in the cut with all their rows, and
-  texts compared as in Spark.
-* A document's expectations need a table built by the present definition, not by an older definition.
-
-A value outside the range of silver's type is NULL, with its text in ``_unrepresentable`` (NaN, infinity). The
-value is not missing, so NOT NULL covers both columns. Sums and averages omit such values: a table whose
-decimals may not hold every numeric is expected to have no such value, and a value is a warning.
-
-Soft-deleted rows are no rows of the source and are not checked.
+newer than the cut. Soft-deleted rows are no rows of the source and are not checked.
 
 `differently_built` finds gold's tables at the cut built by another definition. A definition may be newer than
 the cut: a user edited its file, and gold has not built the new definition yet. Its fields, root and `where`
-then do not describe the existing documents. The table records the digest of its definition
-(`gold.builder.document`), and the check compares the two digests.
+then do not describe the existing documents.
 """
 
 from __future__ import annotations
@@ -70,12 +56,8 @@ def differently_built(
 ) -> frozenset[str]:
     """Return the names of documents whose tables may be built by another definition.
 
-    Args:
-        spark: a session; a new session with the settings of a build resolves the types.
-        lake: the lake of the tables.
-        tables: tables of the cut.
-        documents: gold's documents; an unresolvable document counts as different.
-        catalogs: silver's catalogs, of the cut and of now: gold builds with the newest catalog.
+    An unresolvable document counts as different. `catalogs` are silver's catalogs, of the cut and of now:
+    gold builds with the newest catalog.
     """
     from deltasmelt.gold.builder.build_start import described, digest_of  # noqa: PLC0415 - Spark is loaded by who needs it
     from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
@@ -103,6 +85,7 @@ def differently_built(
         return frozenset(
             document.name
             for document in candidates
+            # The table records the digest of its definition (`gold.builder.document`).
             if built[document.name] not in set(digests(session, document))
         )
 
@@ -186,14 +169,19 @@ def _of_table(
     for column in relation.columns:
         if column.name not in columns:
             continue
+        # Rows before SET NOT NULL or after DROP NOT NULL may still be in the stream, so both promises are
+        # needed.
         if column.not_null and (promised is None or column.attnum in promised):
             yield expect(NOT_NULL, "NOT NULL", column=column.name)
         enum = _enum(column.type)
         if enum is not None:
+            # A label of either promise is right; a renamed label keeps its old text in unchanged rows.
             labels = dict.fromkeys(enum.labels)
             if constraints:
                 labels |= dict.fromkeys(constraints.enum_labels.get(enum.oid, ()))
             yield expect(IN_SET, f"enum {enum.name}", column=column.name, value_set=list(labels))
+    # Silver has NULL for a value outside the range of its type (NaN, infinity), and the text in
+    # `_unrepresentable`. Sums and averages omit such values, so each is worth a warning.
     if UNREPRESENTABLE in columns and (lossy_decimals(table) or lossy_inside(table)):
         fits = expect(NULL, "decimals hold every numeric", column=UNREPRESENTABLE)
         yield replace(fits, severity="warning")
@@ -207,11 +195,8 @@ def from_documents(
 ) -> tuple[list[Expectation], list[LeftOut]]:
     """Return the expectations of gold: each document's key is unique, and its root row is in the same cut.
 
-    Args:
-        documents: documents of the pipeline.
-        catalog: silver's tables.
-        tables: columns of every table in the cut.
-        different: names of documents whose tables another definition built (`differently_built`).
+    `tables` has the columns of every table in the cut; another definition built the documents in `different`
+    (`differently_built`).
     """
     expectations: list[Expectation] = []
     left_out: list[LeftOut] = []
@@ -256,11 +241,10 @@ def _of_document(tree: Tree, where: str, columns: Sequence[str]) -> Iterator[Exp
 
 
 def catalog_frame(frame: DataFrame, expectations: Iterable[Expectation]) -> DataFrame:
-    """Return the rows and columns of a silver table for its derived expectations.
-
-    Soft-deleted rows are left out. A column checked for NOT NULL alone becomes a presence flag: true, or
-    NULL. Values outside their types appear as the names of their columns.
-    """
+    """Return the rows and columns of a silver table for its derived expectations."""
+    # A value outside the range of its type is not missing. So a column checked for NOT NULL alone becomes a
+    # presence flag, true or NULL, by both columns. Values outside their types appear as the names of their
+    # columns.
     presence_only: dict[str, bool] = {}
     for expectation in expectations:
         columns = expectation.kwargs.get("column_list") or [expectation.kwargs["column"]]
@@ -292,11 +276,9 @@ def _enum(type_: PgType) -> PgType | None:
 
 
 def _comparison(child: str, parent: str) -> str | None:
-    """Return PostgreSQL's comparison of two types in a foreign key; None without an equivalent here.
-
-    For different types, the looser comparison counts: PostgreSQL converts one side to the other's type.
-    """
+    """Return PostgreSQL's comparison of two types in a foreign key; None without an equivalent here."""
     types = {child, parent}
+    # For different types, the looser comparison counts: PostgreSQL converts one side to the other's type.
     ways = {_COMPARE[name] for name in types & _COMPARE.keys()}
     if len(ways) > 1 or ("numeric" in types and types & _INEXACT):
         return None

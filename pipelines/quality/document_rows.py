@@ -1,9 +1,7 @@
 """Documents compared with silver at the same cut: a document for each root row, and a row for each element.
 
 * **A document for each root row**: the check counts, by the root's key, live rows of the root's table with a
-  true `where` and without a document, and documents without such a row. For a document without its root's
-  key, the check compares the two numbers. Gold's and silver's keys have one type, so values are compared
-  directly.
+  true `where` and without a document, and documents without such a row.
 * **Elements have their rows**: the check searches silver for an element of a `many` with its row's key. The
   element is an orphan if no live row has this key, whatever other conditions the row must fulfil. Not
   checked: elements without the key, elements of one plain value, elements with `cap`, and deeper recursions.
@@ -63,13 +61,7 @@ class Elements:
 
 
 def of_tree(tree: Tree, where: str, tables: Collection[str]) -> list[Expectation]:
-    """Return the expectations of a document.
-
-    Args:
-        tree: the resolved document.
-        where: origin of the expectations.
-        tables: the tables of the cut (``silver.orders``).
-    """
+    """Return the expectations of a resolved document over a cut's tables, with their origin (`where`)."""
 
     def expect(kind: str, note: str, **kwargs: Any) -> Expectation:
         return Expectation("gold", tree.name, DOCUMENT_SUITE, kind, kwargs, note=note, where=where)
@@ -120,13 +112,9 @@ def _key(fields: Sequence[TreeField], scope: Scope) -> tuple[tuple[str, str], ..
 def check_document(
     expectation: Expectation, tree: Tree, frame: Callable[[str], DataFrame], limit: int
 ) -> Result:
-    """Return the result of one expectation of `of_tree`.
+    """Return the result of one expectation of `of_tree`, with at most `limit` examples.
 
-    Args:
-        expectation: the expectation.
-        tree: the document behind the expectation.
-        frame: returns a table at the cut, by its name.
-        limit: largest number of examples.
+    `tree` is the document behind the expectation; `frame` returns a table at the cut, by its name.
     """
     documents = frame(expectation.qualified)
     if expectation.kind == ELEMENTS:
@@ -147,6 +135,7 @@ def _each_root(
     roots = rows.selectExpr("*", *computed(tree.root.table)).alias("r")
     if tree.root.where is not None:
         roots = roots.where(tree.root.where.sql("r"))
+    # Documents without their root's key: only the two numbers can be compared.
     if not tree.key_fields:
         document_count, root_count = documents.count(), roots.count()
         return Result(
@@ -164,6 +153,7 @@ def _each_root(
     root_keys = roots.select(
         *(F.col(f"r.{quote(field)}").alias(n) for field, n in zip(tree.key, names, strict=True))
     )
+    # Gold's and silver's keys have one type, so values are compared directly.
     sides = document_keys.withColumn("d", F.lit(1)).unionAll(root_keys.withColumn("d", F.lit(0)))
     keys = sides.groupBy(*names).agg(F.max("d").alias("document"), F.min("d").alias("only"))
     # `only` is 1 where no root row has the key; `document` is 0 where no document has it.

@@ -1,21 +1,13 @@
 """Great Expectations, silenced and fast.
 
-Only this module loads Great Expectations, at the first quality run of a process: the import takes seconds. An
-environment variable switches its analytics off before the import; its context switches progress bars and log
-lines off.
+Only this module loads Great Expectations, at the first quality run of a process: the import takes seconds.
 
 **Two passes.** For each expectation of rows, Great Expectations computes the number of breaches in one
 aggregation of the whole table, and then runs two more queries for failing values, even without any breach. So
 the first pass requests the verdict alone (``BOOLEAN_ONLY``). Only failed expectations, and expectations with
 a tolerance (``mostly``), are evaluated again with values. A whole suite without a failure costs few jobs.
 
-**Plain names.** Great Expectations resolves column names as Spark paths, so ``a.b`` would be field b of a.
-Such columns get a plain name for the run.
-
-An exception for one expectation (a text compared with a number) becomes this expectation's error alone. Some
-arguments raise an exception for the whole suite; then each expectation is evaluated alone.
-
-`pipelines.quality.checks` evaluates rules in SQL.
+An exception for one expectation (a text compared with a number) becomes this expectation's error alone.
 """
 
 from __future__ import annotations
@@ -68,8 +60,7 @@ _NOT_ARGUMENTS: Final = frozenset(
 class Engine:
     """Great Expectations over Spark frames, in memory alone, without a project folder.
 
-    Args:
-        failing_rows: number of failing rows needed for each failed expectation.
+    `failing_rows` is the number of failing rows needed for each failed expectation.
 
     Raises:
         ConfigurationError: Great Expectations is not installed.
@@ -91,13 +82,9 @@ class Engine:
         return str(self._gx.__version__)
 
     def evaluate(self, frame: DataFrame, expectations: Sequence[Expectation], rows: int) -> list[Result]:
-        """Return the result of each expectation of one table, in their order.
-
-        Args:
-            frame: the table at the cut.
-            expectations: expectations with valid names; no rules in SQL.
-            rows: number of rows of the table.
-        """
+        """Return the result of each expectation of one table, in order; names are valid, no rule is SQL."""
+        # Great Expectations resolves column names as Spark paths, so `a.b` would be field b of a. Such
+        # columns get a plain name for the run.
         names = _plain_names(frame.columns)
         plain = frame.selectExpr(*(f"{quote(name)} AS {quote(new)}" for name, new in names.items()))
         results: dict[int, Result] = {}
@@ -176,6 +163,7 @@ class Engine:
             if len(built) == 1:
                 yield next(iter(built)), error
                 return
+            # Some arguments raise an exception for the whole suite; then each expectation is evaluated alone.
             for index, rule in built.items():
                 yield from self._run(batch, {index: rule}, result_format)
             return
@@ -196,11 +184,11 @@ class Engine:
 def load_in_background() -> None:
     """Load Great Expectations, which takes seconds, in a thread, in parallel with another wait.
 
-    pyspark is loaded before: two threads loading parts of pyspark at once may each see half of a module. The
-    end of the process need not wait for the thread. `Engine` reports missing packages.
+    The end of the process need not wait for the thread. `Engine` reports missing packages.
     """
     if find_spec("pyspark") is None or find_spec("great_expectations") is None:
         return
+    # Two threads loading parts of pyspark at once may each see half of a module.
     for module in _SPARK_MODULES:
         import_module(module)
     threading.Thread(target=_load_quietly, name="great-expectations", daemon=True).start()
@@ -222,6 +210,7 @@ def load() -> None:
 
 
 def _load() -> Any:
+    # Switches the analytics off, before the import.
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
     try:
         import great_expectations  # noqa: PLC0415 - seconds of import, and only quality needs it
@@ -233,11 +222,7 @@ def _load() -> Any:
 
 
 def require_installed() -> None:
-    """Check the installation without loading the package.
-
-    Raises:
-        ConfigurationError: Great Expectations is not installed.
-    """
+    """Check the installation without loading the package; raise a ConfigurationError if it is missing."""
     if find_spec("great_expectations") is None:
         raise _not_installed()
 
@@ -335,13 +320,7 @@ def _result(expectation: Expectation, outcome: Any, rows: int) -> Result:
 
 
 def failed_with(expectation: Expectation, error: Exception, rows: int | None = None) -> Result:
-    """Return the result of an expectation whose evaluation raised an exception.
-
-    Args:
-        expectation: the expectation.
-        error: the exception.
-        rows: number of rows of the table, if known.
-    """
+    """Return the result of an expectation whose evaluation raised an exception; `rows` is known or None."""
     message = short_cause(str(error))
     if not message.startswith("[") and not str(error).startswith("An error occurred while calling"):
         message = f"{type(error).__name__}: {message}"[:_ERROR_LENGTH]

@@ -1,9 +1,5 @@
 """Examples of breaches: always values, and whole rows with `quality.failing_rows`.
 
-The failing values of an expectation find the whole rows. A breach of an expectation of rows depends on these
-columns alone, so each row with such values fails. (Kinds depending on the order of rows return values only.)
-Spark selects the rows, and the driver receives no more than the requested number.
-
 This module makes and masks everything that leaves a run: see `pipelines.quality.masking`.
 """
 
@@ -49,13 +45,7 @@ _ERROR_NAME: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Examples:
-    """Presentation of examples in a run.
-
-    Attributes:
-        masks: the masked columns.
-        keys: key columns of each table.
-        rows: number of failing rows shown for each failed expectation.
-    """
+    """Presentation of examples: the masked columns, each table's key, the number of failing rows to show."""
 
     masks: Masks
     keys: Mapping[str, Sequence[str]]
@@ -95,14 +85,9 @@ def without_values(error: str) -> str:
 def failing_rows(
     result: Result, frame: DataFrame | None, key: Sequence[str], limit: int, masks: Masks
 ) -> tuple[dict[str, str | None], ...]:
-    """Return failing rows, the key first, as texts.
+    """Return at most `limit` failing rows, the key first, as texts.
 
-    Args:
-        result: result of a failed expectation, with its values.
-        frame: the rows of the result; None for a result with its rows in the values.
-        key: key columns of the table.
-        limit: largest number of rows.
-        masks: the masked columns.
+    Without a `frame`, the rows of the result are in its values.
     """
     expectation = result.expectation
     if frame is None or QUERY in expectation.kwargs:
@@ -119,6 +104,8 @@ def _failing(
 
     from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415
 
+    # A breach of an expectation of rows depends on its columns alone, so each row with failing values fails.
+    # Kinds that depend on the order of rows return values only.
     if not values or not expectation.columns or expectation.kind in _BY_ORDER:
         return []
     try:

@@ -102,7 +102,6 @@ class Result:
 
     Attributes:
         success: None for an expectation that could not be checked; `error` has the reason.
-        element_count: number of rows of the table.
         unexpected_count: number of failing rows; None for an expectation of the table as a whole.
         unexpected_percent: share of the covered rows (a NULL is no breach of most expectations).
         observed: the observed value of the table or of a column as a whole; of many values the first.
@@ -130,11 +129,7 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """An unchecked part, without blame for data or suite.
-
-    Attributes:
-        stopped: True for a table or document stopped by an error.
-    """
+    """An unchecked part, without blame for data or suite; `stopped` if an error stopped it."""
 
     subject: str
     why: str

@@ -10,11 +10,9 @@ So a doubtful case is masked:
   is masked as one, and so are columns outside the definition. An unresolvable document, or a document built
   by another definition than the present, is masked whole.
 * bronze: `new` and `old` contain the values of all tables, so both are masked as soon as any column is.
-* a rule in SQL: ``SELECT * FROM {batch} WHERE …`` returns the suite's own columns. As soon as any column is
-  masked, no result of any other rule is shown, because `max(email) AS id` has the name of an unmasked column.
+* a rule in SQL: as soon as any column is masked, only results of ``SELECT * FROM {batch} WHERE …`` are shown.
 
-NULL appears as NULL: a missing value is no personal value. An unknown name is an error, because a misspelt
-mask would show the values to be hidden.
+NULL appears as NULL: a missing value is no personal value.
 """
 
 from __future__ import annotations
@@ -57,16 +55,14 @@ _SILVERS: Final = frozenset({*OWN_COLUMNS, DELETED, *HISTORY_COLUMNS})
 
 @dataclass(frozen=True, slots=True)
 class Masks:
-    """The masked columns of every table in a cut.
-
-    Attributes:
-        masked: masked columns of each table with any, in lower case.
-    """
+    """The masked columns of every table in a cut, in lower case; tables without any have no entry."""
 
     masked: Mapping[str, frozenset[str]]
 
     def hides(self, expectation: Expectation, column: str) -> bool:
         """Check whether a value under this name in an expectation's result is masked."""
+        # Only a plain rule returns the suite's own columns: `max(email) AS id` has the name of an unmasked
+        # column.
         if QUERY in expectation.kwargs and not _PLAIN.match(str(expectation.kwargs[QUERY])):
             return bool(self.masked)
         # `references`: its keys are values of this table's columns, too.
@@ -99,6 +95,7 @@ def parse_masked(
     }
     masked: dict[TableName, set[str]] = {}
     for name in names:
+        # A misspelt mask would show the values to be hidden.
         if name not in existing:
             raise ConfigurationError(
                 f"quality.masked names {name!r}, which is not a column of a "
@@ -127,12 +124,8 @@ def masks_of(
 ) -> Masks:
     """Return the masks of all tables in a cut.
 
-    Args:
-        names: the value of `quality.masked`.
-        catalog: silver's tables.
-        trees: gold's resolved documents, by name.
-        columns: columns of every table in the cut (``silver.orders``).
-        different: names of documents built by another definition (`pipelines.quality.derived`).
+    `trees` are gold's resolved documents by name, `columns` the columns of every table in the cut. Another
+    definition built the documents in `different` (`pipelines.quality.derived`).
 
     Raises:
         ConfigurationError: no table has a column of the name.

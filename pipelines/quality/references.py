@@ -2,11 +2,7 @@
 
 Great Expectations sees one table at a time; as its SQL expectation each foreign key would cost three Spark
 jobs. Here one query checks all keys by left anti joins, and returns a line for each. Only broken keys are
-queried again, for some orphans. As in PostgreSQL (MATCH SIMPLE), a row with a NULL among the columns refers
-to nothing and passes.
-
-An uncomputable key (a text compared with a number, after an override of types) fails the shared query of
-several keys. Then each key is queried alone, so only the uncomputable key is reported as not checked.
+queried again, for some orphans.
 """
 
 from __future__ import annotations
@@ -38,10 +34,8 @@ def check_references(
 ) -> list[Result]:
     """Return the result of each foreign key.
 
-    Args:
-        expectations: expectations of the kind `FOREIGN_KEY`, with valid names.
-        frame: returns the table at the cut, by its name (``silver.orders``).
-        rows: number of rows of each table, if known already.
+    `frame` returns the table at the cut by its name (``silver.orders``); `rows` are the known numbers of
+    rows.
     """
     from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - Spark is loaded by who needs it
 
@@ -52,6 +46,8 @@ def check_references(
         try:
             results += _check(batch, frame, counts)
         except SPARK_ERRORS:
+            # An uncomputable key (a text compared with a number, after an override of types) fails the shared
+            # query. Alone, only this key is reported as not checked.
             results += [_alone(expectation, frame, counts) for expectation in batch]
     return results
 
@@ -92,6 +88,7 @@ def _orphans(expectation: Expectation, frame: Callable[[str], DataFrame]) -> Dat
     columns: list[str] = expectation.kwargs["columns"]
     referenced: list[str] = expectation.kwargs["referenced_columns"]
     ways: list[str] = expectation.kwargs.get("compare") or ["exact"] * len(columns)
+    # As in PostgreSQL (MATCH SIMPLE), a row with a NULL among the columns refers to nothing and passes.
     child = frame(expectation.qualified).select(*(quote(column) for column in columns)).dropna()
     parent = frame(expectation.kwargs["references"]).select(
         *(

@@ -1,13 +1,10 @@
-"""The report: one self-contained HTML file.
+"""The report: one self-contained HTML file from the template `report.html.j2`.
 
-`report.html.j2` is the template. Styles and pictures are in the file, and a Content-Security-Policy forbids
-the browser to fetch anything. The template escapes all texts from data and suites, so a value cannot become
-markup. The report is written to a temporary file and renamed, so no reader opens half a report.
+Styles and pictures are in the file, and a Content-Security-Policy forbids the browser to fetch anything. The
+template escapes all texts from data and suites, so a value cannot become markup.
 
-A trend is a small picture: one line through the runs, inline SVG without a script. The height spans the
-values from the least to the greatest; a constant trend is a line at half the height. A run without a known
-value breaks the line. Failed or unchecked runs are dots, and so is the last run. The picture's label
-has the same facts in words.
+A trend is a small picture: one line through the runs, inline SVG without a script. Failed or unchecked runs
+are dots, and so is the last run. The picture's label has the same facts in words.
 """
 
 from __future__ import annotations
@@ -68,8 +65,10 @@ def sparkline(points: Sequence[Point]) -> Sparkline | None:
     places: list[tuple[float, float] | None] = []
     for index, point in enumerate(points):
         if point.value is None:
+            # A run without a known value breaks the line.
             places.append(None)
             continue
+        # The height spans the values from the least to the greatest; a constant trend is at half the height.
         part = (point.value - low) / (high - low) if high > low else 0.5
         places.append(
             (round(_MARGIN + index * step, 1), round(HEIGHT - _MARGIN - part * (HEIGHT - 2 * _MARGIN), 1))
@@ -161,15 +160,10 @@ class Bar:
 
 
 def write_report(result: QualityResult, past: History, path: Path) -> None:
-    """Write the report of a run.
-
-    Args:
-        result: the run.
-        past: the newest runs, including this run.
-        path: path of the file; missing folders are made.
-    """
+    """Write the report of a run, with the newest runs of the `past`, which include this run."""
     html = render(result, past)
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Written to a temporary file and renamed, so no reader opens half a report.
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     draft.write_text(html, encoding="utf-8")
     draft.replace(path)

@@ -57,10 +57,10 @@ RESULTS_SCHEMA: Final = pa.schema(
 )
 """Schema of `quality.results`.
 
-`column` is NULL for an expectation of the table. `success` is NULL for an expectation that could not be
-checked; `error` has the reason. An unreadable suite file is one row with `error` and neither table nor
-expectation. `kwargs` and `observed` are JSON; numbers unknown to JSON (NaN, infinity) are null. `source` is
-``file:line`` of the suite, or ``catalog of schema.table``.
+`success` is NULL for an expectation that could not be checked; `error` has the reason. An unreadable suite
+file is one row with `error` and neither table nor expectation. `kwargs` and `observed` are JSON; numbers
+unknown to JSON (NaN, infinity) are null. `source` is ``file:line`` of the suite, or ``catalog of
+schema.table``.
 """
 
 
@@ -102,9 +102,8 @@ class PastRun:
 class Point:
     """The outcome of an expectation in a run.
 
-    Attributes:
-        success: None for an expectation that could not be checked.
-        value: the observed number, or the percentage of passing rows; None for no number.
+    `success` is None for an expectation that could not be checked. `value` is the observed number, or the
+    percentage of passing rows; None for no number.
     """
 
     run_id: str

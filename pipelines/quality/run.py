@@ -1,7 +1,6 @@
 """A quality run from begin to end: one cut, all suites, recorded results, a report.
 
-The run reads every table at its version of one cut (`pipelines.quality.checks`). The run writes `quality.*`
-and the report alone. A killed run leaves no results, and nothing else is missing.
+The run writes `quality.*` and the report alone. A killed run leaves no results, and nothing else is missing.
 """
 
 from __future__ import annotations
@@ -219,12 +218,7 @@ def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, li
 
 
 def _stopped(control: ControlTables, *, masked: bool) -> list[LeftOut]:
-    """Return stopped tables and documents; their last state is missing from the cut, or old.
-
-    Args:
-        control: control tables with the open errors.
-        masked: True if any column is masked. A message may quote any value, so then no message is shown.
-    """
+    """Return stopped tables and documents; their last state is missing from the cut, or old."""
     return [
         LeftOut(f"{error.scope} {error.name}", f"stopped: {_shown_text(error, masked=masked)}", stopped=True)
         for error in control.open_errors()
@@ -233,6 +227,7 @@ def _stopped(control: ControlTables, *, masked: bool) -> list[LeftOut]:
 
 
 def _shown_text(error: OpenError, *, masked: bool) -> str:
+    # A message may quote any value, so no message is shown if any column is masked.
     if not masked:
         return error.message
     return f"{error.code}; remedy: {error.remedy}" if error.remedy else error.code

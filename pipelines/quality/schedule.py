@@ -2,14 +2,13 @@
 
 After each cycle, `after_cycle` checks at no cost whether a run is due. A due run starts in a separate thread,
 on a child of the pipeline's session, unless a former run is still working. So a cycle waits for no run, and
-sees none of its settings and views. The run caches no table, because the pipeline's work needs the memory.
-Findings and failures are logged and printed in a line; nothing in the run affects the pipeline. Its jobs have
-a share of the cores (`silver.spark.access.Jvm`). In a session without fair scheduling, a job of a
-cycle waits for the one job of the run before.
+sees none of its settings and views. Findings and failures are logged and printed in a line; nothing in the
+run affects the pipeline. In a session without fair scheduling, a job of a cycle waits for the one job of the
+run before.
 
-The newest run in `quality.results` decides when the next is due, also after a restart and with runs by
-hand. The end of a pipeline does not wait for a run: its results are one commit, so half of a run is none. A
-run at the pipeline's end gives up: otherwise the run would report the end of the session as a finding.
+The newest run in `quality.results` decides when the next is due, also after a restart and with runs by hand.
+The end of a pipeline does not wait for a run: its results are one commit, so half of a run is none. A run at
+the pipeline's end gives up: otherwise the run would report the end of the session as a finding.
 """
 
 from __future__ import annotations
@@ -41,10 +40,8 @@ _LOGGER = logging.getLogger("deltasmelt.quality")
 class ParallelQuality:
     """Quality runs of one pipeline, at a limited frequency.
 
-    Args:
-        pipeline: the pipeline.
-        seconds: shortest seconds from the begin of a run to the begin of the next.
-        report: receives the result of each run in a line.
+    `seconds` are the shortest time from the begin of a run to the begin of the next; `report` receives the
+    result of each run in a line.
     """
 
     def __init__(self, pipeline: Pipeline, seconds: float, report: Callable[[str], None]) -> None:
@@ -64,11 +61,7 @@ class ParallelQuality:
         self._ended.set()
 
     def after_cycle(self, spark: SparkSession) -> None:
-        """Begin a due run. Raise nothing and wait for nothing.
-
-        Args:
-            spark: the session of the pipeline.
-        """
+        """Begin a due run. Raise nothing and wait for nothing."""
         if self._worker is not None and self._worker.is_alive():
             return
         if self._ended.is_set() or (self._due is not None and time.monotonic() < self._due):
@@ -106,8 +99,10 @@ class ParallelQuality:
     def _run(self, spark: SparkSession) -> None:
         report = log_folder(self._pipeline.pipeline) / "quality.html"
         try:
+            # The run's jobs have a share of the cores (`silver.spark.access.Jvm`).
             access_of(spark).in_background("quality")
             with child_session(spark) as session:
+                # The run caches no table, because the pipeline's work needs the memory.
                 result = run_quality(
                     session, self._pipeline, report=report, in_memory=False, ended=self._ended.is_set
                 )

@@ -149,11 +149,7 @@ class _SuiteFile(Section):
 
 
 def load_suite(path: Path, display_path: str | None = None) -> list[Expectation]:
-    """Return the expectations of one suite file.
-
-    Args:
-        path: the file.
-        display_path: name of the file in messages and results.
+    """Return the expectations of one suite file; `display_path` names the file in messages and results.
 
     Raises:
         ConfigurationError: unreadable, or not of this form; ``file:line``.
@@ -177,12 +173,7 @@ def load_suite(path: Path, display_path: str | None = None) -> list[Expectation]
 
 
 def load_suites(paths: Sequence[Path], folder: Path) -> tuple[list[Expectation], list[str]]:
-    """Return all suites, and messages about unreadable files.
-
-    Args:
-        paths: the files.
-        folder: folder of the pipeline file; shorter names are relative to the folder.
-    """
+    """Return all suites, and messages about unreadable files, with names relative to a folder."""
     expectations: list[Expectation] = []
     errors: list[str] = []
     for path in paths:
@@ -197,9 +188,7 @@ def load_suites(paths: Sequence[Path], folder: Path) -> tuple[list[Expectation],
 def misnamed(expectation: Expectation, tables: Mapping[str, Sequence[str]]) -> str | None:
     """Return the fault of the names in an expectation, with the nearest valid name; None for valid names.
 
-    Args:
-        expectation: the expectation.
-        tables: columns of every known table (``silver.orders``).
+    `tables` has the columns of every known table (``silver.orders``).
     """
     if expectation.qualified not in tables:
         return f"no table {expectation.qualified!r} in the cut{suggestion(expectation.qualified, tables)}"
@@ -260,10 +249,7 @@ def check_suites(
 ) -> list[str]:
     """Return the faults of suite files for `smelt check`, without Spark: ``file:line: message`` for each.
 
-    Args:
-        paths: the files.
-        folder: folder of the pipeline file.
-        tables: columns of the future tables, if known.
+    `tables` has the columns of the future tables, if known.
     """
     expectations, errors = load_suites(paths, folder)
     if tables is not None:
