@@ -11,11 +11,7 @@ from deltasmelt.bronze.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The least and the greatest value; None for no bound.
-
-    Attributes:
-        whole: accept whole numbers alone.
-    """
+    """The least and the greatest value, None for no bound; `whole` accepts whole numbers alone."""
 
     least: float
     most: float | None = None
@@ -23,10 +19,6 @@ class Bounds:
 
     def require(self, value: object, where: str) -> None:
         """Refuse values outside the bounds; neither "not a number" nor infinity is a number.
-
-        Args:
-            value: the user's value.
-            where: the name of the argument.
 
         Raises:
             ConfigurationError: ``argument-invalid``.

@@ -3,12 +3,6 @@
 On a cluster an environment variable can hold a secret (``{{secrets/scope/key}}``), and this module is not
 needed. Serverless compute has no such variables; there `dbutils.secrets` has the values.
 
-`dbutils` depends on Python's place, so the module tries three ways, each only with its module installed:
-
-1. ``databricks.sdk.runtime``: the runtime's own module; elsewhere the SDK's, which queries the workspace.
-2. The variable ``dbutils`` of a notebook, for a program inside a notebook.
-3. ``pyspark.dbutils.DBUtils(spark)``: runtimes without the SDK, and Databricks Connect.
-
 Only the process started by Databricks has `dbutils`. The process keeps the values in memory. The reader's
 process receives the values with its orders (`pipelines.runtime.reader_supervision`), never through an
 environment or a file.
@@ -32,10 +26,7 @@ _SHOWN: Final = 200
 
 
 def secret(name: str) -> str:
-    """Return the value of a secret.
-
-    Args:
-        name: ``scope/key``.
+    """Return the value of a secret, ``scope/key``.
 
     Raises:
         LookupError: the secret does not exist, or cannot be read here; the message has the reason.
@@ -61,11 +52,7 @@ def give(secrets: Mapping[str, str]) -> None:
 
 
 def _utilities() -> Any:
-    """Return `dbutils`.
-
-    Raises:
-        LookupError: `dbutils` does not exist here.
-    """
+    """Return `dbutils`; raise a LookupError if `dbutils` does not exist here."""
     refused = []
     for load in _WAYS:
         try:
@@ -81,21 +68,25 @@ def _utilities() -> Any:
 
 
 def _of_the_sdk() -> Any:
+    # The runtime's own module; elsewhere the SDK's, which queries the workspace.
     return importlib.import_module("databricks.sdk.runtime").dbutils
 
 
 def _of_a_notebook() -> Any:
+    # The variable `dbutils` of a notebook, for a program inside a notebook.
     python = sys.modules.get("IPython")  # whoever runs in a notebook has it
     shell = None if python is None else python.get_ipython()
     return None if shell is None else shell.user_ns.get("dbutils")
 
 
 def _of_spark() -> Any:
+    # Runtimes without the SDK, and Databricks Connect.
     utilities = importlib.import_module("pyspark.dbutils")  # Databricks' own pyspark alone has it
     session = importlib.import_module("pyspark.sql").SparkSession
     return utilities.DBUtils(session.builder.getOrCreate())
 
 
+# `dbutils` depends on Python's place: three ways, each only with its module installed.
 _WAYS: Final[tuple[Callable[[], Any], ...]] = (_of_the_sdk, _of_a_notebook, _of_spark)
 
 

@@ -5,11 +5,7 @@ about the contents. So `own_folder` accepts only a real folder (no link), owned 
 alone. Otherwise nothing in the folder is read.
 
 In a folder chosen by the user, the contents need protection, not the name: a lake contains the source's rows,
-a log may quote rows. `unread_folder` makes such a folder for this account alone. An existing folder keeps its
-mode: its maker has decided about readers.
-
-`why_unwritable` and `require_report` check write access in advance, before any work can be lost.
-`conf_folder` finds the files of ``conf/``: inside the wheel, or next to the packages of a source tree.
+a log may quote rows. `unread_folder` makes such a folder for this account alone.
 """
 
 from __future__ import annotations
@@ -53,7 +49,7 @@ def require_report(report: Path) -> None:
 
 
 def conf_folder() -> Path:
-    """Return the folder `conf`."""
+    """Return the folder `conf`: inside the wheel, or next to the packages of a source tree."""
     packages = Path(__file__).resolve().parent
     packaged = packages / "conf"
     return packaged if packaged.is_dir() else packages.parent / "conf"
@@ -62,9 +58,7 @@ def conf_folder() -> Path:
 def own_folder(folder: Path, *, mode: int = 0o700) -> bool:
     """Make a missing folder with its parents; return whether only this account owns and writes the folder.
 
-    Args:
-        folder: the path, whose last part gets `mode`.
-        mode: permissions; 0o755 admits readers.
+    The last part of the path gets the permissions `mode`; 0o755 admits readers.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -87,6 +81,7 @@ def unread_folder(folder: Path) -> None:
         OSError: the folder cannot be made, or the path is no folder.
     """
     try:
+        # An existing folder keeps its mode: its maker has decided about readers.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except FileExistsError:  # a file: raise the error of a path through a file
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder)) from None

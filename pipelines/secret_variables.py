@@ -1,7 +1,5 @@
 """Environment variables with secrets needless for Spark: kept from the JVM.
 
-These are secrets of the source, the address of alerts, the status page's token.
-
 A reader of a process's memory, such as root, can read the environment anyway; but an environment also gets
 into crash reports and support bundles. Spark's JVM needs no password of the source, so the JVM gets none. The
 reader's process needs the password: the process reads the pipeline file again, and connects.
@@ -23,8 +21,7 @@ _NEEDED: Final = frozenset({
     "HOME", "HOSTNAME", "JAVA_HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "PWD",
     "PYTHONPATH", "SHELL", "SPARK_HOME", "TMPDIR", "TZ", "USER",
 })  # fmt: skip
-"""Variables without secrets, though a connection string may contain some; a JVM does not start without them.
-"""
+"""Variables without secrets, though a connection string may contain some: a JVM needs them to start."""
 
 
 def remember(names: Iterable[str]) -> None:

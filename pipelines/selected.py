@@ -26,11 +26,8 @@ def selected(
 ) -> list[_T]:
     """Return the matches of patterns, in their order, each once.
 
-    Args:
-        patterns: names or patterns.
-        matching: returns one pattern's matches.
-        nothing: returns the error for a pattern without a match; the error names the pattern and the
-            candidates.
+    `matching` returns one pattern's matches; `nothing` returns the error for a pattern without a match, which
+    names the pattern and the candidates.
 
     Raises:
         SmeltError: the error from `nothing`.

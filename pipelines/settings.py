@@ -147,10 +147,8 @@ class Pipeline(Section):
         return self._path.parent
 
     def lake_address(self) -> Lake:
-        """Return the lake, the same object at each call: its place holds the options, or the session.
-
-        A copy of the pipeline with another section `lake` has another lake.
-        """
+        """Return the lake, the same object at each call: its place holds the options, or the session."""
+        # A copy of the pipeline with another section `lake` has another lake.
         if self._lake is None or self._lake[0] is not self.lake:
             self._lake = self.lake, self._made_lake()
         return self._lake[1]
@@ -218,9 +216,7 @@ class Pipeline(Section):
 def load_pipeline(path: Path | str, text: str | None = None) -> Pipeline:
     """Read and validate a pipeline file.
 
-    Args:
-        path: the file; relative paths start from its folder.
-        text: the file's text from a further process of this command; the file is then not read again.
+    With `text`, from a further process of this command, the file is not read again.
 
     Raises:
         ConfigurationError: the file is missing or something in it is wrong, or a secret that it names cannot
@@ -258,13 +254,11 @@ def load_pipeline(path: Path | str, text: str | None = None) -> Pipeline:
 
 
 def _paced(pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline with a slower pace for an object store or a catalog, unless the file sets a pace.
-
-    A store charges for each request, and in a catalog each commit is a statement of Spark.
-    """
+    """Return the pipeline, with a slower pace for a store or a catalog unless the file sets a pace."""
     lake, bronze = pipeline.lake_address(), pipeline.bronze
     if "flush_interval" in bronze.model_fields_set or not lake.is_remote:
         return pipeline
+    # A store charges for each request, and in a catalog each commit is a statement of Spark.
     interval = FLUSH_INTERVAL_IN_CATALOGS if lake.place.needs_session else FLUSH_INTERVAL_IN_STORES
     paced = bronze.model_copy(update={"flush_interval": interval})
     return pipeline.model_copy(update={"bronze": paced})
@@ -295,10 +289,8 @@ def _refuse_misread(pipeline: Pipeline, yaml: YamlFile) -> None:
 
 
 def _refuse_executors(pipeline: Pipeline, yaml: YamlFile) -> None:
-    """Refuse snapshots by executors into a catalog: only the catalog knows the location of its files.
-
-    The reader stages rows for a catalog's tables in a private folder, which no executor can see.
-    """
+    """Refuse snapshots by executors into a catalog: only the catalog knows the location of its files."""
+    # The reader stages rows for a catalog's tables in a private folder, which no executor can see.
     if pipeline.snapshot.engine == "spark" and pipeline.lake_address().place.needs_session:
         raise ConfigurationError(
             "with snapshot.engine: spark, executors write the lake's files, but this lake is in a catalog, "

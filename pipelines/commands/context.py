@@ -32,12 +32,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
-    """Yield a session for one command; stop an owned session afterwards, leave a borrowed session unchanged.
-
-    After an interruption the session stays: the connection to the JVM is in the middle of a call and would
-    not answer. The JVM watches its standard input and ends with this process. A Spark Connect server would
-    continue the call, so the command cancels the call there.
-    """
+    """Yield a session for one command; stop only an owned session afterwards."""
     existing = active_session()
     log = spark_log(pipeline.pipeline)
     failure: BaseException | None = None
@@ -49,6 +44,7 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
                 try:
                     yield session
                 except (KeyboardInterrupt, Terminated):
+                    # A Spark Connect server would continue the call, so the command cancels the call there.
                     borrowed.cancel(session)
                     raise
             return
@@ -59,6 +55,8 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
             with death_reported(pipeline.spark, log):
                 yield spark
         except (KeyboardInterrupt, Terminated):
+            # The session stays: the connection to the JVM is in the middle of a call and would not answer.
+            # The JVM watches its standard input and ends with this process.
             access_of(spark).abandon()
             raise
         except BaseException as error:  # noqa: BLE001 - raised again below, in words
@@ -84,12 +82,7 @@ def open_gold(spark: SparkSession, pipeline: Pipeline, control: ControlTables) -
 def documents_named(
     pipeline: Pipeline, name: str | None, *, matches: Callable[[str, str], bool] = str.__eq__
 ) -> list[Document]:
-    """Return the selected documents: one or all.
-
-    Args:
-        pipeline: the pipeline.
-        name: name of a document; None selects all.
-        matches: compares a document's name with `name`.
+    """Return the selected documents: one or all (None). `matches` compares a document's name with `name`.
 
     Raises:
         ConfigurationError: no document has the name, or the file of a selected document is wrong.
@@ -118,11 +111,7 @@ def documents_named(
 
 
 def require_lake(pipeline: Pipeline) -> Cut:
-    """Return silver's newest cut; refuse an empty lake at once, before Spark starts.
-
-    Raises:
-        DefiniteError: silver has no cut yet.
-    """
+    """Return silver's newest cut; refuse an empty lake at once, before Spark starts."""
     lake = pipeline.lake_address()
     cut = ControlTables(lake).latest_cut("silver")
     if cut is None:
@@ -147,11 +136,7 @@ def documents_to_join(pipeline: Pipeline, output: Output) -> list[Document] | No
 def load_documents_of(
     pipeline: Pipeline, wrong: dict[str, ConfigurationError] | None = None
 ) -> list[Document]:
-    """Return the pipeline's document definitions.
-
-    Args:
-        pipeline: the pipeline.
-        wrong: as in `gold.language.document.load_documents`.
+    """Return the pipeline's document definitions; for `wrong` see `gold.language.document.load_documents`.
 
     Raises:
         ConfigurationError: a file is wrong (the message names file and line), or a pattern selects no file.

@@ -9,9 +9,8 @@ this database and no other lake reads the slot (`bronze.checks.ownership`). Afte
 command refuses a slot with sent changes; the message contains the statement to drop the slot by hand.
 
 **The publication.** A publication may be older than the pipeline and have other subscribers. The command
-drops a publication with deltasmelt's mark (`bronze.setup.publication.is_ours`) and without the name of
-another existing slot in the mark. For any other publication the command prints the statement, also for
-publications made by releases before the mark.
+drops only a publication with deltasmelt's mark (`bronze.setup.publication.is_ours`) and without the name of
+another existing slot in the mark.
 """
 
 from __future__ import annotations
@@ -54,10 +53,7 @@ _NOT_OURS: Final = (
 def run_drop(pipeline: Pipeline, output: Output, *, confirm: bool = False) -> None:
     """Drop the slot and deltasmelt's publication; with ``source.manage: false`` print the statements instead.
 
-    Args:
-        pipeline: the pipeline.
-        output: prints the executed statements.
-        confirm: ask a person at a terminal first; without a terminal the command drops nothing.
+    With `confirm` ask a person at a terminal first; without a terminal the command then drops nothing.
 
     Raises:
         SmeltError: the pipeline runs, a process reads the slot, or the slot belongs to somebody else; the
@@ -91,6 +87,7 @@ def run_drop(pipeline: Pipeline, output: Output, *, confirm: bool = False) -> No
                 connection.execute(statement.encode())
             output.line(statement + ";")
     if foreign_statement is not None:
+        # Also for publications made by releases before the mark: the statement is for a person.
         output.line(foreign_statement + ";")
         output.say(
             f"publication {source.publication} is not changed: "
@@ -162,11 +159,7 @@ def _require_droppable(slot: SlotState, source: SourceSettings, connection: psyc
 
 
 def _require_agreement(statements: Sequence[str], where: str, output: Output) -> None:
-    """Require the agreement of a person at a terminal.
-
-    Raises:
-        Failure: the person did not agree, or the command has no terminal.
-    """
+    """Raise a Failure unless a person at a terminal agrees."""
     question = (
         f"at {where}: {'; '.join(statements)};\nAfter this, the lake can continue only with a new snapshot "
         "of every table."

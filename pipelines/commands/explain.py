@@ -108,10 +108,8 @@ def _reached(run: Run | None) -> dict[tuple[str, str], dict[str, int]]:
 
 
 def _lost(run: Run | None) -> dict[str, int]:
-    """Return, by column, the number of read values outside the range of silver's type.
-
-    An incremental run reads changed rows alone.
-    """
+    """Return, by column, the number of read values outside the range of silver's type."""
+    # An incremental run reads changed rows alone.
     details: dict[str, Any] = {} if run is None else run.details
     lost: dict[str, int] = details.get(LOST, {})
     return lost

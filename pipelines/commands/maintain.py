@@ -1,7 +1,6 @@
 """`smelt maintain`: maintain every table of silver and gold now, and print a line for each.
 
 While a pipeline runs, the command alternates with the cycles, table by table. The reader maintains bronze.
-The command first removes the copies of killed comparisons (`pipelines.proof.source_copy`).
 """
 
 from __future__ import annotations

@@ -44,12 +44,10 @@ def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | Non
 
 
 def failure_of(result: QualityResult) -> Failure | None:
-    """Return the failure of a run; None for success. Pure.
-
-    A stopped table gives the run the exit code of stopped tables, unless an expectation fails.
-    """
+    """Return the failure of a run; None for success. Pure."""
     if result.errors or result.broken or (not result.rows and not result.stopped):
         return Failure(result.summary())
+    # Stopped tables decide the exit code only if no expectation fails.
     if result.stopped:
         return Failure(
             f"{result.summary()}, but without objects that an error has stopped: "

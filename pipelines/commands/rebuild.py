@@ -2,11 +2,8 @@
 
 The command holds the locks of the layers, so no stage may run meanwhile; the reader may. First a cycle brings
 silver to bronze's frontier. Then the command derives each table, and the table's history, as of exactly this
-LSN (`silver.rebuild`), and records the cut again with the new versions.
-
-A derived table joins the cut again, also after an error had stopped the table. The command refuses the tables
-refused by a cycle, because a name or columns clash or cannot be read; the rows of other tables stay
-unchanged.
+LSN (`silver.rebuild`), and records the cut again with the new versions. A derived table joins the cut again,
+also after an error had stopped the table.
 
 The record of gold's cut shows gold the silver version behind each document, and gold compares this version
 with the new one (`gold.cycle`). So gold's next cycle corrects documents built from a damaged table.
@@ -130,7 +127,8 @@ def rebuild_silver(
                 last=cut,
                 settings=settings,
             )
-            # A rebuild would overwrite another table's rows, or write columns that do not fit.
+            # The tables refused by a cycle, too: a rebuild would overwrite another table's rows, or write
+            # columns that do not fit.
             if rejection is not None:
                 output.say(error_text(rejection))
                 failed.append(catalog[name].name)
@@ -160,11 +158,7 @@ def _derive(
     cut: Cut,
     output: Output,
 ) -> Cut:
-    """Derive one table, record the cut again, and return the new cut.
-
-    Raises:
-        TableError: the table cannot be derived.
-    """
+    """Derive one table, record the cut again, and return the new cut."""
     from deltasmelt.silver.rebuild import rebuild  # noqa: PLC0415 - loads Spark
 
     lake = pipeline.lake_address()

@@ -1,15 +1,9 @@
 """`smelt run` and the single stages: their end, and their progress reports.
 
-``--until-caught-up`` records the server's WAL position once, at the start. The run ends after every layer has
-reached this position. A table or document stopped by an error delays no other. The end of the run names the
-stopped tables and documents, and those waiting for a snapshot (exit code 3, `pipelines.health.stalled`).
-Without the option, stages run until an interruption.
-
-The command reads documents and settings before the start, so a mistake in the pipeline file costs no
-snapshot. An unreadable document is an error of this document alone: the command reports the error at the
-start and builds the other documents.
-
-The goal of a run with an end is the source's log head, bronze's frontier or silver's cut at the start.
+With ``--until-caught-up`` the goal is a position at the start: the source's log head, bronze's frontier or
+silver's cut. The run ends after every layer has reached this position. A table or document stopped by an
+error delays no other. The end of the run names the stopped tables and documents, and those waiting for a
+snapshot (exit code 3, `pipelines.health.stalled`). Without the option, stages run until an interruption.
 """
 
 from __future__ import annotations
@@ -122,6 +116,7 @@ def run_layers(
         from deltasmelt.bronze.checks.ownership import refuse_others  # noqa: PLC0415 - silver and gold need no server
 
         refuse_others(pipeline.source, pipeline.lake_address(), pipeline.pipeline)
+    # Read before the start, so a mistake in the pipeline file costs no snapshot.
     document_errors: dict[str, ConfigurationError] = {}
     documents = _documents(pipeline, layers, document_errors, output, until_caught_up=until_caught_up)
     progress = ProgressReporter(output)
@@ -192,6 +187,7 @@ def _documents(
     documents = load_documents_of(pipeline, wrong) if "gold" in layers else []
     if wrong and not documents and set(layers) == {"gold"}:
         raise next(iter(wrong.values()))
+    # An unreadable document is an error of this document alone: the run builds the other documents.
     for name, error in wrong.items():
         output.say(f"document {name} is not built: {error}")
     if until_caught_up and not documents and set(layers) == {"gold"}:

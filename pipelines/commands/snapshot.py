@@ -5,15 +5,11 @@ The order makes the command safe. First the command compares the server, the slo
 command writes the tables' resnapshot marks to bronze (`bronze.store.gaps`), at the server's present WAL
 position. From then on any reader takes the snapshots, whatever happens to this command. The process with the
 lock of the lake's bronze stage does the work. A running reader notices the marks within seconds, and the
-command waits. Without a running reader, the command is the reader until bronze is caught up. If a reader ends
-meanwhile, the command takes over the reader's work in the same way.
+command waits. Without a running reader, or after its end, the command is the reader until bronze is caught
+up.
 
-With `--all` the command also repairs a lost or moved slot. First one commit gives up the undeliverable part
-of the stream and requests every table (`bronze.reader.recovery`).
-
-Only snapshots after the marks' position count, so an older snapshot under way does not end the wait too
-early. Silver leaves a table out of its cuts from the mark on, so silver cannot pass the snapshot before its
-arrival. Then silver replaces the table's rows by the snapshot's rows, and removes rows without a counterpart.
+Silver leaves a table out of its cuts from the mark on, so silver cannot pass the snapshot before its arrival.
+Then silver replaces the table's rows by the snapshot's rows, and removes rows without a counterpart.
 """
 
 from __future__ import annotations
@@ -60,10 +56,7 @@ _SAY_SECONDS: Final = 10.0
 class Request:
     """The requested snapshots.
 
-    Attributes:
-        tables: tables to be snapshotted.
-        stopped: requested tables with an error that stops them.
-        lsn: snapshots after this position count.
+    `stopped` are requested tables with an error that stops them; snapshots after the position `lsn` count.
     """
 
     tables: tuple[TableName, ...]
@@ -89,6 +82,8 @@ def run_snapshot(
         Failure: some tables cannot be snapshotted.
     """
     request = _request(pipeline, names, every=every)
+    # Repairs a lost or moved slot: one commit gives up the undeliverable part of the stream and requests
+    # every table.
     if every and _start_over(pipeline, output):
         request = _request(pipeline, names, every=every)
     marked = _set_request(pipeline, request)
@@ -160,11 +155,7 @@ def _set_request(pipeline: Pipeline, request: Request) -> bool:
 
 
 def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -> None:
-    """Wait until every requested snapshot is complete, in whatever process.
-
-    Raises:
-        Failure: a snapshot failed.
-    """
+    """Wait until every requested snapshot is complete, in whatever process; raise a Failure if one failed."""
     lake, control = pipeline.lake_address(), ControlTables(pipeline.lake_address())
     before = {_key(error) for error in control.open_errors()}
     changes = KeptTable(lake, "bronze", CHANGES)
@@ -194,6 +185,7 @@ def _waiting(changes: Table | None, request: Request) -> list[TableName]:
     """Return the requested tables without a later snapshot."""
     if changes is None:
         return list(request.tables)
+    # An older snapshot under way does not end the wait too early.
     return [table for table in request.tables if (snapshot_of(changes, table) or 0) <= request.lsn]
 
 

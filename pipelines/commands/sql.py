@@ -98,10 +98,8 @@ def run_sql(pipeline: Pipeline, options: SqlOptions, output: Output) -> None:
 
 
 def _waiting(display: Display, output: Output) -> AbstractContextManager[None]:
-    r"""Show a running statement on a terminal, unless the statement's rows are printed as they arrive.
-
-    The choice can change from statement to statement (``\o csv``).
-    """
+    """Show a running statement on a terminal, unless the statement's rows are printed as they arrive."""
+    # Chosen for each statement: the format can change in between (`\o csv`).
     return nullcontext() if display.streams else output.waiting("running the statement")
 
 

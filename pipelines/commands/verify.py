@@ -3,12 +3,11 @@
 `smelt verify --repair` also resnapshots unequal tables, and carries them to silver and gold.
 
 A resnapshot replaces a table's rows in one cut, also rows without a counterpart, while the stream continues.
-The command requests the resnapshot as `smelt snapshot` does. If a pipeline runs, the pipeline's stages
-carry the rows on; otherwise this process runs the stages.
+If a pipeline runs, the pipeline's stages carry the rows on; otherwise this process runs the stages.
 
 For a table with deleted rows or versions, a resnapshot ends the rows missing at the source and adds the
-different rows. A resnapshot cannot decide between two rows of one key. The command derives such tables from
-bronze again (`smelt rebuild FILE silver TABLE`), as far back as bronze reaches.
+different rows. A resnapshot cannot decide between two rows of one key: the remedy for such a table is `smelt
+rebuild FILE silver TABLE`, as far back as bronze reaches.
 """
 
 from __future__ import annotations
@@ -45,13 +44,7 @@ if TYPE_CHECKING:
 
 
 def repair(pipeline: Pipeline, tables: Sequence[TableName], output: Output, *, command: str) -> None:
-    """Resnapshot tables and carry them to silver and gold.
-
-    Args:
-        pipeline: the pipeline.
-        tables: tables of the source.
-        output: takes progress reports.
-        command: name of the command for the lake's lock.
+    """Resnapshot tables and carry them to silver and gold; `command` names the command for the lake's lock.
 
     Raises:
         SmeltError: the server or the lake cannot be reached.
@@ -227,7 +220,8 @@ def _plain(results: Verified) -> dict[str, object]:
 
 
 def _print_left_out(results: Verified, output: Output) -> None:
-    """Print how much was not compared; otherwise a reader may take the lines above for the whole."""
+    """Print how much was not compared."""
+    # Otherwise a reader may take the lines above for the whole.
     counts = [_many(times, name.removesuffix("s")) for name, times in results.left_out().items() if times]
     if counts:
         output.line(f"not compared, see the lines above: {', '.join(counts)}", style=WARNING)

@@ -13,8 +13,6 @@ Why the comparison is right:
   difference could be a difference of rendering.
 * **No empty success.** A table without a comparison is reported with the reason, and the proof fails.
 
-Spark compares both sides (`silver.verify`): only the few rows for display come to this process.
-
 For each document, the server computes some instances in the same snapshot (`pipelines.proof.documents`), and
 gold's compiler builds the same instances from silver's rows at S (`gold.verify.against_source`).
 """
@@ -91,11 +89,7 @@ class CatchingUp(threading.Thread):
         self._stop_requested.set()
 
     def check(self) -> None:
-        """Raise the error of the thread.
-
-        Raises:
-            SmeltError: the reader's error.
-        """
+        """Raise the error of the thread."""
         if self._failure is not None:
             raise self._failure
 
@@ -118,8 +112,7 @@ class Proof:
     """The result of the comparison.
 
     Attributes:
-        compared: compared tables and histories.
-        unproven: tables and histories without a comparison.
+        compared, unproven: tables and histories with and without a comparison.
         sources: the source's table of each name in `compared`.
         seconds: duration of reading the source.
         documents: documents computed by the server.

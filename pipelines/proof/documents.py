@@ -4,7 +4,6 @@
   the documents' tables while the workers hold their locks: no table can be rewritten in between.
 * **Bounded.** The query selects some roots of each document, from pages all over the root's table
   (TABLESAMPLE). Statements, documents and all documents together have a time limit, documents a size limit.
-  Answers within the limits are compared. The server sends no answer above the limit.
 * **Bounded at the client, too.** A connection that swallows an answer makes the server's limits ineffective:
   each statement ends its connection after a time, and so the snapshot and the locks.
 * **The copy of rows continues.** A failure of this module becomes the reason why a document is not compared
@@ -67,7 +66,6 @@ class ServerDocument:
     """A document computed by the server for some roots, and the outcome of the comparison.
 
     Attributes:
-        name: name of the document.
         tree: the compared part; None without a comparable part.
         left_out: fields outside the comparison, each with its reason.
         reason: reason for no comparison; empty for a comparison.
@@ -98,9 +96,8 @@ class ServerDocument:
     def explain(self, lost: Mapping[str, int], roots: Collection[str]) -> None:
         """Withdraw the verdict on documents with lost values, and on no others.
 
-        Args:
-            lost: number of values outside silver's types, by column.
-            roots: keys of the documents with such values, as JSON.
+        `lost` are the numbers of values outside silver's types, by column; `roots` the keys of the documents
+        with such values, as JSON.
         """
         self.lost = ", ".join(f"{name} ({times:,})" for name, times in lost.items())
         valid = [document for document in self.wrong if document.key not in roots]
@@ -128,13 +125,7 @@ class _Request:
 
 
 class ServerDocuments:
-    """Lets the server compute documents, in a separate thread, while rows are copied.
-
-    Args:
-        pipeline: pipeline of the source.
-        definitions: the documents.
-        tables: the source's tables.
-    """
+    """Lets the server compute documents, in a separate thread, while rows are copied."""
 
     def __init__(
         self, pipeline: Pipeline, definitions: Sequence[Document], tables: Sequence[SourceTable]
@@ -149,10 +140,8 @@ class ServerDocuments:
     def begin(self, snapshot: str, lsn: Lsn, held: Collection[TableName]) -> None:
         """Import a snapshot and start computing the documents over the locked tables.
 
-        Args:
-            snapshot: name of an exported snapshot, valid until this call returns.
-            lsn: position of the snapshot's rows.
-            held: tables locked against a rewrite by the workers.
+        `snapshot` names an exported snapshot, valid until this call returns; `held` are the tables locked
+        against a rewrite by the workers.
         """
         waiting = [
             document for document in self.results if document.tree is not None and document.lsn == ZERO

@@ -3,8 +3,7 @@
 A sample is a fraction of a table's keys: the same keys on both sides, and each time. Pure text.
 
 The hash is MD5 of the key's text, computed alike by PostgreSQL and Spark. So the source sends only the
-sample's rows, and an extra row in silver is found, if its key is in the sample. The hash needs keys with the
-same text on both sides. For a table with other keys, all rows are read and compared.
+sample's rows, and an extra row in silver is found, if its key is in the sample.
 """
 
 from __future__ import annotations
@@ -28,13 +27,9 @@ _SEPARATOR: Final = "|"
 
 
 def has_sample(relation: Relation, types: Mapping[str, str]) -> bool:
-    """Check whether the table's key allows a sample.
-
-    Args:
-        relation: the table's shape.
-        types: the pipeline's overrides (`silver.types`): another type has another text.
-    """
+    """Check whether the table's key allows a sample; otherwise all rows are read and compared."""
     columns = [relation.column(name) for name in relation.key]
+    # The hash needs keys with the same text on both sides, and an overridden type has another text.
     overridden = any(f"{relation.table}.{column.name}" in types for column in columns)
     return not overridden and all(
         column.type.kind == "base" and column.type.name in _SAME_TEXT for column in columns

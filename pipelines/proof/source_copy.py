@@ -4,14 +4,10 @@ The copy is the reader's snapshot (`bronze.snapshot`): an exported snapshot with
 connections, in chunks, under the same pinned settings. The slot is temporary and dropped before the first row
 is read, and the transactions only read. So nothing stays at the server, whatever ends this process.
 
-The copy is a separate lake, removed afterwards. A local lake has room for its tables, so the copy is next to
-the tables for one comparison. Otherwise the copy is in the temporary folder of the machine, or, for tasks on
-other machines, in the object store.
-
 **After a killed process.** A living process touches its copy every minute. So a copy untouched for an hour
-has no process: the next comparison removes the copy, and so does `smelt maintain` (`remove_left`). Both times
-come from the clock that stamps the files, because the removing process stamps a file, too. A process asleep
-for an hour finds its copy removed when the process wakes, and fails, because Spark does not find the files.
+has no process: the next comparison removes the copy, and so does `smelt maintain` (`remove_left`). A process
+asleep for an hour finds its copy removed when the process wakes, and fails, because Spark does not find the
+files.
 """
 
 from __future__ import annotations
@@ -74,13 +70,11 @@ _LOGGER: Final = logging.getLogger("deltasmelt.verify")
 def scratch_lake(lake: Lake, *, tasks_are_local: bool) -> Iterator[Lake]:
     """Yield a lake visible to all tasks, until the block ends.
 
-    Args:
-        lake: the pipeline's lake.
-        tasks_are_local: True if all of Spark's tasks run on this machine.
-
     Raises:
         ConfigurationError: no suitable place exists.
     """
+    # A local lake has room for its tables, so the copy is next to the tables. Otherwise the copy is in the
+    # temporary folder of the machine, or, for tasks on other machines, in the object store.
     folder = lake.folder
     if folder is not None or tasks_are_local:
         place = _own_folder(None if folder is None else folder / _FOLDER)
@@ -110,11 +104,8 @@ def scratch_lake(lake: Lake, *, tasks_are_local: bool) -> Iterator[Lake]:
 
 
 def remove_left(lake: Lake) -> list[str]:
-    """Remove the copies of killed comparisons, and return their places.
-
-    Args:
-        lake: the pipeline's lake. Copies in this machine's temporary folder are removed for every lake.
-    """
+    """Remove the copies of killed comparisons, and return their places."""
+    # Copies in this machine's temporary folder are of every lake.
     removed = _remove_left_folders(Path(tempfile.gettempdir()), _OWN_ELSEWHERE)
     if lake.in_store:
         return removed + _remove_left_objects(lake.root)
@@ -164,6 +155,7 @@ def _remove_left_folders(parent: Path, prefix: str) -> list[str]:
     """Remove this account's folders with a prefix and untouched for an hour; return the folders."""
     removed: list[str] = []
     try:
+        # Both times come from the clock that stamps the files, because this process stamps a file, too.
         with tempfile.TemporaryFile(dir=parent) as stamped:
             now = os.fstat(stamped.fileno()).st_mtime
         for folder in parent.glob(f"{prefix}*"):
@@ -212,12 +204,7 @@ _ATTEMPTS: Final = 6
 
 @dataclass(slots=True)
 class CopyResult:
-    """The copied tables.
-
-    Attributes:
-        lsns: LSN of each complete table's rows.
-        failed: reason of each other table's failure.
-    """
+    """The copied tables: LSN of each complete table's rows, and the reason of each other table's failure."""
 
     lsns: dict[TableName, Lsn] = field(default_factory=dict)
     failed: list[TableError] = field(default_factory=list)
@@ -246,14 +233,9 @@ class Pace:
 
 
 class SourceCopy:
-    """Copies tables in a separate thread, so Spark can start meanwhile.
+    """Copies tables to a new lake in a separate thread, so Spark can start meanwhile.
 
-    Args:
-        pipeline: pipeline of the source.
-        tables: tables to copy.
-        lake: a new lake for the rows.
-        load: limits of the server's load, and the sample.
-        documents: documents for the server to compute in the same snapshot.
+    The server computes the `documents` in the same snapshot.
     """
 
     def __init__(
@@ -302,11 +284,7 @@ class SourceCopy:
         return self._progress.read()
 
     def result(self) -> CopyResult:
-        """Return the copied tables, after the end.
-
-        Raises:
-            SmeltError: the error that ended the copy.
-        """
+        """Return the copied tables, after the end; raise the error that ended the copy."""
         if self._failure is not None:
             raise self._failure
         return self._result

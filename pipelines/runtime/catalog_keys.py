@@ -9,8 +9,7 @@ from the catalog.
 Silver's own statements make every column nullable, because the source may drop its NOT NULL, and a constraint
 must stop no rows. So the lake's owner sets NOT NULL (`docs/catalogs.md`).
 
-Other catalogs get no query. A refusal is logged once, is not retried by this process, and stops no rows. A
-refused DROP is logged as well; the rows continue, and the message has the remedy.
+A refusal is logged once, is not retried by this process, and stops no rows, also of a DROP.
 
 Unity Catalog stores names of tables and constraints in lower case. So all comparisons use lower case, and no
 key is stated for two tables with equal lower-case names.
@@ -44,26 +43,17 @@ def constraint_of(name: str) -> str:
 
 
 def held_key(table: SilverTable) -> tuple[str, ...]:
-    """Return the key enforced by the source, without NULL; empty for no such key.
-
-    A history has many rows for one key, and so no key.
-    """
+    """Return the key enforced by the source, without NULL; empty for no such key."""
     key_columns = set(table.key)
     not_null = {column.name for column in table.columns if column.not_null}
+    # A history has many rows for one key.
     if table.history or not table.relation.key_unique or not key_columns <= not_null:
         return ()
     return table.key
 
 
 def statements(address: str, name: str, *, old: tuple[str, ...], new: tuple[str, ...]) -> list[str]:
-    """Return the statements for replacing one stated key by another; an empty key stands for none. Pure.
-
-    Args:
-        address: the table's name in the catalog, as SQL.
-        name: name of the table within its layer.
-        old: columns of the existing constraint.
-        new: columns of the new constraint.
-    """
+    """Return the statements for replacing one stated key by another; an empty key stands for none. Pure."""
     if old == new:
         return []
     constraint = quote(constraint_of(name))
@@ -78,7 +68,6 @@ class KeyStatements:
     """The stated keys, and the statements for changes. Pure.
 
     Attributes:
-        catalog: name of the catalog.
         stated: columns of deltasmelt's constraints, by table; all names in lower case, here and below.
         not_null: NOT NULL columns in the catalog, by table.
         tried: tables whose key this process has tried to state.
@@ -104,15 +93,11 @@ class KeyStatements:
         return sql
 
     def added(self, cut: Cut, tables: Iterable[SilverTable]) -> list[str]:
-        """Return statements for the keys of a cut's tables, each once.
-
-        Args:
-            cut: cut of silver.
-            tables: tables in their newest shapes; a table with a shape newer than the cut waits for the next.
-        """
+        """Return statements for the keys of a cut's tables, each once."""
         sql = []
         for table in _distinct(tables):
             name, key = table.name.lower(), held_key(table)
+            # A table with a shape newer than the cut waits for the next.
             waits = table.name not in cut.tables or table.relation.from_lsn > cut.commit_lsn
             if not key or waits or self.stated.get(name) or name in self.tried:
                 continue
@@ -131,12 +116,7 @@ class KeyStatements:
 
 
 class CatalogKeys:
-    """States the keys of silver's tables in one catalog.
-
-    Args:
-        spark: a session with access to the catalog.
-        catalog: name of the catalog.
-    """
+    """States the keys of silver's tables in one catalog, in a session with access to the catalog."""
 
     def __init__(self, spark: SparkSession, catalog: str) -> None:
         self._spark = spark
@@ -191,10 +171,8 @@ class CatalogKeys:
 def read_keys(catalog: str, keys: Iterable[Sequence[str]], columns: Iterable[Sequence[str]]) -> KeyStatements:
     """Return the keys in rows of the catalog's information schema. Pure.
 
-    Args:
-        catalog: name of the catalog.
-        keys: table, constraint and column, in the order of the constraint's columns.
-        columns: table and column of the NOT NULL columns.
+    `keys` are table, constraint and column, in the order of the constraint's columns; `columns` are table and
+    column of the NOT NULL columns.
     """
     key_columns: dict[str, tuple[str, ...]] = {}
     for table, constraint, column in keys:

@@ -4,11 +4,8 @@ With ``lake: {path: …, catalog: main}`` a table of silver or gold is ``main.si
 names the table. The pipeline continues to work by path, so an absent catalog costs names, and no data. The
 module never changes an existing name: a name with another location is reported.
 
-The module only makes names. Delta reads the columns from the table's own log, so names need no update. A
-table dropped at the source keeps its name and its rows.
-
-A catalog accepts fewer names than PostgreSQL. The Hive metastore accepts small letters, digits and ``_``
-alone; the reason of a refused table is logged once.
+Delta reads the columns from the table's own log, so names need no update. A table dropped at the source keeps
+its name and its rows.
 """
 
 from __future__ import annotations
@@ -34,13 +31,7 @@ _LINES: Final = 300
 
 
 class CatalogNames:
-    """Makes the names of one lake's tables in one catalog.
-
-    Args:
-        spark: a session with access to the catalog.
-        lake: the lake of the tables.
-        catalog: name of the catalog.
-    """
+    """Makes the names of one lake's tables in one catalog, in a session with access to the catalog."""
 
     def __init__(self, spark: SparkSession, lake: Lake, catalog: str) -> None:
         self._spark = spark
@@ -62,6 +53,8 @@ class CatalogNames:
                 self._make_table(cut.layer, name)
             except ConfigurationError as error:
                 _LOGGER.warning("%s", error)
+            # A catalog accepts fewer names than PostgreSQL: the Hive metastore accepts small letters, digits
+            # and `_` alone.
             except SPARK_ERRORS as error:
                 reason = " ".join(str(error).split())[:_LINES]
                 _LOGGER.warning(

@@ -6,11 +6,6 @@ Clustering affects speed alone: reading an unclustered table returns the same ro
 Delta stores the columns in the table's log, and writes no row after a change. OPTIMIZE reorders rows, those
 of large files only as ``OPTIMIZE … FULL``. So only `smelt maintain` changes the columns of an existing table:
 the command rewrites the table once, and each later run is cheap.
-
-An incremental run of gold searches for the children of a few roots. If these rows are adjacent in the files
-of a silver table, the run reads few pages (`gold.incremental.key_lists`). So these columns are the best
-choice, unless the table's own key contains them: the foreign key of a `many` or an aggregate, and in a link
-table the columns toward the parent.
 """
 
 from __future__ import annotations
@@ -49,8 +44,9 @@ _MOST: Final = 2
 def join_columns(documents: Iterable[Document]) -> dict[TableName, tuple[str, ...]]:
     """Return the first two join columns of each table, without the joins of a `one`. Pure.
 
-    Args:
-        documents: documents in their order; the number of joins by a column does not matter.
+    An incremental run of gold searches for the children of a few roots. If these rows are adjacent in the
+    files of a silver table, the run reads few pages (`gold.incremental.key_lists`). So the foreign key of a
+    `many` or an aggregate, and in a link table the columns toward the parent, are the best choice.
     """
     joined: defaultdict[TableName, dict[str, None]] = defaultdict(dict)
     for document in documents:
@@ -112,20 +108,14 @@ def cluster_as_configured(
     """Set a table's clustering columns; return whether a rewrite is due.
 
     A table property records the due rewrite until the end of the rewrite (`written_again`). So a process that
-    ends in between leaves the rewrite to the next process. Spark's refusal is logged, and stops no
-    maintenance.
-
-    Args:
-        spark: a session.
-        address: the table as SQL names it.
-        table: the table in bronze's shape. With a column still missing from the lake, nothing happens.
-        stored: the stored table.
-        run: runs a statement that writes the table (`silver.run.writer`).
+    ends in between leaves the rewrite to the next process. `table` has bronze's shape, `stored` is the stored
+    table.
     """
     from deltasmelt.gold.builder.failures import SPARK_ERRORS  # noqa: PLC0415 - `smelt` without Spark reads this module
 
     columns = clustering_columns(table)
     stored_columns = {field.name for field in stored.schema().fields}
+    # With a column still missing from the lake, nothing happens.
     if table.problem is not None or not columns or not set(columns) <= stored_columns:
         return False
     properties = stored.metadata().configuration
@@ -144,6 +134,7 @@ def cluster_as_configured(
         for action in cluster_actions(table, columns, wide=wide):
             run(f"ALTER TABLE {address} {action}")
     except SPARK_ERRORS:
+        # Spark's refusal stops no maintenance.
         _LOGGER.warning("%s could not be clustered by %s", address, ", ".join(columns), exc_info=True)
         written_again(address, run)
         return False

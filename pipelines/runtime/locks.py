@@ -2,11 +2,7 @@
 
 A second pipeline would write the same tables beside the first. In a folder nothing would be lost (Delta
 refuses the later commit), but both would fail alternately. So each stage holds a file lock in the lake's
-folder. The kernel releases the lock at any end of the process, so a crash never leaves a lake locked. The
-file names the holder. Some network file systems have no locks; the command reports a missing lock.
-
-`writing` is the other lock: a process waits for the lock, and holds the lock for one cycle or for the
-maintenance of one table.
+folder. The kernel releases the lock at any end of the process, so a crash never leaves a lake locked.
 
 In an object store or a catalog both locks are leases (`bronze.lake.leases`). On S3 the leases protect
 commits: Spark's commits are not safe there. A lease left by a crash lasts another minute, in a catalog two
@@ -116,7 +112,7 @@ def _locked(path: Path, lake: str, command: str) -> Iterator[None]:
 def writing(lake: Lake, layer: str) -> Iterator[None]:
     """Hold the exclusive right to write a layer's tables while the block runs; wait for another holder.
 
-    A cycle holds the lock, and maintenance during its work on one table, so both may belong to different
+    A process holds the right for one cycle, or for the maintenance of one table; both may belong to different
     processes.
     """
     folder = locks_folder(lake)

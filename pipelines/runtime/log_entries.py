@@ -35,32 +35,21 @@ _LOG_KEPT: Final = "delta.logRetentionDuration"  # Delta wants it to be no less
 _CLEANUP: Final = "delta.enableExpiredLogCleanup"
 _HOURS: Final = re.compile(r"interval (\d+) hours")
 _AHEAD: Final = 24
-"""Hours by which the property exceeds the present need.
-
-The need grows with the age of the oldest named version, and a VACUUM by hand or by a nightly job uses the
-last property.
-"""
+"""Hours by which the property exceeds the present need."""
+# A renewal is a commit, so a need growing by the hour is not written each hour. Only maintenance less often
+# than twice a day renews the property each time.
 _LEFT: Final = 12
-"""Hours of `_AHEAD` left before the property is renewed.
-
-A renewal is a commit, so a need growing by the hour is not written each hour. Only maintenance less often
-than twice a day renews the property each time.
-"""
+"""Hours of `_AHEAD` left before the property is renewed."""
+# In a catalog, Delta removes entries by their age, at any commit. After a long time without maintenance, cuts
+# due for removal still name old versions.
 _LOG_AHEAD: Final = 30 * 24
-"""Additional hours of a catalog's log.
-
-In a catalog, Delta removes entries by their age, at any commit. After a long time without maintenance, cuts
-due for removal still name old versions.
-"""
+"""Additional hours of a catalog's log."""
 _ROUGHLY: Final = 24
 """Hours by which the property may exceed this time."""
 
 
 def positions(lake: Lake, control: ControlTables) -> set[Lsn]:
-    """Return the LSNs at which documents may continue (`gold.builder.build_start`).
-
-    These are the newest gold cut with the document, and its table's mark.
-    """
+    """Return the LSNs at which documents may continue: of the newest gold cut, and of the table's mark."""
     lsns = set[Lsn]()
     for name in control.names("gold"):
         cut, table = control.last_named("gold", name), delta.open_table(lake.uri("gold", name))
@@ -70,24 +59,18 @@ def positions(lake: Lake, control: ControlTables) -> set[Lsn]:
 
 
 def hours_to_state(needed: float, stated: int | None) -> int:
-    """Return the retention for a table's property in hours; `stated` while roughly right.
+    """Return the hours of retention for a table's property; while roughly right, the property as `stated`.
 
-    Args:
-        needed: seconds of retention needed by a VACUUM now.
-        stated: the present property.
+    `needed` are the seconds of retention needed by a VACUUM now.
     """
     hours = math.ceil(needed / 3600) + _AHEAD
     return stated if stated is not None and hours - _LEFT <= stated <= hours + _ROUGHLY else hours
 
 
 def state_retention(table: Table, address: str, seconds: float, run: Callable[[str], object]) -> None:
-    """Set the retention of a table's removed files. Newer VACUUMs ignore RETAIN.
+    """Set the retention of a table's removed files, of which a VACUUM now needs `seconds`.
 
-    Args:
-        table: the table's log, read up to the newest version.
-        address: the table as SQL names it.
-        seconds: retention needed by a VACUUM now.
-        run: runs a statement that writes the table (`silver.run.writer`).
+    The table's log is read up to the newest version; `address` is the table as SQL names it.
     """
     current = table.metadata().configuration
     retention = _HOURS.fullmatch(current.get(_KEPT, ""))
@@ -103,6 +86,7 @@ def state_retention(table: Table, address: str, seconds: float, run: Callable[[s
     if hours == before and all(current.get(name) == value for name, value in target.items()):
         return
     properties = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in target.items())
+    # Newer VACUUMs ignore RETAIN, so the property alone counts.
     run(f"ALTER TABLE {address} SET TBLPROPERTIES ({properties})")
 
 
@@ -114,10 +98,8 @@ _CHECKPOINT: Final = re.compile(r"(\d{20})\.checkpoint\.parquet")
 
 
 def cut_log(table: Table, oldest: int) -> int:
-    """Remove the log before the last checkpoint that still serves version `oldest`; return the number.
-
-    Delta itself removes entries past the retention from a catalog's table.
-    """
+    """Remove the log before the last checkpoint that still serves version `oldest`; return the number."""
+    # Delta itself removes entries past the retention from a catalog's table.
     if not table.shows_files:
         return 0
     system = file_system(table.table_uri)

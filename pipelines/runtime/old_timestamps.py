@@ -4,26 +4,16 @@ An INT96 counts the nanoseconds of a day. Spark reads every INT96 exactly. Reade
 since 1970 wrap around outside the years 1677 to 2262, without an error. This version writes 64 bits of
 microseconds (`silver.spark.semantics`), but a MERGE leaves older files of the table as they are.
 
-Finding old files
-    The table property `silver.schema.ddl.TIMESTAMPS` states that no file is old. A new table has the property
-    from CREATE TABLE on; an older table gets the property after maintenance has read all footers. Others, and
-    an earlier release that is used again, may add old files afterwards. So each `smelt maintain` looks again
-    (`_doubtful`): at all footers where files are few, else at the files of commits that no session of this
-    release signed. Python cannot read the files of a catalog's table; without the property such a table is
-    rewritten, and with the property it is believed.
-Rewriting
-    OPTIMIZE alone writes. OPTIMIZE removes exactly the files that it has read, and Delta refuses the commit
-    if one of these files is gone: a concurrent or late commit cannot be lost. All file actions say
-    ``dataChange = false``, so the change feed has no rows of the rewrite, and gold and the cuts treat the new
-    version as the same rows. Older versions keep their files as long as a cut names the version.
-Clustered tables are written twice
-    OPTIMIZE skips files that are clustered by the table's columns already, however old the files are, and
-    rewrites files that are clustered by other columns. So maintenance changes the columns, rewrites, restores
-    the columns, and rewrites again. The property `_OWED` holds the original columns in between: after a kill,
-    the next maintenance restores the columns.
-
-A kill between two statements leaves the table as before the next statement. The property `TIMESTAMPS` is set
-last, so maintenance that did not finish is repeated.
+* **Old files.** The table property `silver.schema.ddl.TIMESTAMPS` states that no file is old. A new table has
+  the property from CREATE TABLE on; an older table gets the property after maintenance has read all footers.
+  Others, and an earlier release that is used again, may add old files afterwards. So each `smelt maintain`
+  searches again (`_doubtful`).
+* **The rewrite.** OPTIMIZE alone writes. OPTIMIZE removes exactly the files that it has read, and Delta
+  refuses the commit if one of these files is gone: a concurrent or late commit cannot be lost. All file
+  actions have ``dataChange = false``, so the change feed has no rows of the rewrite, and gold and the cuts
+  treat the new version as the same rows. Older versions keep their files as long as a cut names the version.
+* **A kill** between two statements leaves the table as before the next statement. The property `TIMESTAMPS`
+  is set last, so maintenance that did not finish is repeated.
 """
 
 from __future__ import annotations
@@ -67,16 +57,15 @@ _MOST: Final = 4
 def renewed(spark: SparkSession, address: str, table: Table, run: Callable[[str], object]) -> bool:
     """Rewrite a table if a file holds timestamps as INT96; return whether the table was rewritten.
 
-    Args:
-        spark: a session of this project (`silver.spark.access.Jvm.child`).
-        address: the table as SQL names it.
-        table: the table's log.
-        run: runs a statement that writes the table (`silver.run.writer`).
+    `address` is the table as SQL names it; `run` runs a statement that writes the table
+    (`silver.run.writer`).
     """
     table.refresh()
     properties = table.metadata().configuration
     proven, in_catalog = (
         TIMESTAMPS in properties and _OWED not in properties,
+        # Python cannot read the files of a catalog's table: without the property the table is rewritten, and
+        # with the property it is believed.
         not table.shows_files,
     )
     if proven and not writes_microseconds(spark):  # files of this server contradict the property
@@ -106,16 +95,12 @@ def renewed(spark: SparkSession, address: str, table: Table, run: Callable[[str]
 
 
 def _doubtful(table: Table, known: int) -> set[str]:
-    """Return the files of a table that may be old in spite of the property.
-
-    Args:
-        table: a table with the property, and outside a catalog.
-        known: the version up to which files are known.
-    """
+    """Return the files of a table that, after version `known`, may be old in spite of the property."""
     paths = set(pa.table(table.get_add_actions())["path"].to_pylist())
     commits = range(known + 1, table.version() + 1)
     if len(paths) <= _FEW or len(commits) > len(paths):  # the log would cost more than the footers
         return paths
+    # The files of commits that no session of this release signed.
     added: set[str] = set()
     for version in commits:
         entry = table.entry(version)
@@ -126,13 +111,7 @@ def _doubtful(table: Table, known: int) -> set[str]:
 
 
 def _is_worth_stating(table: Table, known: int, footers: int) -> bool:
-    """Check whether the next search costs much less if it begins at the present version.
-
-    Args:
-        table: as in `_doubtful`.
-        known: as in `_doubtful`.
-        footers: number of footers read by this search.
-    """
+    """Check whether the next search costs much less if it begins at the present version."""
     many = pa.table(table.get_add_actions()).num_rows > _FEW
     return many and (footers > _FEW or table.version() - known > _SOON)
 
@@ -140,9 +119,7 @@ def _is_worth_stating(table: Table, known: int, footers: int) -> bool:
 def has_old_files(table: Table, only: set[str] | None = None) -> bool:
     """Check whether a file of the handle's version has an INT96 column, oldest files first.
 
-    Args:
-        table: a table outside a catalog.
-        only: paths of the files to read; None for all.
+    `only` has the paths of the files to read; None for all.
     """
     actions = pa.table(table.get_add_actions())
     times, paths = (actions[name].to_pylist() for name in ("modification_time", "path"))
@@ -164,18 +141,16 @@ def _write_again(
 ) -> None:
     """Rewrite every file by OPTIMIZE.
 
-    Args:
-        spark: an own session.
-        address: the table as SQL names it.
-        columns: columns fit for ordering rows.
-        owed: the value of `_OWED`, left by killed maintenance.
-        run: see `renewed`.
+    `columns` are fit for ordering rows; `owed` is the value of `_OWED`, left by killed maintenance.
     """
     detail = spark.sql(f"DESCRIBE DETAIL {address}").select("clusteringColumns", "tableFeatures").collect()[0]
     columns_due = [_plain(name) for name in detail[0] or ()] if owed is None else json.loads(owed)
     if not columns_due and "clustering" not in (detail[1] or ()):
         run(f"OPTIMIZE {address} ZORDER BY ({quote(columns[0])})")
         return
+    # OPTIMIZE skips files that are clustered by the table's columns already, however old the files are, and
+    # rewrites files that are clustered by other columns. So the columns change, then return. `_OWED` holds
+    # the original columns in between: after a kill, the next maintenance restores the columns.
     extra = next(name for name in columns if name not in columns_due)
     temporary = [*columns_due, extra] if len(columns_due) < _MOST else columns_due[:-1]
     run(f"ALTER TABLE {address} SET TBLPROPERTIES ({literal(_OWED)} = {literal(json.dumps(columns_due))})")

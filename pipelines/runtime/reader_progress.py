@@ -1,16 +1,11 @@
 """Progress of the reader's snapshots, for commands in other processes.
 
-The reader process writes its progress now and then while copying tables, whole or not at all. For a local
-lake the progress is a small file beside the lake's locks, put in place by a rename. For a lake in an object
-store the progress is an object, ``_control/progress.json``. Only the reader writes the object, so the put has
-no condition.
+The reader process writes its progress now and then while copying tables, whole or not at all: to a small file
+beside a local lake's locks, or to the object ``_control/progress.json`` of an object store.
 
 A put may take as long as the store takes, and the reader must not wait for the put, or the server would hear
 nothing meanwhile. So a thread puts the newest progress, at most once in some seconds. A failed put is logged
 and dropped: the next put has newer progress.
-
-Progress older than some seconds belongs to a dead reader and is not shown. In a store the limit is longer, as
-the clocks of two machines may differ.
 """
 
 from __future__ import annotations
@@ -40,6 +35,8 @@ OBJECT: Final = "_control/progress.json"
 """Path of the object below a lake in an object store."""
 PUT_EVERY: Final = 5.0
 """Seconds between two puts."""
+# Older progress belongs to a dead reader. In a store the limit is longer, as the clocks of two machines may
+# differ.
 _FRESH_SECONDS: Final = 10.0
 _FRESH_IN_STORE: Final = 30.0
 _LOGGER = logging.getLogger("deltasmelt.reader")
@@ -53,6 +50,7 @@ def write_progress(lake: Lake, counters: dict[str, Any]) -> None:
         return
     path = _path(lake)
     if path is not None and path.parent.is_dir():
+        # Put in place by a rename.
         new = path.with_suffix(".new")
         new.write_text(text, encoding="utf-8")
         new.replace(path)
@@ -91,12 +89,7 @@ def _path(lake: Lake) -> Path | None:
 
 
 class StoredProgress:
-    """Puts the newest progress, in a separate thread, which ends with the process.
-
-    Args:
-        root: location of the lake.
-        every: seconds between two puts.
-    """
+    """Puts the newest progress, in a separate thread, which ends with the process."""
 
     def __init__(self, root: str, every: float = PUT_EVERY) -> None:
         self._root = root
@@ -114,6 +107,7 @@ class StoredProgress:
         while self._changed.wait():
             self._changed.clear()
             try:
+                # Only the reader writes the object, so the put has no condition.
                 objects.replace(self._root, OBJECT, self._newest)
             except (OSError, BaseError) as error:
                 _LOGGER.warning("the progress of the snapshots could not be stored: %s", words_of(error))

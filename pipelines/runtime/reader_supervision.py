@@ -6,11 +6,9 @@ reader finds its position in bronze, so nothing is lost or duplicated. After a h
 any progress in between, the run stops instead of hiding the fault.
 
 A reader's progress report is no progress: each reader reports at its start, also a reader that dies at the
-same transaction each time, while the slot retains WAL for the reader. Progress means that bronze holds more
-of the stream than ever before. For a reader that died while copying tables, progress also means that more
-rows of a table were copied than ever before, or that a table is complete: the stream may advance while each
-copy ends the process. The process's lifetime shows nothing: a transaction with a quarter of an hour of
-reading may end the process each time.
+same transaction each time, while the slot retains WAL for the reader. Nor does the process's lifetime show
+anything: a transaction with a quarter of an hour of reading may end the process each time. Progress means
+that bronze holds more of the stream than ever before (`_progressed`).
 
 A failure in the handling of a report ends the process and is raised by `check`. Otherwise nobody would read
 the pipe any more, and the reader would block at its next report, alive to every observer. For the same reason
@@ -19,9 +17,8 @@ every printing thread. Another thread passes on the newest report, and only the 
 
 Loading the reader takes about a second of CPU, and so do a command's steps before the orders are known: the
 pipeline file, the documents, the server's WAL position. So a command starts the process as its first act
-(`loaded_reader`), and sends the orders later: one JSON line on the process's standard input. The process
-waits for the orders with everything loaded. If standard input ends without orders, the process ends.
-Measured: `smelt bronze --until-caught-up` without changes took 3.3 s, and takes 2.3 s.
+(`loaded_reader`), and sends the orders later: one JSON line on the process's standard input. Measured: `smelt
+bronze --until-caught-up` without changes took 3.3 s, and takes 2.3 s.
 """
 
 from __future__ import annotations
@@ -52,13 +49,7 @@ if TYPE_CHECKING:
 
 
 def spawn(log: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
-    """Start a process of the reader, without orders.
-
-    Args:
-        log: receives the process's standard error. Without a log, messages before the orders are lost: the
-            process has done nothing then, and if the process cannot be loaded, the next process, with a log,
-            prints the same.
-    """
+    """Start a process of the reader, without orders; `log` receives the process's standard error."""
     # -P: nothing in the working folder, such as a `json.py` of the user, is imported instead of ours.
     command = [sys.executable, "-P", "-m", "deltasmelt.pipelines.runtime.reader_process"]
     paths = os.pathsep.join(path or "." for path in sys.path)
@@ -66,6 +57,8 @@ def spawn(log: IO[bytes] | None = None) -> subprocess.Popen[bytes]:
         command,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        # Without a log, messages before the orders are lost: the process has done nothing then, and if the
+        # process cannot be loaded, the next process, with a log, prints the same.
         stderr=subprocess.DEVNULL if log is None else log,
         env={**os.environ, "PYTHONPATH": paths},
         start_new_session=True,  # Ctrl-C reaches us; we then stop the reader in order
@@ -83,12 +76,6 @@ def send_orders(
 ) -> None:
     """Send a process its orders; do nothing for a dead process, which the caller's watch will notice.
 
-    The orders contain the text of the pipeline file. So a reader restarted after a change of the file (a
-    ConfigMap, an unfinished edit) has the lake and the slot locked by its parent.
-
-    The orders also contain the secrets of Databricks in the pipeline file. Only the process started by
-    Databricks can read such secrets, and no child process can. A pipe shows them to nobody else.
-
     Args:
         process: process of the reader.
         file: the pipeline file.
@@ -98,7 +85,11 @@ def send_orders(
         as_json: write the log as lines of JSON.
     """
     end = None if until is None else str(until)
+    # With the text of the pipeline file, a reader restarted after a change of the file (a ConfigMap, an
+    # unfinished edit) has the lake and the slot locked by its parent.
     orders = {"file": str(file), "text": text, "log": str(log), "until": end, "json": as_json}
+    # Only the process started by Databricks can read the secrets of Databricks, and no child process can. A
+    # pipe shows them to nobody else.
     line = json.dumps({**orders, "secrets": known()}).encode() + b"\n"
     if process.stdin is not None:
         with contextlib.suppress(BrokenPipeError):  # past the buffer, which would try again when it is closed
@@ -248,11 +239,7 @@ class ReaderProcess:
         self._start_again_at = time.monotonic() + self._backoff.seconds()
 
     def request_end(self, moment: float = 0.0) -> None:
-        """Request the process's end after its current commit; `stop` waits for the end.
-
-        Args:
-            moment: seconds to wait for the end here, as most readers end at once.
-        """
+        """Request the process's end after its current commit; `stop` waits for the end."""
         process, self._start_again_at = self._process, None
         if process is None or self._kill_at is not None:
             return
@@ -262,13 +249,11 @@ class ReaderProcess:
         if process.stdin is not None:
             process.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
+            # Most readers end at once.
             process.wait(moment)
 
     def stop(self) -> None:
-        """Request the process's end, and wait; do nothing without a running process.
-
-        The process is killed `STOP_SECONDS` after the first request.
-        """
+        """Request the process's end, and wait; kill the process `STOP_SECONDS` after the first request."""
         self.request_end()
         process, self._process = self._process, None
         kill_at, self._kill_at = self._kill_at, None
@@ -348,6 +333,8 @@ class ReaderProcess:
 
     def _progressed(self) -> bool:
         """Check whether the ended reader made more progress than every reader before."""
+        # While a reader copies tables, the stream may advance although each copy ends the process. So only
+        # more copied rows of a table than ever before, or a complete table, count then.
         return self._copied or (self._streamed and not self._copying)
 
 

@@ -1,10 +1,8 @@
-"""The files of a table, and whether a rewrite pays.
+"""The files of a table, and whether a rewrite pays; also the tables outside every cut in a catalog.
 
-The module also finds tables outside every cut in a lake without a path: bronze's, the control tables, those
-of quality. At a path their writers compact small files and remove old files themselves
-(`bronze.lake.compaction`). In a catalog this is Spark's work, and would occupy a reader's session. OPTIMIZE
-changes no row, so it can run beside any append; Delta refuses a concurrent change of a control table, and the
-change is retried.
+At a path their writers compact bronze's, control's and quality's tables (`bronze.lake.compaction`). In a
+catalog this is Spark's work, and would occupy a reader's session. OPTIMIZE changes no row, so it can run
+beside any append; Delta refuses a concurrent change of a control table, and the change is retried.
 """
 
 from __future__ import annotations
@@ -39,12 +37,7 @@ OTHERS: Final[tuple[Layer, ...]] = ("bronze", "control", "quality")
 def others_of(spark: SparkSession, lake: Lake, logged: set[str]) -> list[tuple[Layer, str]]:
     """Return layer and name of each such table made by the pipeline.
 
-    An unreadable name, such as somebody's view in the schema, is skipped and logged once.
-
-    Args:
-        spark: a session.
-        lake: a lake in a catalog.
-        logged: locations already logged; grows.
+    Locations in `logged`, which grows, are not logged again.
 
     Raises:
         DefiniteError: ``spark-died``.
@@ -63,6 +56,7 @@ def others_of(spark: SparkSession, lake: Lake, logged: set[str]) -> list[tuple[L
                 if table is not None and is_made_by_us(table.metadata().configuration):
                     tables.append((layer, name))
                 continue
+            # An unreadable name, such as somebody's view in the schema, is skipped and logged once.
             except OSError as error:
                 reason = str(error)
             except DefiniteError as error:
@@ -122,13 +116,7 @@ class Files:
 
 
 def files_of(spark: SparkSession, table: Table, address: str) -> Files:
-    """Return the present files of a table. Delta answers the count from statistics, without reading them.
-
-    Args:
-        spark: a session.
-        table: the table's log, which is refreshed.
-        address: the table as SQL names it.
-    """
+    """Return the present files of a table, after a refresh of its log; `address` is its name in SQL."""
     table.refresh()
     actions: Any = pa.table(table.get_add_actions())
     if not actions.num_rows:
@@ -138,6 +126,7 @@ def files_of(spark: SparkSession, table: Table, address: str) -> Files:
         rows = int(pc.sum(actions["num_records"]).as_py() or 0)
         return Files(count=count, small=count if size < count * SMALL else 0, size=size, rows=rows)
     sizes, rows = actions["size_bytes"], int(pc.sum(actions["num_records"]).as_py() or 0)
+    # Delta answers the count from statistics, without reading the files.
     live = spark.sql(f"SELECT count(*) FROM {address}").collect()[0][0]
     return Files(
         count=actions.num_rows,

@@ -1,7 +1,7 @@
 """Waiting until bronze reaches an LSN, with any reader.
 
-A running reader reaches the LSN by itself, at the latest with its next heartbeat. A message in the log makes
-the reader commit at once. Without a running reader, this process is the reader until then.
+A running reader reaches the LSN by itself, at the latest with its next heartbeat. Without a running reader,
+this process is the reader until then.
 """
 
 from __future__ import annotations
@@ -29,14 +29,7 @@ _SAY_SECONDS: Final = 10.0
 
 
 def reach(pipeline: Pipeline, lsn: Lsn, output: Output, command: str, stop: threading.Event) -> None:
-    """Wait until bronze holds every transaction up to an LSN, or until `stop`.
-
-    Args:
-        pipeline: the pipeline.
-        lsn: the source's position.
-        output: takes progress.
-        command: name of the command for the lake's lock.
-        stop: event for an end of the wait; this process's own reader then ends.
+    """Wait until bronze holds every transaction up to an LSN, or until `stop`, which also ends an own reader.
 
     Raises:
         SmeltError: the error of this process's own reader.
@@ -47,6 +40,7 @@ def reach(pipeline: Pipeline, lsn: Lsn, output: Output, command: str, stop: thre
             continue
         if not pushed:
             pushed = True
+            # A message in the log makes the reader commit at once.
             _push(pipeline)
         if time.monotonic() - said_at > _SAY_SECONDS:
             said_at = time.monotonic()

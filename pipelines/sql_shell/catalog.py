@@ -2,8 +2,6 @@ r"""The lake's tables at a cut, for ``\d`` and for completion; no Spark.
 
 Names and versions come from the cut. Columns come from Delta's log at the version, PostgreSQL's types and
 keys from the newest shapes in `bronze.relations` that begin at or before the cut.
-
-`tables_listed` and `columns_listed` return the cells of ``\d``. Pure.
 """
 
 from __future__ import annotations
@@ -35,12 +33,7 @@ if TYPE_CHECKING:
 
 
 class Cells(NamedTuple):
-    """A table to print.
-
-    Attributes:
-        right: names of the columns flush right.
-        head: a line before the table.
-    """
+    """A table to print: `right` names the columns flush right, `head` is a line before the table."""
 
     columns: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
@@ -103,9 +96,7 @@ class ColumnInfo:
 class TableInfo:
     """A table of the lake at a cut.
 
-    Attributes:
-        version: Delta's version; None for the newest.
-        source: the table's name at the source; None for other tables.
+    `version` is None for the newest; `source` is the table's name at the source, None for other tables.
     """
 
     layer: Layer
@@ -132,12 +123,7 @@ def sql_identifier(name: str) -> str:
 
 
 class CutCatalog:
-    """The tables of a lake at one cut; read at the first use.
-
-    Args:
-        pipeline: pipeline of the lake.
-        cut: the moment of the tables.
-    """
+    """The tables of a lake at one cut; read at the first use."""
 
     def __init__(self, pipeline: Pipeline, cut: ConsistentCut) -> None:
         self._pipeline = pipeline
@@ -158,22 +144,16 @@ class CutCatalog:
             return tuple(pool.map(read, tables_at(self._lake, self._cut)))
 
     def rows(self, tables: Sequence[TableInfo]) -> list[int | None]:
-        """Return the number of rows of each table by Delta's statistics; None without statistics.
-
-        Deleted rows do not count; the function reads the deletion vectors.
-        """
+        """Return the number of rows of each table by Delta's statistics; None without statistics."""
         with ThreadPoolExecutor(_AT_ONCE) as pool:
+            # Deleted rows do not count: this reads the deletion vectors.
             return list(pool.map(lambda table: self._open(table.layer, table.name).row_count(), tables))
 
     def _open(self, layer: Layer, name: str) -> Table:
         return delta.open_at(self._lake.uri(layer, name), self._cut.versions.get((layer, name)))
 
     def matching(self, pattern: str) -> list[TableInfo]:
-        """Return the tables for a name: ``orders``, ``silver.orders``, ``silver.*``.
-
-        Raises:
-            DefiniteError: no table has the name.
-        """
+        """Return the tables for a name (``orders``, ``silver.*``), or raise a DefiniteError."""
         lower_pattern = pattern.replace("`", "").lower()
         tables = [
             table

@@ -1,8 +1,7 @@
 """Completions of Tab: keywords, functions, schemas, tables, columns, meta-commands. The choice is pure.
 
 A statement is incomplete while typed, so completion does not parse the statement. The words before the cursor
-decide. After FROM and similar words follow tables; after a dot the members of the schema, table or alias;
-elsewhere the columns of the statement's tables, schemas, functions and keywords.
+decide.
 """
 
 from __future__ import annotations
@@ -55,26 +54,16 @@ _LISTED: Final = re.compile(r"\bfrom\b[^()]*,\s*$", re.IGNORECASE)
 
 @dataclass(slots=True)
 class Names:
-    """Names for completion.
-
-    Attributes:
-        tables: columns by ``layer.name``.
-        functions: names of Spark's functions.
-    """
+    """Names for completion: columns by ``layer.name``, and Spark's functions."""
 
     tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     functions: tuple[str, ...] = ()
 
 
 def candidates(before: str, names: Names) -> tuple[list[str], int]:
-    """Return replacements for the word before the cursor.
+    """Return replacements for the word before the cursor, and the number of characters that they replace.
 
-    Args:
-        before: the text before the cursor.
-        names: the known names.
-
-    Returns:
-        The words, and the number of characters they replace before the cursor.
+    `before` is the text before the cursor.
     """
     if before.lstrip().startswith("\\"):
         return _of_meta(before.lstrip(), names)
@@ -87,6 +76,7 @@ def candidates(before: str, names: Names) -> tuple[list[str], int]:
         word = "" if piece["other"] else word + piece[0]
     scope, dot, typed = word.rpartition(".")
     head = statement[: len(statement) - len(word)]
+    # After a dot follow the members of the schema, table or alias.
     words = _members(scope, statement, names) if dot else _words(head, statement, typed, names)
     prefix = typed.lstrip("`").lower()
     return [proposal for proposal in words if proposal.lstrip("`").lower().startswith(prefix)], len(typed)
@@ -127,6 +117,7 @@ def _columns_of(table: str, names: Names) -> tuple[str, ...]:
 def _words(head: str, statement: str, typed: str, names: Names) -> list[str]:
     """Return the words possible at the begin of a name."""
     schemas = sorted({name.partition(".")[0] for name in names.tables})
+    # After FROM and similar words follow tables.
     if _TABLE_NEXT.search(head) or _LISTED.search(head):
         tables = [
             f"{schema}.{sql_identifier(name)}"
@@ -157,11 +148,7 @@ def _parts(name: str) -> list[str]:
 
 
 class LakeCompleter(Completer):
-    """Tab at the prompt.
-
-    Args:
-        names: called at each Tab; the names may change with the cut.
-    """
+    """Tab at the prompt; `names` is called at each Tab, because the names may change with the cut."""
 
     def __init__(self, names: Callable[[], Names]) -> None:
         self._names = names

@@ -1,8 +1,7 @@
 """Rows of one statement as a file: ``smelt sql … --to``.
 
 CSV and JSON lines are written as the rows arrive. Spark writes Parquet: a name with the ending ``.parquet``
-becomes one file, written by one task; any other name becomes a folder with a file from each task. Parquet's
-times are in microseconds, as most readers expect; Spark's own default is the deprecated INT96.
+becomes one file, written by one task; any other name becomes a folder with a file from each task.
 
 An export overwrites nothing, and a failed statement leaves nothing. The file receives its name when complete.
 """
@@ -32,6 +31,7 @@ _BY_SUFFIX: Final = {
     ".ndjson": RowFormat.JSON,
     ".parquet": RowFormat.PARQUET,
 }
+# Microseconds, as most readers expect; Spark's own default is the deprecated INT96.
 _TIMES: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 
 
@@ -41,11 +41,7 @@ def format_of(target: str) -> RowFormat | None:
 
 
 class Export:
-    """One file or folder, for the rows of one statement.
-
-    Args:
-        target: a path; for Parquet also the URL of a folder in an object store.
-        form: format of the rows.
+    """One file or folder, for one statement's rows; for Parquet also the URL of a folder in a store.
 
     Raises:
         ConfigurationError: the target exists, its folder does not exist, or the format cannot go to the
@@ -118,13 +114,9 @@ class Export:
 
 
 def _name(made: Path, place: Path) -> None:
-    """Give a complete file its name, unless another file took the name meanwhile.
-
-    Raises:
-        ConfigurationError: another file has the name.
-    """
+    """Give a complete file its name, unless another file took the name meanwhile."""
     try:
-        # What is renamed replaces what has the name: so the name is taken first, by something empty of ours.
+        # A rename replaces a file of the name: so an empty file or folder takes the name first.
         place.mkdir() if made.is_dir() else place.touch(exist_ok=False)
     except FileExistsError:
         raise _unfit(

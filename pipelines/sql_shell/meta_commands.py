@@ -46,22 +46,14 @@ _WORDS: Final[dict[str, Name]] = {"quit": "q", "exit": "q", "help": "?"}
 
 @dataclass(frozen=True, slots=True)
 class MetaCommand:
-    """A meta-command.
-
-    Attributes:
-        argument: the rest of the line; empty without an argument.
-    """
+    """A meta-command; `argument` is the rest of the line, or empty."""
 
     name: Name
     argument: str = ""
 
 
 def parse_meta(line: str) -> MetaCommand:
-    """Parse a meta-command, backslash first.
-
-    Raises:
-        ConfigurationError: no meta-command has the name.
-    """
+    """Parse a meta-command, backslash first; raise a ConfigurationError for an unknown name."""
     word, _, argument = line[1:].strip().partition(" ")
     word, argument = word.rstrip(";"), argument.strip().rstrip(";").rstrip()
     name = _NAMES.get(word)
@@ -79,22 +71,14 @@ def plain_word(text: str) -> MetaCommand | None:
 
 
 def switched(argument: str, now: bool, command: str) -> bool:  # noqa: FBT001 - the state, not a switch
-    """Return the new state of a switch: as in the argument, or the opposite.
-
-    Raises:
-        ConfigurationError: neither ``on`` nor ``off``.
-    """
+    """Return the new state of a switch: as in the argument, or the opposite."""
     if argument and argument not in {"on", "off"}:
         raise unfit(command, argument, "on or off")
     return argument == "on" if argument else not now
 
 
 def watch_arguments(argument: str) -> tuple[float, int | None]:
-    r"""Return the seconds between two runs of ``\watch``, and the number of runs; None: until Ctrl-C.
-
-    Raises:
-        ConfigurationError: the arguments are no such numbers.
-    """
+    r"""Return the seconds between two runs of ``\watch``, and the number of runs; None: until Ctrl-C."""
     words = argument.split()
     try:
         seconds = float(words[0]) if words else 2.0

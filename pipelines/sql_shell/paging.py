@@ -1,9 +1,7 @@
 """Paging: long results go through the user's pager; short results are printed.
 
 Lines are buffered until they fill the screen. Only then a pager starts and receives all lines, so the pager
-shows the first rows of a result while Spark fetches later rows. ``PAGER`` names the pager; an empty value or
-``cat`` means no pager. The default is ``less``, with options to chop long lines and to leave the screen
-unchanged.
+shows the first rows of a result while Spark fetches later rows.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+# Chops long lines, and leaves the screen unchanged.
 _LESS: Final = {"LESS": "FRSX", "LESSCHARSET": "utf-8"}
 _PROMPT_LINES: Final = 2
 """Lines of the screen reserved after the result."""
@@ -26,6 +25,7 @@ _PROMPT_LINES: Final = 2
 def pager_command(environment: Mapping[str, str]) -> list[str] | None:
     """Return the pager's command line; None without a wanted or installed pager."""
     try:
+        # An empty `PAGER`, or `cat`, means no pager.
         words = shlex.split(environment.get("PAGER", "less"))
     except ValueError:  # a quote that is not closed
         return None
@@ -33,12 +33,7 @@ def pager_command(environment: Mapping[str, str]) -> list[str] | None:
 
 
 class Paged:
-    """Destination of a result's text: the terminal, or a pager. One thread at a time.
-
-    Args:
-        command: the pager's command line; None prints everything.
-        height: lines of the screen.
-    """
+    """Destination of a result's text: the terminal, or a pager (`command`). One thread at a time."""
 
     def __init__(self, command: list[str] | None, height: int) -> None:
         self._command = command

@@ -3,8 +3,6 @@
 Spark turns values into text, in the session's time zone (UTC), so no machine's own zone appears. A table has
 a limited number of rows. JSON and CSV have all rows, fetched partition by partition: each partition of a
 sorted or joined result, which has few, must fit into memory. Spark alone writes Parquet of any size.
-
-`csv_line` and `one_value_a_line` turn rows into text. Pure.
 """
 
 from __future__ import annotations
@@ -34,16 +32,14 @@ _GAP: Final = 1
 
 
 def csv_line(values: Iterable[str | None]) -> str:
-    """Return a record in the form of RFC 4180, with its line end (CR LF).
-
-    NULL is empty between two commas, an empty text is ``""``; so both values stay distinct.
-    """
+    """Return a record in the form of RFC 4180, with its line end (CR LF)."""
     return ",".join(map(_csv_field, values)) + "\r\n"
 
 
 def _csv_field(value: str | None) -> str:
     if value is None:
         return ""
+    # NULL is empty between two commas, an empty text is `""`; so both values stay distinct.
     if value and not _TO_QUOTE.search(value):
         return value
     return '"' + value.replace('"', '""') + '"'
@@ -79,11 +75,8 @@ _NESTED: Final = ("struct", "array", "map")
 class FirstRows:
     """The first rows of a result, as text.
 
-    Attributes:
-        columns: names, possibly repeated.
-        numbers: names of the numeric columns.
-        rows: the rows, with None for NULL.
-        more: True if the result has more rows.
+    `columns` may repeat, `numbers` are the numeric columns, and None in `rows` is NULL. `more` states that
+    the result has more rows.
     """
 
     columns: tuple[str, ...]
@@ -93,11 +86,7 @@ class FirstRows:
 
 
 def first_rows(frame: DataFrame, limit: int) -> FirstRows:
-    """Return at most `limit` rows, as text.
-
-    Raises:
-        DefiniteError: the statement fails at runtime.
-    """
+    """Return at most `limit` rows, as text."""
     with running():
         rows = _text_frame(frame).limit(limit + 1).collect()
     numbers = (name for name, type_name in frame.dtypes if _NUMBER.match(type_name))
@@ -126,11 +115,7 @@ def json_lines(frame: DataFrame) -> Iterator[str]:
 
 
 def csv_lines(frame: DataFrame) -> Iterator[str]:
-    """Yield the names of the columns, then all rows, as records of CSV.
-
-    Raises:
-        DefiniteError: the statement fails at runtime.
-    """
+    """Yield the names of the columns, then all rows, as records of CSV."""
     yield csv_line(frame.columns)
     with running():
         for row in _text_frame(frame).toLocalIterator():
@@ -146,11 +131,7 @@ STREAMED: Final[dict[RowFormat, Callable[[DataFrame], Iterator[str]]]] = {
 
 @contextmanager
 def running() -> Iterator[None]:
-    """Raise Spark's errors of a running statement as one message.
-
-    Raises:
-        DefiniteError: the statement fails.
-    """
+    """Raise Spark's errors of a running statement as one `DefiniteError`."""
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     try:

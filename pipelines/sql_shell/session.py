@@ -1,8 +1,7 @@
 """Statements and meta-commands over a lake, in sequence, at a cut fixed until the user moves the cut.
 
 The module serves a person at a terminal and a script alike: only the runner of the work (`warm_spark.Runner`)
-differs. For a person, a long result goes through the pager, and a row wider than the terminal is shown as one
-value per line.
+differs.
 """
 
 from __future__ import annotations
@@ -49,7 +48,6 @@ class Display:
 
     Attributes:
         limit: largest number of rows in a table.
-        form: format of rows.
         expanded: one value per line: ``on``, ``off``, or ``auto`` for rows that are too wide.
         timing: show a statement's time.
         environment: environment with ``PAGER`` for a person at a terminal; None for a program.
@@ -74,16 +72,8 @@ class Display:
 class SqlSession:
     """The statements' view of the lake, and the display of their rows.
 
-    Args:
-        pipeline: pipeline of the lake.
-        output: destination of the rows.
-        runner: runs work with Spark.
-        cut: the first moment.
-        display: display of results.
-
-    Attributes:
-        cut: the present moment.
-        cut_read: the moment of the last statement; differs from `cut` after a read at the log's head.
+    `cut` is the present moment. `cut_read` is the moment of the last statement; it differs after a read at
+    the log's head.
     """
 
     def __init__(

@@ -3,8 +3,6 @@ r"""The shell: reads statements at a terminal, and runs them on one Spark sessio
 Spark starts while the user types the first statement; a line below the prompt shows the start. Meta-commands
 without Spark (``\d``, ``\cut``) and completion work at once. The shell prints a statement's error and
 continues. Ctrl-D or the loss of Spark ends the shell.
-
-The history of typed statements is a file in the user's state folder, readable by the user alone.
 """
 
 from __future__ import annotations
@@ -101,11 +99,7 @@ class Shell:
         threading.Thread(target=self._look_at_names, name="names", daemon=True).start()
 
     def loop(self) -> None:
-        """Read and run until Ctrl-D.
-
-        Raises:
-            SparkLost: Spark has ended.
-        """
+        """Read and run until Ctrl-D; raise a SparkLost at the end of Spark."""
         while True:
             try:
                 text = self._prompt.prompt(lambda: f"{self._pipeline.pipeline} {self._session.moment}> ")

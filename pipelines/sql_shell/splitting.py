@@ -30,11 +30,9 @@ _WITHOUT_COUNT: Final = frozenset({"if", "while", "loop", "repeat", "for"})
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """One statement, or one meta-command.
+    """One statement, or one meta-command, that begins at a `line`, counted from 1.
 
-    Attributes:
-        text: text without the semicolon, and without leading blanks and comments.
-        line: first line, counted from 1.
+    `text` has no semicolon, and no leading blanks and comments.
     """
 
     text: str

@@ -2,11 +2,7 @@
 
 The terminal's thread never calls into the JVM. Ctrl-C could strike in the middle of a call and break the
 call's connection. So a statement runs in a separate thread, under a separate tag, and the terminal's thread
-only waits. At Ctrl-C a further thread cancels the tag repeatedly: between two jobs, nothing can be cancelled.
-
-The tag belongs to jobs (`SparkContext.addJobTag`). A tag of the session (`SparkSession.addTag`) would miss
-the jobs of `toLocalIterator`, which run in a thread of the JVM. A Spark Connect server has session tags
-alone, and misses no job; clones of the session (`silver.spark.connect`) are cancelled whole.
+only waits. At Ctrl-C a further thread cancels the tag.
 """
 
 from __future__ import annotations
@@ -63,9 +59,7 @@ class Runner(Protocol):
 class InTurn:
     """Runs work in the caller's thread, for a script, which Ctrl-C ends as a whole.
 
-    Args:
-        spark: the session.
-        waiting: returns a block for showing a wait on a terminal.
+    `waiting` returns a block for showing a wait on a terminal.
     """
 
     cancelled: Final = False
@@ -93,9 +87,7 @@ class WithoutSpark:
 class WarmSpark:
     """An owned session, started at once in the background.
 
-    Args:
-        pipeline: pipeline of the session.
-        announce: receives the slow activity from another thread, and at the end nothing.
+    `announce` receives the slow activity from another thread, and at the end nothing.
     """
 
     def __init__(self, pipeline: Pipeline, announce: Callable[[str], None]) -> None:
@@ -152,11 +144,7 @@ class WarmSpark:
         return self._lazy.ended.wait(seconds)
 
     def session(self) -> SparkSession:
-        """Return the session.
-
-        Raises:
-            SparkLost: the session did not start.
-        """
+        """Return the session; raise a SparkLost if it did not start."""
         try:
             return self._lazy.get()
         except Exception as error:
@@ -221,6 +209,10 @@ class _Task:
                 return
             spark = self._warm.session()
             access = access_of(spark)
+            # A tag of jobs (`SparkContext.addJobTag`). A tag of the session (`SparkSession.addTag`) would
+            # miss the jobs of `toLocalIterator`, which run in a thread of the JVM. A Spark Connect server has
+            # session tags alone, and misses no job; clones of the session (`silver.spark.connect`) are
+            # cancelled whole.
             access.tag(self._tag)
             try:
                 self._work(spark)
@@ -233,6 +225,7 @@ class _Task:
             self.done.set()
 
     def _interrupt(self) -> None:
+        # Repeatedly: between two jobs, nothing can be cancelled.
         while self._warm.up:
             try:
                 access_of(self._warm.session()).cancel_tag(self._tag)
