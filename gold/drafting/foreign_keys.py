@@ -150,7 +150,7 @@ class Schema:
         ]
 
     def is_lookup(self, table: Described) -> bool:
-        """Check whether a table, like countries, is only referenced, references nothing and is small."""
+        """Check whether a table, like countries, is small and only referenced, and owns nothing."""
         if any(key.target != table.name for key in self.keys[table.name]):
             return False
         users = [(child, key) for child, key in self.incoming[table.name] if child is not table]

@@ -243,10 +243,11 @@ def _has_text(kind: DataType) -> bool:
     return isinstance(kind, AtomicType | NullType) and not isinstance(kind, BinaryType | VariantType)
 
 
-# Java writes a value's memory address as the text of such a key, or of such a value in a format string.
 _ONE_NUMBER: Final = frozenset(("one type", "arrays", "element", "compared"))
 """Rules for conversions of numbers to a common type."""
 _ALONE: Final[dict[str, _Check]] = {
+    # For a key of a map in JSON, and for a value in a format string, without a text Java writes the value's
+    # memory address.
     "as JSON": lambda kinds: None if _has_names(kinds[0]) else _KEYS,
     "printed": lambda kinds: None if _has_text(kinds[0]) else _PRINTED,
     "exponent": lambda kinds: _WRITTEN if digits(kinds[0].simpleString()) else None,

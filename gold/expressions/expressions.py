@@ -59,7 +59,7 @@ def column(name: str) -> Expression:
 
 
 def parse_expression(text: str, columns: Mapping[str, str | Known], table: str) -> Expression:
-    """Parse an expression over a row of `table`.
+    """Parse an expression over a row of `table`; as in SQL, the case of column names does not matter.
 
     `columns` are the table's columns with their Spark types, or with further known properties.
 

@@ -23,7 +23,7 @@ MOST_KEYS: Final = 50_000
 
 
 def bitmap(columns: Sequence[str], relation: str, keys: int) -> str:
-    """Return a query for the bitmap of a relation's keys, each once, as text in one row.
+    """Return a query for the bitmap of a relation's keys, each once, as text in one row; tasks compute it.
 
     A MERGE that may insert uses an outer join from its source, and Spark shuffles and sorts the whole target,
     three times. A condition on the target alone drops most of the target's rows while reading them. The keys'

@@ -1,7 +1,8 @@
 """Freshness and volume: silent tables and floods, found in the log of the last two weeks.
 
 The check counts each table's changes by days ending at the cut's commit time, so today is always a whole day.
-The counts come from `bronze.changes`: `control.runs` keeps the runs of one day only.
+The source's clock counts. The counts come from `bronze.changes`: `control.runs` keeps the runs of one day
+only.
 
 A false alarm costs more trust than a late alarm, so the check covers only tables with a past:
 

@@ -57,10 +57,10 @@ RESULTS_SCHEMA: Final = pa.schema(
 )
 """Schema of `quality.results`.
 
-`success` is NULL for an expectation that could not be checked; `error` has the reason. An unreadable suite
-file is one row with `error` and neither table nor expectation. `kwargs` and `observed` are JSON; numbers
-unknown to JSON (NaN, infinity) are null. `source` is ``file:line`` of the suite, or ``catalog of
-schema.table``.
+`column` is NULL for an expectation of the table. `success` is NULL for an expectation that could not be
+checked; `error` has the reason. An unreadable suite file is one row with `error` and neither table nor
+expectation. `kwargs` and `observed` are JSON; numbers unknown to JSON (NaN, infinity) are null. `source` is
+``file:line`` of the suite, or ``catalog of schema.table``.
 """
 
 

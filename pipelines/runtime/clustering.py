@@ -46,7 +46,8 @@ def join_columns(documents: Iterable[Document]) -> dict[TableName, tuple[str, ..
 
     An incremental run of gold searches for the children of a few roots. If these rows are adjacent in the
     files of a silver table, the run reads few pages (`gold.incremental.key_lists`). So the foreign key of a
-    `many` or an aggregate, and in a link table the columns toward the parent, are the best choice.
+    `many` or an aggregate, and in a link table the columns toward the parent, are the best choice, unless the
+    table's own key contains them.
     """
     joined: defaultdict[TableName, dict[str, None]] = defaultdict(dict)
     for document in documents:

@@ -3,6 +3,7 @@
 A second pipeline would write the same tables beside the first. In a folder nothing would be lost (Delta
 refuses the later commit), but both would fail alternately. So each stage holds a file lock in the lake's
 folder. The kernel releases the lock at any end of the process, so a crash never leaves a lake locked.
+`writing` is a second lock, which a process holds for one cycle or for the maintenance of one table.
 
 In an object store or a catalog both locks are leases (`bronze.lake.leases`). On S3 the leases protect
 commits: Spark's commits are not safe there. A lease left by a crash lasts another minute, in a catalog two
@@ -110,11 +111,7 @@ def _locked(path: Path, lake: str, command: str) -> Iterator[None]:
 
 @contextmanager
 def writing(lake: Lake, layer: str) -> Iterator[None]:
-    """Hold the exclusive right to write a layer's tables while the block runs; wait for another holder.
-
-    A process holds the right for one cycle, or for the maintenance of one table; both may belong to different
-    processes.
-    """
+    """Hold the exclusive right to write a layer's tables while the block runs; wait for another holder."""
     folder = locks_folder(lake)
     if folder is None:
         with leased(lake.root, writing_of(layer), command=f"writing {layer}", wait=True):

@@ -47,7 +47,10 @@ LONG: Final = 1_000_000
 """Number of changes from which a window with a snapshot is long work: some seconds."""
 
 LONG_STREAM: Final = 10_000_000
-"""Number of changes from which a window without a snapshot is long work: readers miss the table at once."""
+"""Number of changes from which a window without a snapshot is long work.
+
+The cut before named the table, so readers miss the table at once.
+"""
 
 _THREADS: Final = 2
 """Number of statements of long work at once: a statement that never answers delays no second large table."""

@@ -109,11 +109,11 @@ class SilverTable:
         return self.soft or self.history
 
     def column(self, name: str) -> SilverColumn:
-        """Return the column with a name; raise a KeyError without such a column."""
+        """Return the column with a name; raise a KeyError if no column has the name."""
         return self.columns[self.position(name)]
 
     def position(self, name: str) -> int:
-        """Return the index among `columns` of the column with a name; raise a KeyError without a column."""
+        """Return the index of the column with a name; raise a KeyError if no column has the name."""
         for position, column in enumerate(self.columns):
             if column.name == name:
                 return position
