@@ -147,8 +147,7 @@ class _Weights(Compiler):
         return _sum(self._own(node.fields, node.scope, "t"), node.children)
 
     def _below(self, node: Node) -> dict[str, str]:  # noqa: ARG002 - its interface
-        """Return no counts."""
-        # A weight counts no event of a document's build.
+        """Return no counts: a weight counts no event of a document's build."""
         return {}
 
     def _many(self, node: Many | Collect, rows: str, keys: Sequence[str], where: Sequence[str]) -> str:

@@ -78,7 +78,6 @@ def propose(tables: Iterable[Described], *, most: int = MAX_DOCUMENTS) -> Propos
 
 
 def _why_not(schema: Schema, name: TableName, ranked: Sequence[Described]) -> str:
-    """Return why a table has no document."""
     table = schema.tables[name]
     if name in schema.links:
         first, second = schema.keys[name]

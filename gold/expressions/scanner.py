@@ -137,11 +137,9 @@ class Scanner:
             + (f"; {instead}" if instead else "")
         )
 
-    # A type contains no value and no column, and so needs no parser.
-    # Types.
+    # Types: a type contains no value and no column, and so needs no parser.
 
     def _type(self) -> str:
-        """Read a type and return the type."""
         start = self._place
         self._one_type()
         if self._closed:

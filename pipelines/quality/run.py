@@ -172,7 +172,6 @@ def _documents(pipeline: Pipeline) -> tuple[list[Document], list[LeftOut]]:
 
 
 def _keys(catalog: Mapping[TableName, SilverTable], trees: Mapping[str, Tree]) -> dict[str, tuple[str, ...]]:
-    """Return the key columns of each table."""
     keys = {f"silver.{table.name}": table.key for table in catalog.values()}
     return keys | {f"gold.{name}": tree.key_fields or (KEY,) for name, tree in trees.items()}
 

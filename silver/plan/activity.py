@@ -140,7 +140,6 @@ def activity_of(row: Mapping[str, Any], copied: int = 0) -> Activity:
 
 
 def _barriers(entries: Iterable[tuple[int, int | None, int | None]]) -> tuple[Barrier, ...]:
-    """Return the barrier of each LSN."""
     chosen: dict[int, Barrier] = {}
     # A snapshot includes the TRUNCATEs at its LSN, so the snapshot comes last and counts.
     snapshots_last = sorted(entries, key=lambda one: (one[0], one[1] is None, one[1] or 0))

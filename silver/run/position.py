@@ -97,7 +97,7 @@ class Position:
                 "silver.%s was rolled back from version %d to %d: silver applies the changes again from %s",
                 table.name, named.version, stored.version, mark,
             )  # fmt: skip
-            # Removes the lost versions from all cuts before the table grows again: equal version numbers will
+            # Remove the lost versions from all cuts before the table grows again: equal version numbers will
             # return with different rows. After a kill in between, the next cycle finds an equal or a later
             # state.
             self._control.disown("silver", table.name, stored.version, stored.mark)
