@@ -92,10 +92,8 @@ class KeyChoice:
 
 
 def identity_of(mode: str, indexes: Sequence[UniqueIndex]) -> Identity:
-    """Return the identity that PostgreSQL derives from relreplident and the indexes.
-
-    A deferrable primary key is no replica identity: PostgreSQL skips the index (RelationGetIndexList).
-    """
+    """Return the identity that PostgreSQL derives from relreplident and the indexes."""
+    # A deferrable primary key is no replica identity: PostgreSQL skips the index (RelationGetIndexList).
     usable = [index for index in indexes if index.plain and index.immediate]
     chosen = [
         index for index in usable if (mode == "d" and index.primary) or (mode == "i" and index.identity)
@@ -106,11 +104,9 @@ def identity_of(mode: str, indexes: Sequence[UniqueIndex]) -> Identity:
 def refuses_updates(
     table: TableName, identity: Identity, leaves: Mapping[TableName, Identity], generated: Generated
 ) -> bool:
-    """Check whether PostgreSQL refuses UPDATEs and DELETEs of a table as soon as the table is published.
-
-    Each partition counts by its own identity. The reader never carries a table with a partition without an
-    identity.
-    """
+    """Check whether PostgreSQL refuses UPDATEs and DELETEs of a table as soon as the table is published."""
+    # Each partition counts by its own identity. The reader never carries a table with a partition without an
+    # identity.
     bare = any(leaf.mode != "f" and not leaf.columns for leaf in (leaves or {table: identity}).values())
     return bare or (generated.refused and bool(_holding(generated, table, identity, leaves)))
 
@@ -178,18 +174,20 @@ def choose_key(
         problem.remedy = _full(bare)
         problems.append(problem)
     elif partial and identity.mode == "f" and not guarded:
+        # With a unique index of the root over the key (`guarded`) the NULLs do no harm. No two rows ever have
+        # equal keys, so the key identifies the row, and silver reads only the key of an old tuple. Leaves may
+        # differ, be added and change. Without this index only the whole content identifies a row, and every
+        # leaf must log the whole row.
         problems.append(_partial(table, key, partial))
     return KeyChoice(key, problems, guarded)
 
 
 def _own_key(indexes: Sequence[UniqueIndex], identity: Identity) -> tuple[str, ...]:
-    """Return the primary key, or the identity index if a DELETE does not deliver the primary key.
-
-    With ``REPLICA IDENTITY USING INDEX`` on another index a DELETE delivers the columns of this index, and
-    the index identifies rows just as well.
-    """
+    """Return the primary key, or the identity index if a DELETE does not deliver the primary key."""
     primary = next((index.columns for index in indexes if index.primary), ())
     if identity.mode == "i" and identity.columns and not identity.covers(primary):
+        # With `REPLICA IDENTITY USING INDEX` on another index a DELETE delivers the columns of this index,
+        # and the index identifies rows just as well.
         return identity.columns
     return primary
 
@@ -338,11 +336,6 @@ def _partial(table: TableName, key: Sequence[str], leaves: Sequence[TableName]) 
     root's name. So the root's replica identity decides how the stream describes the old row ('K' or 'O', the
     flags of the columns). An 'O' of a root with REPLICA IDENTITY FULL may therefore contain the key among
     NULLs for unlogged columns, and no change names the leaf.
-
-    With a unique index of the root over the key (`KeyChoice.guarded`) the NULLs do no harm. No two rows ever
-    have equal keys, so the key identifies the row, and silver reads only the key of an old tuple. Leaves may
-    differ, be added and change. Without this index only the whole content identifies a row, and every leaf
-    must log the whole row.
     """
     examples = _list([str(leaf) for leaf in leaves[:_SHOWN]]) + (" …" if len(leaves) > _SHOWN else "")
     return TableError(

@@ -26,8 +26,7 @@ exception, and a partition that came and went between two polls (`bronze.drift.s
 `bronze.drift.membership` covers the time without the table in the publication.
 
 A running reader polls every half minute, and within seconds after the catalog's fingerprint changed. The lake
-keeps the state of the last poll (`bronze.store.catalog_log`), so a pause of the reader is one long interval
-between two polls.
+keeps the last poll (`bronze.store.catalog_log`), so a pause of the reader is one long interval.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/logical-replication-restrictions.html and
 https://www.postgresql.org/docs/current/catalog-pg-class.html.
@@ -62,20 +61,16 @@ class StoredColumn:
     defined: Mapping[str, int] = field(default_factory=dict)
 
     def is_redefined(self, now: StoredColumn) -> bool:
-        """Check whether unwritten values print differently under the present type, or did so for a while.
-
-        A value written while a label had another name is in bronze with that name.
-        """
+        """Check whether unwritten values print differently under the present type, or did so for a while."""
         if self.type is None or now.type is None:
             return self.type != now.type
+        # A value written while a label had another name is in bronze with that name.
         written = any(now.defined.get(trace) != value for trace, value in self.defined.items())
         return written or not same_text(PgType.from_json(self.type), PgType.from_json(now.type))
 
     def is_written(self, now: StoredColumn) -> bool:
-        """Check whether a statement may have changed the column or the type, even if both are equal.
-
-        Facts of a type that an older deltasmelt did not record make no difference.
-        """
+        """Check whether a statement may have changed the column or the type, even if both are equal."""
+        # Facts of a type that an older deltasmelt did not record make no difference.
         if not self.defined:
             now = replace(now, defined={})
         if self.type is not None and now.type is not None:
@@ -164,12 +159,7 @@ def plain_defaults(known: Storage, now: Storage) -> frozenset[int]:
     copy is needed.
 
     The stream names columns without attnum, and the reader reads the stream when the catalog may be ahead.
-    The reader could then assign a written value to another column. The result is therefore empty in each of
-    these cases:
-
-    * A column came and went, was renamed or otherwise written between the two polls.
-    * A new column has the name of an old column.
-    * Several transactions created the new columns.
+    The reader could then assign a written value to another column, so any doubt makes the result empty.
     """
     new = {attnum: column for attnum, column in now.columns.items() if attnum not in known.columns}
     stayed = [
@@ -179,9 +169,12 @@ def plain_defaults(known: Storage, now: Storage) -> frozenset[int]:
     clear = (
         known.relation_id == now.relation_id
         and known.attnums > 0
+        # A column may have come and gone between the two polls.
         and new.keys() == set(range(known.attnums + 1, now.attnums + 1))
+        # Several transactions may have created the new columns.
         and len({column.written for column in new.values()}) == 1
         and names.isdisjoint(column.name for column in new.values())
+        # A column was renamed or otherwise written between the two polls.
         and all((old.name, old.written) == (later.name, later.written) for old, later in stayed)
     )
     if not clear:
@@ -190,30 +183,28 @@ def plain_defaults(known: Storage, now: Storage) -> frozenset[int]:
 
 
 def _why_partitions(known: Storage, now: Storage) -> str | None:
-    """Return why partitions may have added or removed rows without an event; None if impossible.
-
-    A partition created as a partition is filled through events; an attached partition need not be. ATTACH
-    writes the pg_attribute row of every column of the partition. CREATE TABLE … PARTITION OF leaves the rows
-    that CREATE TABLE wrote: `born` means that such a row is left.
-
-    A removed partition silently took rows away. A TRUNCATE of a single partition is not published under the
-    root, but changes the partition's relfilenode. VACUUM FULL also changes relfilenode, and therefore costs a
-    copy. So does a new partition if its file number differs from the number of CREATE TABLE.
-    """
+    """Return why partitions may have added or removed rows without an event; None if impossible."""
     partitioned = len(known.parts) + len(now.parts) > 2
     for oid, part in known.parts.items():
         current = now.parts.get(oid)
+        # A removed partition silently took rows away.
         if current is None:
             return f"partition {part.name} was detached or dropped"
         if current.attached != part.attached:
             return f"partition {current.name} was detached and attached again"
+        # A TRUNCATE of a single partition is not published under the root, but changes the partition's
+        # relfilenode. VACUUM FULL also changes relfilenode, and therefore costs a copy.
         if partitioned and current.file != part.file:
             return f"partition {current.name} was truncated or rewritten"
     for oid, part in now.parts.items():
         if oid in known.parts:
             continue
+        # A partition created as a partition is filled through events; an attached partition need not be.
+        # ATTACH writes the pg_attribute row of every column of the partition. CREATE TABLE … PARTITION OF
+        # leaves the rows that CREATE TABLE wrote: `born` means that such a row is left.
         if not part.born:
             return f"partition {part.name} was attached"
+        # CREATE TABLE numbers the file with the partition's OID. Another number costs a copy, too.
         if part.file not in (0, oid):
             return f"partition {part.name} was truncated or rewritten before the reader first read its state"
     return None
@@ -222,41 +213,28 @@ def _why_partitions(known: Storage, now: Storage) -> str | None:
 def _why_unlogged(known: Storage, now: Storage) -> str | None:
     """Return why rows may have been written outside the log or outside the publication.
 
-    PostgreSQL refuses SET UNLOGGED for a table that a publication names. `bronze.drift.membership` detects a
-    temporary removal of the name. A publication of all tables or of a schema protects no table: SET UNLOGGED,
-    rows, SET LOGGED leave a new file and no event, like VACUUM FULL, CLUSTER and TRUNCATE. Among the four,
-    only SET LOGGED replaces the TOAST table (finish_heap_swap exchanges the links; the other statements keep
-    the OID). Without a TOAST table the four leave equal traces, so each of the four costs a copy.
-
-    A publication of a schema omits the changes of a table while the table is in another schema.
+    A publication of all tables or of a schema protects no table: SET UNLOGGED, rows, SET LOGGED leave a new
+    file and no event, like VACUUM FULL, CLUSTER and TRUNCATE.
     """
+    # PostgreSQL refuses SET UNLOGGED for a table that a publication names. `bronze.drift.membership` detects
+    # a temporary removal of the name.
     if now.named:
         return None
+    # A publication of a schema omits the changes of a table while the table is in another schema.
     if known.placed not in (0, now.placed):
         return "the table was in another schema for a while"
     old_part, new_part = known.parts.get(known.relation_id), now.parts.get(now.relation_id)
     if old_part is None or new_part is None or old_part.file == new_part.file:
         return None
+    # Among the four, only SET LOGGED replaces the TOAST table (finish_heap_swap exchanges the links; the
+    # other statements keep the OID). Without a TOAST table the four leave equal traces, so each of the four
+    # costs a copy.
     same_toast = old_part.toast == new_part.toast != 0
     return None if same_toast else "the table may have been unlogged for a while"
 
 
 def _why_columns(known: Storage, now: Storage, carried: Collection[int]) -> str | None:
-    """Return why columns may have other values than the stream carried; None if impossible.
-
-    **Rewritten.** relfilenode is also new after VACUUM FULL, CLUSTER and TRUNCATE, which change no value
-    without an event. But a command that rewrites *values* also writes the column's row in pg_attribute (a new
-    xmin), even if the type stays (``TYPE int USING a + 1``); the other commands do not. So a table gets a new
-    snapshot if both are new. Two harmless cases leave equal traces between two polls, and cost a copy but no
-    value. The first is VACUUM FULL together with a statement that writes only the column's row (SET NOT NULL,
-    GRANT). The second is VACUUM FULL after ADD COLUMN with a default, which also writes the column's row.
-
-    **Another type without a rewrite** (varchar to text, a longer varchar) keeps the values. The kind of the
-    types decides, because some of these changes print differently (cidr to inet, timestamp to timestamptz
-    under UTC).
-
-    **A column that was not published before** brings values like a new column.
-    """
+    """Return why columns may have other values than the stream carried; None if impossible."""
     if doubted := columns_in_doubt(known, now):
         return doubted
     rewritten = _is_rewritten(known, now)
@@ -268,10 +246,20 @@ def _why_columns(known: Storage, now: Storage, carried: Collection[int]) -> str 
             if rewritten or (column.missing and attnum not in carried):
                 return f"column {column.name} was added with a default"
         elif old_column.type is None:
+            # Such a column brings values like a new column.
             return f"column {column.name} was not published before"
         elif old_column.is_redefined(column):
+            # Another type without a rewrite (varchar to text, a longer varchar) keeps the values. The kind of
+            # the types decides, because some of these changes print differently (cidr to inet, timestamp to
+            # timestamptz under UTC).
             return f"the type of column {column.name} changed"
         elif rewritten and old_column.written != column.written:
+            # relfilenode is also new after VACUUM FULL, CLUSTER and TRUNCATE, which change no value without
+            # an event. But a command that rewrites *values* also writes the column's row in pg_attribute (a
+            # new xmin), even if the type stays (`TYPE int USING a + 1`); the other commands do not. Two
+            # harmless cases leave equal traces between two polls, and cost a copy but no value: VACUUM FULL
+            # together with a statement that writes only the column's row (SET NOT NULL, GRANT), and VACUUM
+            # FULL after ADD COLUMN with a default, which also writes the column's row.
             return f"column {column.name} was rewritten"
     return None
 
@@ -283,8 +271,7 @@ def columns_in_doubt(known: Storage, now: Storage) -> str | None:
     written between two polls to another column in two cases. In the first case, columns came and went between
     the polls, and a column is new. In the second case, a column is new, and another column of the same kind
     (`bronze.retypes.kindred`) was removed. Neither temporary names of the removed column nor a new type after
-    a rewrite matter. A removed column that was not published may have been published in between: a generated
-    column can become an ordinary column.
+    a rewrite matter.
 
     Args:
         known: result of a poll before all changes in question (`bronze.drift.observed_storage`).
@@ -295,6 +282,8 @@ def columns_in_doubt(known: Storage, now: Storage) -> str | None:
         return None
     numbers = range(known.attnums + 1, now.attnums + 1) if known.attnums else ()
     lost = [column.type for attnum, column in known.columns.items() if attnum not in now.columns]
+    # A removed column that was not published may have been published in between: a generated column can
+    # become an ordinary column.
     if None in lost or any(attnum not in now.columns for attnum in numbers):
         return _DOUBT.format(new[-1].name)
     lost_types = [PgType.from_json(text) for text in lost if text]

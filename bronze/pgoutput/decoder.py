@@ -1,7 +1,6 @@
 """Decode pgoutput messages into Arrow rows of `bronze.changes`, without a Python object per cell or row.
 
 The decoder does no I/O except the catalog lookup passed in. A batch is decoded in slices of a few megabytes.
-Slices bound the memory beyond input and output, fit the processor's cache and hold all offsets within int32.
 
 Invariants, however the messages are cut into batches:
 
@@ -9,12 +8,8 @@ Invariants, however the messages are cut into batches:
   (`bronze.pgoutput.transactions`). `commit_lsn` is the final LSN of Begin; Commit must repeat the same LSN.
 * **`seq` has no holes** over the rows in the output: unselected tables and deltasmelt's own heartbeats take
   no number. The counter of an open transaction outlives the batch.
-* **`end_of_tx`** is known only after the next row or the Commit. So the decoder holds back the last row of an
-  open transaction until then (`_give_out`).
 * **Shapes change in the middle of a batch**: the last Relation message before a row defines the row's columns
   (`_announce`).
-* **A partition is announced right after its root**; only this order names the partition
-  (`bronze.pgoutput.partitions`).
 * **No change of a known table is dropped silently.** An unforeseen error in one table's shape affects this
   table alone (`_announce`).
 * **Malformed input is refused** with the LSN, before any row of the slice is returned. Afterwards the decoder
@@ -65,6 +60,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Commit", "Decoded", "StreamDecoder"]
 
+# Slices bound the memory beyond input and output, fit the processor's cache and hold all offsets in int32.
 _SLICE_BYTES: Final = 4 << 20
 _RARE: Final = np.zeros(256, np.bool_)
 _RARE[[framing.RELATION, framing.TYPE, framing.TRUNCATE, framing.MESSAGE]] = True
@@ -121,14 +117,11 @@ class StreamDecoder:
         describe: returns the relation of an oid from the current catalog, or None if the relation was
             dropped. Called for each Relation message of a selected table, with the commit LSN of its
             transaction.
-        selected: checks whether bronze keeps the changes of a table. A table may bear an unselected name only
-            inside one transaction. Its changes are kept if its current name is selected.
+        selected: checks whether bronze keeps the changes of a table.
         known: shape versions recorded before this session.
         knows: checks whether any shape of a relation is recorded, so that its name may once have been
             selected.
-        recorded: returns the recorded version of a relation, by oid, that holds at an LSN. The answer
-            includes versions recorded meanwhile: a concurrent snapshot knows the table from before the
-            catalog changed.
+        recorded: returns the recorded version of a relation, by oid, that holds at an LSN.
         unreadable: called when an unforeseen error makes the decoder drop changes of a table, before any row
             of their transaction is returned. Gets the table, the commit LSN and the error; for later changes
             of the table no error. Without `unreadable` the decoder raises the error.
@@ -149,6 +142,8 @@ class StreamDecoder:
         self._left_out: dict[int, TableName] = {}
         self._selected = selected
         self._knows = knows
+        # `recorded` also returns versions recorded meanwhile: a concurrent snapshot knows the table from
+        # before the catalog changed.
         self._versions = ShapeVersions(describe, known, recorded)
         self._layouts = AnnouncedLayouts()
         self._partitions = PartitionAnnouncements()
@@ -218,6 +213,7 @@ class StreamDecoder:
         last_number = len(transactions.commit_lsn) - 1
         of_open = int(np.count_nonzero(number == last_number)) if transactions.still_open else 0
         self._next_seq = of_open + (self._next_seq if last_number == 0 else 0)
+        # `end_of_tx` of the last row is known only after the next row or the Commit, so the row is held back.
         if of_open:
             # Copy the row, so that the slice's buffers are freed.
             self._held = changes.take(pa.array([changes.num_rows - 1]))
@@ -237,6 +233,7 @@ class StreamDecoder:
                 case AnnouncedType() as type_:
                     self._versions.note_type(type_)
                 case AnnouncedRelation() as relation:
+                    # A partition is announced right after its root; only this order names the partition.
                     self._partitions.follows(frames, message, relation)
                     earlier = self._earlier(frames, transactions, message)
                     layout = self._announce(relation, commit_lsn, earlier, batch)
@@ -260,6 +257,8 @@ class StreamDecoder:
         )
         keep = np.array([entry.selected for entry in layouts], np.bool_)[layout_of_row]
         if not keep.all():
+            # A table that becomes readable again within the slice is reported too, for its rows before that
+            # point.
             left_out |= self._left_out
             if left_out:
                 self._tell_left_out(left_out, relation_id[~keep], transactions, message_of_row[~keep])
@@ -275,14 +274,7 @@ class StreamDecoder:
     ) -> TupleLayout:
         """Return the layout of the rows after a Relation message; add the new shape version to the batch.
 
-        The last Relation message before a row defines the row, which must have as many columns. The message
-        has no LSN. A shape that begins inside its transaction begins after the last change before the message
-        (`Relation.after_lsn`).
-
-        **A known table under an unselected name** is reported with the LSN (`Decoded.left_out`). The table
-        may get its former name back before the next catalog poll. PostgreSQL announces a table again before
-        the first change after each rename, and in each session; TRUNCATE counts as a change. So the report
-        precedes every such change.
+        The last Relation message before a row defines the row, which must have as many columns.
 
         **An unforeseen error** while the decoder builds the version is reported with the table (`unreadable`)
         before any row of the batch is returned. Each later batch with changes of the table is reported too:
@@ -305,6 +297,9 @@ class StreamDecoder:
             self._unreadable(table, commit_lsn, error)
         if version is None:
             if self._knows(relation_id):  # under any name
+                # The table may get its former name back before the next catalog poll. PostgreSQL announces a
+                # table again before the first change after each rename, and in each session; TRUNCATE counts
+                # as a change. So this report precedes every change under the unselected name.
                 batch.left_out.append((relation_id, commit_lsn))
             return TupleLayout.of(table, names, selected=False)
         batch.relations.append(version)
@@ -318,10 +313,7 @@ class StreamDecoder:
         transactions: Transactions,
         message: Positions,
     ) -> None:
-        """Report each table with an unreadable shape together with the newest commit of its dropped rows.
-
-        A table that becomes readable again within the slice is reported too, for its rows before that point.
-        """
+        """Report each table with an unreadable shape together with the newest commit of its dropped rows."""
         for relation, table in left_out.items():
             rows = message[relation_id == relation]
             if len(rows) and self._unreadable is not None:
@@ -332,6 +324,8 @@ class StreamDecoder:
         """Return the name under which bronze keeps a relation's changes; None without one."""
         if self._selected(table):
             return table
+        # A table may bear an unselected name only inside one transaction. Its changes are kept if its current
+        # name is selected.
         catalog = self._describe(relation_id, commit_lsn) if self._knows(relation_id) else None
         return catalog.table if catalog is not None and self._selected(catalog.table) else None
 

@@ -54,7 +54,6 @@ def relation_version(
     """Return the shape that the message announces, completed from the catalog and the last known version.
 
     Args:
-        announced: the parsed Relation message to complete.
         from_lsn: commit LSN of the transaction that contains the message.
         catalog: the relation in the current catalog; None if the relation was dropped.
         known: the newest version known before the message.
@@ -93,13 +92,13 @@ def breaks_with(before: Sequence[Relation], relation: Relation) -> bool:
     * PostgreSQL changed the values of a column without an event.
     * The rows of one transaction have other identifying columns before and after, and the old tuples from
       before lack the columns to compare.
-    * A partitioned table changed between FULL and `BY_KEY`. Other parts of an old tuple count then, and only
-      the partitions know since when.
+    * A partitioned table changed between FULL and `BY_KEY`.
 
     Args:
         before: shapes that earlier rows may have, oldest first (`bronze.store.relations.ShapeLog.before`).
         relation: the shape of the rows that follow.
     """
+    # Other parts of an old tuple count then, and only the partitions know since when.
     if before and {before[-1].replica_identity, relation.replica_identity} == {"f", BY_KEY}:
         return True
     types = {} if not before else {column.attnum: column.type for column in before[-1].columns}
@@ -136,15 +135,7 @@ def _attnums(
 ) -> list[int | None]:
     """Return the attnum of each column of a message; None for an attnum in doubt.
 
-    The possible sets of attnums depend on no name (`_possible`). Types exclude some sets: a column cannot
-    mean a column with another kind of type. Only a rewrite changes the kind, and a rewrite costs a snapshot
-    anyway. The decision, in this order:
-
-    * One set is left and all of its columns still exist: this set, whatever the current column names.
-    * Some sets have the names and types of the message. Attnums on which these sets differ are in doubt.
-    * The attnums by name alone, under one of three conditions: the attnums form a possible set; no known
-      version exists; the message has exactly the columns of the catalog or of the known version. The last
-      condition covers too many sets to try.
+    The possible sets of attnums depend on no name (`_possible`). Types exclude sets, then names decide.
 
     So a column can only be mistaken for a column of its kind, and one of both columns was dropped.
     `bronze.drift.storage.columns_in_doubt` checks exactly this case.
@@ -163,7 +154,10 @@ def _attnums(
         types_of_attnum = [columns[attnum].type for columns in (before, now) if attnum in columns]
         return any(kindred(meant[at], type_) for type_ in types_of_attnum)
 
+    # Types exclude some sets: a column cannot mean a column with another kind of type. Only a rewrite changes
+    # the kind, and a rewrite costs a snapshot anyway.
     sets = [attnums for attnums in sets if all(is_kindred(at, attnum) for at, attnum in enumerate(attnums))]
+    # All columns of the only set still exist: the set holds, whatever the current column names.
     if before and len(sets) == 1 and now.keys() >= set(sets[0]):
         return list(sets[0])
     sure = before.keys() & now.keys()
@@ -181,8 +175,12 @@ def _attnums(
                 [at for at, attnum in enumerate(attnums) if attnum not in ignored],
             )
         ]
+        # These sets have the names and types of the message. Attnums on which the sets differ are in doubt.
         if fitting:
             return [choices[0] if len(set(choices)) == 1 else None for choices in zip(*fitting, strict=True)]
+    # Names alone decide under one of three conditions: the attnums form a possible set; no known version
+    # exists; the message has exactly the columns of the catalog or of the known version. The last condition
+    # covers too many sets to try.
     named = _by_name(announced, before, now)
     exact = [version for version in (catalog, known) if version and _is_exactly(version, announced, named)]
     return named if None in named or not before or named in sets or exact else [None] * len(announced)
@@ -193,32 +191,29 @@ def _possible(count: int, before: Mapping[int, Column], now: Mapping[int, Column
 
     A column of both the known version and the catalog existed when the server sent the message, whatever its
     name was. The message also has some of the columns dropped since, and the first few of the new columns.
-    PostgreSQL assigns attnums in order, so a table with a new column also has every earlier new column that
-    still exists. Without a known version the dropped columns are unknown, and every column of the catalog is
-    possible.
 
     Args:
-        count: number of columns of the message.
         before: columns of the known version; empty without a known version.
-        now: columns of the current catalog.
 
     Returns:
-        None if the message lacks columns that existed all the time: the publication carried other columns
-            then
-        (`bronze.drift.membership` and `bronze.drift.storage` detect this). An empty list if there are too
-        many sets to try.
+        The sets; an empty list if there are too many sets to try; None if the message fits no set.
     """
     sure = before.keys() & now.keys()
     dropped, new = sorted(before.keys() - now.keys()), sorted(now.keys() - before.keys())
     extra = count - len(sure)
+    # The message lacks columns that existed all the time: the publication carried other columns then
+    # (`bronze.drift.membership` and `bronze.drift.storage` detect this).
     if extra < 0:
         return None
+    # Without a known version the dropped columns are unknown, and every column of the catalog is possible.
     if not before:
         return (
             [list(attnums) for attnums in combinations(new, extra)]
             if comb(len(new), extra) <= _MOST_SETS
             else []
         )
+    # PostgreSQL assigns attnums in order, so a table with a new column also has every earlier new column that
+    # still exists.
     firsts = range(min(extra, len(new)) + 1)
     if sum(comb(len(dropped), extra - first) for first in firsts) > _MOST_SETS:
         return []
@@ -249,17 +244,15 @@ def _fits(
 def _by_name(
     announced: Sequence[AnnouncedColumn], before: Mapping[int, Column], now: Mapping[int, Column]
 ) -> list[int | None]:
-    """Return the attnums by name alone, for a message that fits no set because a type has changed since.
-
-    A name of two attnums is in doubt. If the order differs from the order of attnums, all columns are in
-    doubt.
-    """
+    """Return the attnums by name alone, for a message that fits no set because a type has changed since."""
     numbers: dict[str, set[int]] = defaultdict(set)
     for columns in (before, now):
         for attnum, column in columns.items():
             numbers[column.name].add(attnum)
+    # A name of two attnums is in doubt.
     attnums = [min(numbers[field.name]) if len(numbers[field.name]) == 1 else None for field in announced]
     named = [attnum for attnum in attnums if attnum is not None]
+    # If the order differs from the order of attnums, all columns are in doubt.
     return attnums if named == sorted(set(named)) else [None] * len(announced)
 
 
@@ -284,12 +277,10 @@ def _is_exactly(
 
 
 def _same_type(column: Column, announced: AnnouncedColumn) -> bool:
-    """Compare oid and typmod; without the typmod of a domain, which the message lacks.
-
-    A column of a domain announces no typmod. The typmod of its `PgType` is the domain's.
-    """
+    """Compare oid and typmod; without the typmod of a domain, which the message lacks."""
     if column.type.oid != announced.type_oid:
         return False
+    # A column of a domain announces no typmod. The typmod of its `PgType` is the domain's.
     return column.type.kind == "domain" or column.type.typmod == announced.typmod
 
 
@@ -326,16 +317,14 @@ def _base_type(announced: AnnouncedColumn, types: Mapping[int, AnnouncedType]) -
 def _key(
     announced: AnnouncedRelation, columns: Sequence[Column], versions: Sequence[Relation]
 ) -> tuple[str, ...]:
-    """Return the key of the first version with the announced identity, else the first version's key.
-
-    Without any version the identity's columns are the key. Columns are compared by attnum, whatever their
-    names were. A key with an unannounced column belongs to another shape.
-    """
+    """Return the key of the first version with the announced identity, else the first version's key."""
     names = {column.attnum: column.name for column in columns if column.attnum is not None}
     identity = {column.attnum for column in columns if column.in_identity}
     keys = []
     for version in versions:
         attnums = [version.column(name).attnum for name in version.key]
+        # Compare by attnum, whatever the columns' names were. A key with an unannounced column belongs to
+        # another shape.
         if all(attnum in names for attnum in attnums):
             identity_of_version = "f" if version.replica_identity == BY_KEY else version.replica_identity
             is_same = identity_of_version == announced.replica_identity and (
@@ -345,6 +334,7 @@ def _key(
             keys.append((not is_same, tuple(names[attnum] for attnum in attnums if attnum is not None)))
     for _, key in sorted(keys, key=lambda one: one[0]):
         return key
+    # Without any version the identity's columns are the key.
     if announced.replica_identity in "di":
         return tuple(column.name for column in columns if column.in_identity)
     return ()

@@ -39,9 +39,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.config.sections import SourceSettings
 
 MINIMUM_VERSION: Final = 140000
-"""PostgreSQL 14 has wal_status of slots, subscripting handlers of types, and streaming of
-partitioned roots.
-"""
+"""The first version with wal_status of slots, subscripting of types, and streams of partitioned roots."""
 
 _CANCEL_SECONDS: Final = 2.0
 """Time for a server to end the statement of a stopped thread, before the connection is closed."""
@@ -102,21 +100,18 @@ class SourceConnection(psycopg.Connection[tuple[Any, ...]]):
         return super().wait(self._bounded(gen), *args, **kwargs)
 
     def _bounded(self, gen: PQGen[RV]) -> PQGen[RV]:
-        """Run a generator of psycopg to its end, unless it takes too long or `stop` is set.
-
-        psycopg resumes the generator when the socket is ready, and ten times a second. After a stop the
-        method first requests the server to cancel the statement, so that nothing of the statement remains at
-        the server.
-        """
+        """Run a generator of psycopg to its end, unless it takes too long or `stop` is set."""
         started = time.monotonic()
         deadline = started + self.patience if self.deadline is None else self.deadline
         stopped_at: float | None = None
         try:
             state = next(gen)
             while True:
+                # Psycopg resumes the generator when the socket is ready, and ten times a second.
                 ready = yield state
                 now = time.monotonic()
                 if stopped_at is None and self.stop is not None and self.stop.is_set() and not ready:
+                    # Cancel first, so that nothing of the statement remains at the server.
                     with suppress(psycopg.Error, OSError):
                         self.cancel_safe(timeout=_CANCEL_SECONDS)
                     stopped_at = now = time.monotonic()
@@ -147,7 +142,6 @@ def connect(
     """Return an open connection in autocommit mode, with the pinned settings.
 
     Args:
-        source: the server to connect to.
         application_name: the name that pg_stat_activity shows.
         patience: seconds to wait for each answer; by default `Timing.answer`.
         extra: further keywords of libpq's connection string.

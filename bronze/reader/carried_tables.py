@@ -4,12 +4,7 @@ A selected table without a problem needs a snapshot in two cases: bronze has no 
 or a later mark requests a new snapshot (`bronze.store.gaps`). A *catalog poll* (`poll`) finds such tables:
 the poll reads the catalog, records problems, and extends the publication. The next poll finds tables that
 appear under the patterns later. These tables join the publication first and are copied afterwards, so the
-stream has every change after the snapshot's LSN. An older server might skip some of these changes; then the
-stream restarts in between (`bronze.drift.joining`).
-
-The stream leaves out a table with a problem, too. After the problem is gone the table is carried again, but
-the decoder of the running session still leaves the table out. So a new session begins first, and the table's
-snapshot follows.
+stream has every change after the snapshot's LSN.
 """
 
 from __future__ import annotations
@@ -108,13 +103,7 @@ class CarriedTables:
         * `_joining`, `_unreadable`, the errors and the wait are thread-safe.
 
     Args:
-        source: settings of the server and the selected tables.
-        errors: recorded errors of the tables.
         wait: called while tables wait for transactions.
-
-    Attributes:
-        next_at: earliest time of another poll for catalog news, by the monotonic clock; also after a failed
-            poll.
     """
 
     def __init__(self, source: SourceSettings, landing: Landing, errors: TableErrors, wait: Wait) -> None:
@@ -129,6 +118,7 @@ class CarriedTables:
         self._locked: dict[TableName, TableError] = {}
         self._lock = threading.Lock()
         self._newest = CatalogPoll()
+        # earliest time of another poll for catalog news, by the monotonic clock; also after a failed poll
         self.next_at = 0.0
         self._rejoin: frozenset[TableName] = frozenset()
         self._requests = _Requests(0, {})
@@ -163,7 +153,6 @@ class CarriedTables:
         Args:
             table: table whose changes the session drops; the caller opens the table's gap afterwards.
             lsn: commit LSN of the first dropped change.
-            error: the unforeseen error of the table.
 
         Returns:
             Whether the report is new.
@@ -222,9 +211,6 @@ class CarriedTables:
 
     def poll(self, stop: threading.Event) -> CatalogPoll:
         """Poll the catalog: select tables, record problems, extend the publication, find tables to copy.
-
-        Args:
-            stop: cancels the poll when set.
 
         Raises:
             SmeltError: the server does not answer, the publication may not be changed, or the poll is
@@ -326,11 +312,7 @@ class CarriedTables:
         return tables, members - left_out.keys()
 
     def _compare(self, catalog: _Catalog, stream_requests: _Requests, stop: threading.Event) -> CatalogPoll:
-        """Compare the server's answers with bronze, and make the result the newest poll.
-
-        The result follows the marks in bronze: if the lake fails on the way, the next poll finds everything
-        again.
-        """
+        """Compare the server's answers with bronze, and make the result the newest poll."""
         tables, sink = catalog.tables, self._landing.sink
         healthy = [table for table in tables if table.problem is None and table.table in catalog.members]
         names = tuple(table.table for table in healthy)
@@ -369,10 +351,16 @@ class CarriedTables:
         types = frozenset(oid for table in tables for oid in table.relation.redefinable())
         with self._lock:
             before = self._newest.carried
+            # The problem of these tables is gone, but the decoder of the running session still leaves the
+            # tables out. So a new session begins first, and the tables' snapshots follow.
             self._rejoin |= {name for name, flag in carried.items() if flag and before.get(name) is False}
             now = [table for table in tried if table.table not in self._rejoin]
+            # An older server might skip changes of a table that just joined; then the stream restarts first
+            # (`bronze.drift.joining`).
             waiting = frozenset(table.table for table in now if not self._joining.may_copy(table.table))
             due = tuple(table for table in now if table.table not in waiting)
+            # Replace the newest poll only after the marks in bronze are durable: if the lake fails on the
+            # way, the next poll finds everything again.
             self._newest = CatalogPoll(
                 carried,
                 names,

@@ -5,10 +5,6 @@ Catalog polls find problems of tables (`bronze.reader.carried_tables`), and copi
 error. The error of a copy is closed once any process has copied the table. Polls do not find such an error,
 and neither a retry nor a restart proves its end.
 
-A repeated failure of a copy is recorded again only after a newer request for the table. The requester must
-see that this attempt failed, too. All errors that one poll opens are one commit, and so are all errors that
-the poll closes.
-
 **Unreadable tables.** The stream cannot read the changes of such a table, because of an unforeseen error. The
 session leaves the table out and records a table error; all other tables continue. After a growing pause a new
 session carries the table again, and a snapshot heals the missing changes.
@@ -40,9 +36,6 @@ class UnreadableTables:
     """The tables that are left out, and the end of each table's pause.
 
     Threads: the stream's thread calls `add`, polls call the other methods; one lock protects both fields.
-
-    Args:
-        timing: source of the pauses' lengths.
     """
 
     def __init__(self, timing: Timing) -> None:
@@ -51,15 +44,9 @@ class UnreadableTables:
         self._pauses = _pauses(timing)
 
     def add(self, table: TableName, lsn: Lsn, error: Exception) -> bool:
-        """Leave a table out.
+        """Leave a table out; return whether the table is newly left out.
 
-        Args:
-            table: the table with the unreadable changes.
-            lsn: commit LSN of the first change that is left out.
-            error: the unforeseen error of the table.
-
-        Returns:
-            Whether the table is newly left out.
+        `lsn` is the commit LSN of the first change that is left out.
         """
         problem = unreadable(table, f"its changes from {lsn} on cannot be read", error)
         with self._lock:
@@ -70,15 +57,11 @@ class UnreadableTables:
             return True
 
     def release(self, selected: AbstractSet[TableName], carried: Mapping[TableName, bool]) -> None:
-        """Forget tables whose pause is over, and tables that are no longer selected.
-
-        Args:
-            selected: the tables that are selected now.
-            carried: whether the last poll carries each table. A table that the poll carries stays, because a
-                new session reads only tables that a poll has left out.
-        """
+        """Forget tables whose pause is over, and tables that are no longer selected."""
         with self._lock:
             for table in list(self._errors):
+                # A table that the last poll carries stays, because a new session reads only tables that a
+                # poll has left out.
                 over = carried.get(table) is False and not self._pauses.rests(table)
                 if over or table not in selected:
                     del self._errors[table]
@@ -161,11 +144,9 @@ class TableErrors:
 
     Threads: polls (on the copies' or the watch's thread) and the copies' thread call the methods
     concurrently; the stream's thread never does. One lock protects the failures, the stream's marks and each
-    record, including the write to the lake. Otherwise a poll that read the open errors before a copy failed
-    would close the new error.
+    record, including the write to the lake.
 
     Args:
-        timing: source of the lengths of the pauses after a failure.
         strays: selects the open pipeline errors of other processes; polls close these errors.
     """
 
@@ -178,6 +159,7 @@ class TableErrors:
     ) -> None:
         self._control = control
         self._strays = strays
+        # Without the lock, a poll that read the open errors before a copy failed would close the new error.
         self._lock = threading.Lock()
         self._failed = _pauses(timing)  # tables whose copy or joining failed
         self._tried_at: dict[TableName, Lsn | None] = {}  # resnapshot marks at the failure
@@ -209,18 +191,14 @@ class TableErrors:
                 if error.scope == "table" and error.code in SOURCE_CODES and error.key not in keys
                 if error.name not in not_copied or (error.code not in _OF_COPIES and error.name not in failed)
             ]
+            # All errors that one poll opens are one commit, and so are all errors that the poll closes.
             self._control.restate_errors(
                 [error for error in errors if error.code in _RESTATED or error.key not in open_keys],
                 healed=[*healed, *self._strays(open_errors)],
             )
 
     def cannot_join(self, error: TableError, mark: Lsn | None) -> None:
-        """Note that a table cannot join the publication yet; the current poll records the error.
-
-        Args:
-            error: the reason why the table cannot join.
-            mark: the table's resnapshot mark, if any.
-        """
+        """Note that a table cannot join the publication yet; the current poll records the error."""
         _LOGGER.warning("%s", error)
         with self._lock:
             self._note(error.table, mark)
@@ -229,9 +207,8 @@ class TableErrors:
         """Record that a table could not be copied.
 
         Args:
-            error: the error of the copy.
             mark: the table's resnapshot mark in the poll that requested this copy. A later mark requests
-                another copy. If the open error has another mark, the error is recorded again.
+                another copy.
 
         Raises:
             OSError, DeltaError: the lake cannot be read or written.
@@ -241,6 +218,8 @@ class TableErrors:
         with self._lock:
             self._note(error.table, mark)
             before = [entry for entry in self._control.open_errors() if entry.key == failed.key]
+            # After a newer request the failure is recorded again: the requester must see that this attempt
+            # failed, too.
             self._control.close_all([entry for entry in before if entry.commit_lsn != mark])
             self._control.record_errors([failed])
 
@@ -265,8 +244,6 @@ class TableErrors:
         """Check whether a table did not fail, its pause is over, or a newer request exists.
 
         Args:
-            table: the table to copy or to join.
-            mark: the table's current resnapshot mark.
             by_stream: whether the stream requested the table since the last call. The mark is then the
                 stream's mark, and ends no pause, now or later.
         """

@@ -75,11 +75,7 @@ _HELD_QUERY: Final = """
 def sessions_of(
     session: Callable[[], closing[SourceConnection]], count: int, stack: ExitStack
 ) -> list[SourceConnection]:
-    """Return connections for workers: fewer if server, role or database has no more, but at least one.
-
-    With fewer connections than requested, one of several is closed again, because the snapshot's export also
-    needs a connection.
-    """
+    """Return connections for workers: fewer if server, role or database has no more, but at least one."""
     sessions: list[SourceConnection] = []
     while len(sessions) < count:
         try:
@@ -87,6 +83,7 @@ def sessions_of(
         except TransientError as error:
             if not sessions or error.code != TOO_MANY.code:
                 raise
+            # The snapshot's export also needs a connection.
             if len(sessions) > 1:
                 sessions.pop().close()
             break
@@ -117,13 +114,11 @@ def weight(table: SourceTable) -> int:
 
 
 def groups(tables: Sequence[SourceTable], budget: int) -> Iterator[list[SourceTable]]:
-    """Cut the tables, in order, into groups whose locks fit the budget. Pure.
-
-    A table with more partitions than the budget counts as one lock, because only the root is locked.
-    """
+    """Cut the tables, in order, into groups whose locks fit the budget. Pure."""
     group: list[SourceTable] = []
     locks_of_group = 0
     for table in tables:
+        # A table with more partitions than the budget counts as one lock, because only the root is locked.
         locks = weight(table) if weight(table) <= budget else 1
         if group and locks_of_group + locks > budget:
             yield group
@@ -166,10 +161,7 @@ class Worker:
     def lock(self, table: SourceTable, seconds: float, *, whole: bool) -> None:
         """Lock a table until the end, before the transaction has a snapshot.
 
-        Args:
-            table: the table to lock with its worker.
-            seconds: longest wait for the lock.
-            whole: whether to lock the partitions too; inheritance children are separate tables.
+        `whole` locks the partitions, too; inheritance children are separate tables.
 
         Raises:
             psycopg.Error: among others, the lock was unavailable in time.
@@ -191,16 +183,6 @@ class Worker:
     def open(self, leaf: Leaf) -> bool:
         """Lock a table or partition before reading; return False if the holding worker must read the leaf.
 
-        **A leaf held by another worker** is locked at once or not at all. A session that waits for the first
-        worker's lock, for example an ALTER TABLE, is queued before the second worker. The session would wait
-        for the reader while the reader waits for the session, a cycle invisible to the server. The holding
-        worker reads the leaf instead.
-
-        **A leaf held by no worker** is locked and compared with the snapshot's leaf. A new file (TRUNCATE, a
-        rewrite) looks empty to an older snapshot, and a detached partition may have been altered. A
-        difference fails the table's copy, which the reader repeats. A partition attached after the locks is
-        compared in this way, too.
-
         Raises:
             LeafLostError: the leaf differs from the snapshot's leaf.
             psycopg.Error: among others, the lock was unavailable in time.
@@ -210,6 +192,10 @@ class Worker:
         self.close()
         if leaf.oid in self.held:
             return True
+        # A leaf held by another worker is locked at once or not at all. A session that waits for the first
+        # worker's lock, for example an ALTER TABLE, is queued before this worker. The session would wait for
+        # the reader while the reader waits for the session, a cycle invisible to the server. The holding
+        # worker reads the leaf instead.
         is_shared = leaf.oid in self.shared
         nowait = " NOWAIT" if is_shared else ""
         with within(self.timing.partition_lock + self.timing.copy_command, self.connection):
@@ -220,6 +206,10 @@ class Worker:
                     f"LOCK TABLE ONLY {leaf.table.quoted} IN ACCESS SHARE MODE{nowait}".encode()
                 )
                 if not is_shared:
+                    # No worker held the leaf until now. A new file (TRUNCATE, a rewrite) looks empty to an
+                    # older snapshot, and a detached partition may have been altered. A difference fails the
+                    # table's copy, which the reader repeats. A partition attached after the locks is
+                    # compared, too.
                     self._compare(leaf)
             except (psycopg.Error, LeafLostError) as error:
                 if not self.connection.closed:
@@ -268,7 +258,6 @@ def leaves_of(worker: Worker, oids: Sequence[int]) -> dict[int, list[Leaf]]:
 
     Args:
         worker: the worker that has locked the tables; partitions are those of its snapshot.
-        oids: OIDs of the tables to read.
     """
     leaves: dict[int, list[Leaf]] = {oid: [] for oid in oids}
     rows = worker.connection.execute(_LEAVES_QUERY, {"oids": list(oids), "held": list(worker.held)})
@@ -280,13 +269,7 @@ def leaves_of(worker: Worker, oids: Sequence[int]) -> dict[int, list[Leaf]]:
 
 
 class ChunkQueue:
-    """The chunks of a copy by table or partition; each worker begins with its own leaves.
-
-    Args:
-        chunks: all chunks of the copy, in order.
-        leaves: every table and partition that the chunks read.
-        workers: the workers that read the chunks.
-    """
+    """The chunks of a copy by table or partition; each worker begins with its own leaves."""
 
     def __init__(
         self,

@@ -3,27 +3,14 @@
 Invariants:
 
 * **One LSN.** A temporary slot gives a consistent point P and exports the snapshot there. The snapshot holds
-  exactly the transactions whose commit record begins before P. The rows get S = P - 1. A transaction that
-  commits exactly at P is not in the snapshot and has an LSN above S. The stream delivers this transaction,
-  because the stream begins at the main slot's point, at or before P.
+  exactly the transactions whose commit record begins before P. The rows get S = P - 1.
 * **No rewrite goes unnoticed**: tables are locked before the snapshot is taken (`_lock`).
-* **No partition is missed.** The workers read the partitions of the snapshot, not of the catalog poll before,
-  which may be minutes old. The stream fills a partition created later.
 * **No deadlock with a session that waits for these locks**: during the slot's creation the session goes first
   (`_let_go`).
-* **A table locked by other sessions waits alone** (`_lock`). The reader names the sessions that the slot
-  waits for (`_report_waits`).
-* **Each snapshot leaves a trace in the log**, a heartbeat message after S. A server whose files are restored
-  to a state before S lacks the message. The reader refuses such a server (`bronze.stream.same_log`), even if
-  no row of a published table reveals the restore.
-* **Large tables wait alone for unavailable executors** (`bronze.snapshot.executor_pool`); all other tables
-  are copied.
 * **No partial table is visible.** Rows go to parquet files that no version names. One commit per table names
   its files, with the `snapshot_end` row and the mark `snapshot_app(table)`. A crash before the commit leaves
   unnamed files and a table without a mark; the next start copies the table again.
 * **Equal values as in the stream**: see `bronze.snapshot.copy_out`.
-
-`Snapshot.take` describes the consequences of errors.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html (CREATE_REPLICATION_SLOT)
 and https://www.postgresql.org/docs/current/logicaldecoding-explanation.html (Exported Snapshots).
@@ -93,8 +80,6 @@ class Snapshot:
     """A copier of tables; an object may take many snapshots consecutively.
 
     Args:
-        source: settings of the server's connection.
-        settings: number of workers and size of chunks.
         application_name: name of the connections in pg_stat_activity.
         wait: called while the creation of the slot waits for transactions.
         executors: prepares the executors that copy large tables; None: the workers copy all tables.
@@ -132,22 +117,16 @@ class Snapshot:
     ) -> Outcome:
         """Copy tables, each group as of one LSN. After `stop` some tables may be neither taken nor failed.
 
-        Tables are cut into chunks of pages (`bronze.snapshot.chunks`). Workers, each with a connection, take
-        chunks from one queue. The consequences of errors:
+        The consequences of errors:
 
         * **A definite error of one table** (a missing privilege, row-level security) fails this table alone.
         * **A lost connection or a failed write** fails all uncommitted tables of the snapshot. The reader
           copies these tables under a new snapshot. Committed tables stay committed, and `Outcome` lists them
           in any case.
         * **A transient error of one table** (a block that cannot be read, too little memory for a row) ends
-          this table's copy alone. `take` raises the error after the other tables, so the reader retries the
-          table soon.
-        * **Twice in a row** such an error becomes an error of the table, retried with growing pauses:
-          otherwise no longer copy would ever complete. So does a connection lost twice in a row during reads
-          of the table.
+          this table's copy alone.
 
         Args:
-            tables: the tables to copy, in order.
             stop: cancels between blocks and during waits.
             outcome: filled and returned; lists the taken tables even after an error.
 
@@ -164,6 +143,7 @@ class Snapshot:
                     small = [table for table in tables if not self._pool.is_large(table)]
                     self._take_groups(small, stop, outcome, watcher, budget)
                     if large and not stop.is_set():
+                        # Only the large tables wait for unavailable executors.
                         begin = self._pool.begin(stack, large, watcher, stop, outcome.fail)
                         if begin is not None:
                             self._take_groups(large, stop, outcome, watcher, budget, begin=begin)
@@ -171,6 +151,7 @@ class Snapshot:
                 # A table's lock prevents a rename of the table, but not of its schema.
                 happened = "a table or its schema was renamed before its copy"
                 raise tables_changed(happened, error, self._source) from error
+        # Raise after the other tables, so that the reader retries this table soon.
         if outcome.interrupted is not None:
             raise outcome.interrupted
         return outcome
@@ -229,6 +210,9 @@ class Snapshot:
                 if self._wait.over():
                     self._landing.progress.set(copies_wait="")
                 # Materialize's postgres source documents the same off-by-one.
+                # A transaction that commits exactly at P is not in the snapshot and has an LSN above P - 1.
+                # The stream delivers the transaction, because the stream begins at the main slot's point, at
+                # or before P.
                 lsn = Lsn(exported.consistent_point - 1)
                 self._take_over(sessions, exported.name)
                 self._on_export(exported.name, lsn, [table.table for table in locked])
@@ -237,11 +221,16 @@ class Snapshot:
                 # longer.
                 exporter.close()
             outcome.lsn = max(outcome.lsn, lsn)
+            # A server whose files are restored to a state before S lacks this message. The reader refuses
+            # such a server (`bronze.stream.same_log`), even if no row of a published table reveals the
+            # restore.
             outcome.trace = write_heartbeat(watcher, "snapshot")
             copies, leaves = [], []
             for worker in workers:
                 own_tables = [table for table in locked if table.relation.relation_id in worker.held]
                 with within(self._timing.copy_plan, worker.connection), worker.locks_let_go():
+                    # Read the partitions of the snapshot, not of the catalog poll before, which may be
+                    # minutes old. The stream fills a partition created later.
                     table_leaves = leaves_of(worker, [table.relation.relation_id for table in own_tables])
                     copies += self._plan(worker, own_tables, table_leaves, lsn, outcome)
                 leaves += [leaf for of_table in table_leaves.values() for leaf in of_table]
@@ -262,6 +251,8 @@ class Snapshot:
         if copy.done:
             self._interrupted.discard(copy.table)
         elif copy.error is None and failure is not None:
+            # A second failure in a row, also of the connection during reads of the table, becomes an error of
+            # the table, retried with growing pauses: otherwise no longer copy would ever complete.
             if copy.table in self._interrupted:
                 copy.error = interrupted_again(copy.table, failure)
             self._interrupted.add(copy.table)
@@ -314,14 +305,12 @@ class Snapshot:
         (ACCESS SHARE, as in pg_dump) before the snapshot is taken, until their copies end. The reading
         workers themselves take the locks: a transaction may lock before importing a snapshot. A partition
         locked later is compared (`bronze.snapshot.locks`).
-
-        The first pass waits briefly for each table, so that a locked table delays no other table. The second
-        pass waits for the rest, within a common limit (`Timing.group_locks`). An unavailable table fails, is
-        reported at once and retried later; the other tables are copied.
         """
         locked: set[TableName] = set()
         pending = list(zip(tables, cycle(workers), strict=False))
         deadline = time.monotonic() + self._timing.group_locks
+        # The first pass waits briefly for each table, so that a locked table delays no other table. The
+        # second pass waits for the rest, within a common limit (`Timing.group_locks`).
         for last in (False, True):
             postponed = []
             for table, worker in pending:
@@ -336,6 +325,7 @@ class Snapshot:
                             locked_by(table.table, describe_holder(watcher, table.table, _REWRITING))
                         )
                 except psycopg.Error as error:
+                    # The table fails, is reported at once and retried later; the other tables are copied.
                     outcome.fail(table_error(table.table, error, self._source))
             pending = postponed
         return [table for table in tables if table.table in locked]

@@ -9,12 +9,7 @@ in the table: an earlier reader may still have a commit to make.
 **Lost answers.** A commit that fails may still have succeeded, with only the answer lost. The next refresh
 shows this: the position of the attempted commit is as good as the position before. The commit may even
 succeed later, during the next attempt. Delta then refuses the next attempt, and the stream continues from the
-late commit. All attempted positions therefore count until a later commit of this reader succeeds. The threads
-share the handle, so the next commit may come from another thread. This thread refreshes first; otherwise
-Delta would refuse the commit because of this reader's own commit.
-
-The files of a failed commit are removed only after a later commit of this reader: then the version number
-that the lost commit could have taken is in use. Only files that no version names are removed.
+late commit. All attempted positions therefore count until a later commit of this reader succeeds.
 """
 
 from __future__ import annotations
@@ -59,8 +54,7 @@ def remove_leftovers(changes: Table) -> int:
 
     The removal is safe, because it runs right after the reader's claim (`bronze.store.sink`), before the
     reader itself writes. From the claim on no commit of an earlier reader succeeds, so an unnamed file stays
-    unnamed. The log names compacted files as removed; they stay until `bronze.lake.compaction` removes them,
-    because a process may be reading an older version. Only files with the reader's own prefixes are removed.
+    unnamed.
 
     `changes` is `bronze.changes` at its newest version, claimed.
 
@@ -74,6 +68,8 @@ def remove_leftovers(changes: Table) -> int:
         return 0
     names -= set(changes.paths())
     if names:
+        # The log names compacted files as removed. `bronze.lake.compaction` removes these files later,
+        # because a process may be reading an older version.
         names -= set(changes.removed_files())  # joined files
     delete_files(uri, sorted(names))
     return len(names)
@@ -145,11 +141,7 @@ class ChangesTable:
     `uri` and `_ours` never change.
 
     Args:
-        uri: location of the table.
         properties: properties of a new table; they name the pipeline and the source.
-
-    Attributes:
-        uri: location of the table.
 
     Raises:
         DefiniteError: ``lake-of-another-pipeline``, ``lake-of-another-server``, ``lake-of-another-database``.
@@ -222,11 +214,7 @@ class ChangesTable:
             return self._position
 
     def read_newest(self, read: Callable[[Table], _T]) -> _T:
-        """Refresh the table and return the result of `read`.
-
-        Raises:
-            DefiniteError, TransientError: the same errors as `position`.
-        """
+        """Refresh the table and return the result of `read`; raises like `position`."""
         with self._lock, lake_failures(self.uri, "bronze"):
             self._refresh()
             return read(self._table)
@@ -238,11 +226,7 @@ class ChangesTable:
             yield self._table
 
     def maintain(self, work: Callable[[Table], object]) -> int:
-        """Run maintenance with its own commits; return the version afterwards.
-
-        Raises:
-            DefiniteError, TransientError: the same errors as `position`.
-        """
+        """Run maintenance with its own commits; return the version afterwards; raises like `position`."""
         with self._lock, lake_failures(self.uri, "bronze"):
             self._unseen = True
             work(self._table)
@@ -272,6 +256,8 @@ class ChangesTable:
         """
         with self._lock, lake_failures(self.uri, "bronze"):
             in_doubt, self._doubtful = self._doubtful, [*self._doubtful, *(part.path for part in parts)]
+            # Another thread may have committed through the shared handle. Without a refresh Delta would
+            # refuse this commit because of this reader's own commit.
             if self._unseen or more is not None:
                 self._refresh()
             if more is not None:
@@ -289,6 +275,8 @@ class ChangesTable:
             version = self._refresh(after=old_version)
             self._attempted = []
             self._doubtful = in_doubt
+            # The version number that a lost commit could have taken is in use now, so its files can be
+            # removed.
             self._remove_doubtful()
             self._table.checkpoint_if_due(old_version)
             self._table.state_marks()
@@ -309,13 +297,11 @@ class ChangesTable:
             self._doubtful = []
 
     def _refresh(self, *, after: int = -1) -> int:
-        """Move the handle to the newest version, greater than `after`; flush new entries to disk.
-
-        Delta compares application ids with the ids written since the handle's version. A move of the handle
-        must therefore not hide the commit of another reader: this method raises for such a commit.
-        """
+        """Move the handle to the newest version, greater than `after`; flush new entries to disk."""
         version = self._table.refresh(after=after)
         position, owner = position_of(self._table), self._table.transaction_version(READER_APP)
+        # Delta compares application ids with the ids written since the handle's version. A move of the handle
+        # must therefore not hide the commit of another reader.
         is_own = any(same_position(position, own) for own in (self._position, *self._attempted))
         if not self._adopts and (not is_own or owner not in (self._owner, self._ours)):
             raise self._in_use()

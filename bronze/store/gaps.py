@@ -23,19 +23,13 @@ version is an LSN R. A table needs a snapshot if the table has no complete snaps
 newest snapshot. R is the server's WAL position at the request. Any snapshot that began afterwards (S > R)
 therefore settles the mark, and no process needs to remove the mark: marks only grow.
 
-**A mark beyond the server's own log** was set with the LSN of another server. No snapshot settles such a mark
-before the log has reached the LSN. The reader moves the mark back to the end of the log (`move_back`). The
-moved mark is a request as of now, because the mark may have covered an earlier request that is still open.
-
 **Silver's part.** Silver leaves a table out of its cuts from a mark until the first snapshot after the mark
 (`is_whole`). So no new cut names a version that lacks changes. `healing` explains why only a snapshot ends a
 gap.
 
 **In parallel with a running reader.** Any process may set both marks. The commit has marks alone: no rows,
 and no application id that the stream or a snapshot writes. So Delta allows the commit in parallel with
-theirs, and the sink, which compares the stream's position at each refresh, finds no move. Two concurrent
-requests for one table conflict in their id; the later request reads again and writes only marks that are
-still greater.
+theirs, and the sink, which compares the stream's position at each refresh, finds no move.
 
 **If the process is killed.** A crash before the commit leaves nothing; a crash after the commit leaves a mark
 that the reader finds at its next poll, also after a restart. A failed commit leaves either; the caller gets
@@ -95,6 +89,8 @@ def request_snapshots(uri: str, tables: Sequence[TableName], lsn: Lsn) -> None:
     marks = []
     for table in tables:
         requested = resnapshot_of(changes, table)
+        # Two concurrent requests for one table conflict in their id. The later request runs again and writes
+        # only marks that are still greater.
         if requested is None or requested < lsn:
             marks.append(Transaction(resnapshot_app(table), int(lsn)))
     if marks:
@@ -103,20 +99,21 @@ def request_snapshots(uri: str, tables: Sequence[TableName], lsn: Lsn) -> None:
 
 @retry_conflict
 def move_back(uri: str, snapshots: Mapping[TableName, Lsn], end: Lsn) -> list[TableName]:
-    """Move marks beyond `end` back to `end`, the end of the server's log; durable on return.
+    """Move marks beyond `end` back to `end`, the end of the server's log; return the moved tables, durable.
 
-    A gap mark beyond the log moves together with the request. `snapshots` has the resnapshot marks, read
-    before `end`. A mark that another process set in the meantime waits for the next poll.
-
-    Returns:
-        Tables whose marks were moved.
+    A mark beyond the log has the LSN of another server. No snapshot settles such a mark before the log has
+    reached the LSN. A gap mark beyond the log moves together with the request. `snapshots` has the resnapshot
+    marks, read before `end`.
 
     Raises:
         DeltaError, OSError: the lake cannot be written.
     """
     changes = delta.open_existing(uri)
+    # A mark that another process set in the meantime waits for the next poll.
     moved = [table for table, lsn in snapshots.items() if lsn > end and resnapshot_of(changes, table) == lsn]
     apps = [app(table) for table in moved for app in (resnapshot_app, gap_app)]
+    # The moved mark is a request as of now, because the mark may have covered an earlier request that is
+    # still open.
     marks = [Transaction(app, int(end)) for app in apps if (changes.transaction_version(app) or 0) > end]
     if marks:
         commit_marks(changes, marks)
@@ -143,21 +140,19 @@ def is_whole(changes: Table, table: TableName, end: Lsn) -> bool:
 
     Bronze must have every change of the table up to the end, and every requested snapshot.
 
-    **Why a snapshot counts that was requested without a gap** (`smelt snapshot`). Silver leaves the table out
-    in the same way, from the resnapshot mark R until the first snapshot after R. The snapshot's commit writes
-    `resnapshotted_app(table)`. Otherwise silver would continue to fold during the copy, be past the snapshot
-    on its arrival, and never load the snapshot. Bronze has all changes in between, so there is no gap: a
-    history keeps these changes.
-
-    **Why silver is never past the snapshot that silver waits for.** A cycle without the mark read a frontier
-    from before the mark was durable. The snapshot begins after the reader has seen the mark, so the
-    snapshot's LSN is greater.
-
     `changes` is an open `bronze.changes`. A snapshot after `end`, the window's end, does not count yet.
     """
+    # A snapshot that was requested without a gap (`smelt snapshot`) counts, too: otherwise silver would
+    # continue to fold during the copy, be past the snapshot on its arrival, and never load the snapshot.
+    # Silver leaves the table out from the resnapshot mark R until the first snapshot after R, whose commit
+    # writes `resnapshotted_app(table)`. Bronze has all changes in between, so there is no gap: a history
+    # keeps these changes.
     for app, healer in ((gap_app, healed_app), (resnapshot_app, resnapshotted_app)):
         mark = changes.transaction_version(app(table))
         snapshot = None if mark is None else _first_after(changes, table, mark, healer)
+        # Silver is never past the snapshot that silver waits for. A cycle without the mark read a frontier
+        # from before the mark was durable. The snapshot begins after the reader has seen the mark, so the
+        # snapshot's LSN is greater.
         if mark is not None and (snapshot is None or snapshot > end):
             return False
     return True
@@ -216,13 +211,10 @@ def open_gaps(uri: str, tables: Collection[TableName], lsn: Lsn, *, beyond: bool
     columns that the reader cannot assign, G is the change's own LSN.
 
     Args:
-        uri: location of `bronze.changes`.
-        tables: the tables that lack changes; an open gap stays unchanged, because its snapshot is still to
-            come.
+        tables: the tables that lack changes; an open gap stays unchanged.
         lsn: WAL position of the server, read after the gap was seen.
         beyond: also move an open gap that ends before `lsn` to `lsn`. `lsn` is then a change's own, and the
-            next snapshot may be from before the change. A gap that a snapshot after `lsn` healed stays
-            unchanged.
+            next snapshot may be from before the change.
 
     Returns:
         The tables that have an open gap now. A snapshot after `lsn` leaves its table without a gap.
@@ -239,7 +231,9 @@ def open_gaps(uri: str, tables: Collection[TableName], lsn: Lsn, *, beyond: bool
 
 def _opens(changes: Table, table: TableName, lsn: Lsn, *, beyond: bool) -> bool:
     if not beyond:
+        # The snapshot of an open gap is still to come.
         return not is_open(changes, table)
+    # A gap that a snapshot after `lsn` healed stays unchanged.
     snapshot, gap = snapshot_of(changes, table), changes.transaction_version(gap_app(table))
     return (snapshot is None or snapshot <= lsn) and (gap is None or gap < lsn)
 
@@ -250,18 +244,10 @@ def note(
 ) -> list[TableName]:
     """Record the fingerprints of tables; open a gap for each table whose fingerprint differs from the record.
 
-    A difference opens a gap even before a table's first complete snapshot, because the running snapshot may
-    be from before the difference. A first fingerprint opens no gap.
-
-    `fingerprint_app(table)` has the fingerprint of the last poll (`bronze.drift.membership`). The commit that
-    opens the gap also writes the fingerprint. So a crash leaves either the old fingerprint, and the next poll
-    finds the difference again, or fingerprint, gap and request. So does a failed commit, because a
-    fingerprint outside the lake was not seen.
+    `fingerprint_app(table)` has the fingerprint of the last poll (`bronze.drift.membership`).
 
     Args:
-        uri: location of `bronze.changes`.
         memberships: the present fingerprint of each table.
-        left_out: tables of this bronze that are not selected now; a gap only after a return.
         lsn: WAL position of the server, read after the fingerprints.
 
     Returns:
@@ -277,11 +263,16 @@ def note(
         if recorded == fingerprint:
             continue
         marks.append(Transaction(fingerprint_app(table), fingerprint))
+        # A difference opens a gap even before a table's first complete snapshot, because the running snapshot
+        # may be from before the difference. A first fingerprint opens no gap.
         if recorded is not None:
             gaps.append(table)
+    # A table of this bronze that is not selected now gets a gap only after its return.
     marks_before = ((table, changes.transaction_version(fingerprint_app(table))) for table in left_out)
     marks += [Transaction(fingerprint_app(table), NOT_CARRIED) for table, before in marks_before if before]
     if marks:
+        # One commit writes fingerprint, gap and request. So a crash or a failed commit leaves either the old
+        # fingerprint, and the next poll finds the difference again, or all three.
         commit_marks(changes, [*marks, *_growing(changes, gap_marks(gaps, lsn))])
     return gaps
 

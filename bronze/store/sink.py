@@ -103,9 +103,6 @@ class DeltaSink:
     * `_relations_lock` guards `_relations`, the handle of `bronze.relations`.
     * `_changes`, `_storages`, `_comments`, `_streamed` and `tables` never change, and have their own locks.
 
-    Attributes:
-        tables: the marks of each table in bronze.
-
     Raises:
         DefiniteError: ``lake-of-another-pipeline``, ``lake-of-another-server``, ``lake-of-another-database``.
     """
@@ -217,8 +214,6 @@ class DeltaSink:
         """Become the lake's only reader, and remove unfinished work of earlier readers; effective once.
 
         The process that holds the slot calls `claim` before it writes anything in parallel with the stream.
-        From then on an earlier reader commits nothing, whatever files it still writes; so the files can be
-        removed (`bronze.store.changes_table`).
 
         Args:
             position: the position from which the stream was started, if started.
@@ -236,6 +231,7 @@ class DeltaSink:
                 raise moved_meanwhile(self._changes.uri)
             with self._changes.held() as changes:
                 try:
+                    # From now on an earlier reader commits nothing, so its files can be removed.
                     remove_leftovers(changes)
                 except (OSError, DeltaError, pa.ArrowException) as error:  # leftovers only take space
                     _LOGGER.warning(

@@ -49,12 +49,6 @@ class TableMarks:
     `ChangesTable`, `StorageLog`, `StreamedLog` and `RecordedComments` have their own locks. Only polls, one
     at a time, change the state of comments, the last mark of comments, and `_left_at`. `_leaving` guards
     `_left_out` (the changes that the stream skips), also during the commit of a snapshot.
-
-    Args:
-        changes: the shared handle of `bronze.changes`.
-        storages: results of catalog polls of tables' storage.
-        comments: results of catalog polls of tables' comments.
-        streamed: partitions that the stream named.
     """
 
     def __init__(
@@ -110,8 +104,6 @@ class TableMarks:
     def commit_snapshot(self, table: TableName, lsn: Lsn, parts: Sequence[AddAction]) -> None:
         """Make a complete snapshot of one table visible and durable, with its mark.
 
-        If the stream has skipped a change after the snapshot, this method first moves the gap to the change.
-
         Raises:
             DefiniteError: ``lake-in-use``: another process took the same snapshot.
             TransientError: ``lake-unwritable``.
@@ -119,6 +111,7 @@ class TableMarks:
         with self._leaving:
             # Before a possible failure: the commit may succeed, and the next skipped change must open a gap.
             newest = self._left_out.pop(table, ZERO)
+            # The stream has skipped a change after the snapshot, so the gap first moves to the change.
             if newest >= lsn:
                 self.open_gaps([table], newest, beyond=True)
             self._changes.commit(
@@ -160,10 +153,7 @@ class TableMarks:
             return gaps.open_gaps(self._changes.uri, tables, lsn, beyond=beyond)
 
     def move_back(self, snapshots: Mapping[TableName, Lsn], end: Lsn) -> list[TableName]:
-        """Move resnapshot and gap marks beyond the server's log back to the log's end; durable on return.
-
-        Returns:
-            Tables whose marks were moved.
+        """Move marks beyond the server's log to the log's end; return the moved tables, durable on return.
 
         Raises:
             TransientError: ``lake-unwritable``.
@@ -205,14 +195,7 @@ class TableMarks:
         **Why nothing is lost.** A forgotten table has the mark that its changes are not read
         (`gaps.is_left_out`). If the table, or another table with this name, returns, the poll that sees the
         table opens a gap. The copy that heals the gap records the storage again. So no later poll compares
-        with forgotten results. Neither does the stream: bronze has each change up to the end of the log, as
-        of a poll that found the table gone. Positions decide, and no clock does: a lake that was idle for
-        months forgets nothing before its stream has reached this position.
-
-        **Why shapes and marks stay.** Bronze keeps the rows of every table, and only the shapes allow a
-        process to read the rows. Marks prevent silver's table from continuing as if nothing were missing.
-        Delta expires marks by age alone; in a lake that was idle for months, an expiry would look like the
-        end of all tables.
+        with forgotten results.
 
         Args:
             left_out: tables of this bronze that a poll did not find, once their marks are durable.
@@ -221,19 +204,23 @@ class TableMarks:
         """
         recorded = [table for table in left_out if self._storages.known(table) or self._streamed.known(table)]
         self._left_at = {table: self._left_at.get(table, end) for table in recorded}
+        # Now bronze has each change up to the end of the log, as of a poll that found the table gone.
+        # Positions decide, and no clock does: a lake that was idle for months forgets nothing before its
+        # stream has reached this position.
         past = [table for table, lsn in self._left_at.items() if frontier + 1 >= lsn]
         if past:
             dropped = self._changes.read_newest(
                 lambda changes: [table for table in past if gaps.is_left_out(changes, table)]
             )
+            # Shapes and marks stay. Bronze keeps the rows of every table, and only the shapes allow a process
+            # to read the rows. Marks prevent silver's table from continuing as if nothing were missing. Delta
+            # expires marks by age alone; in a lake that was idle for months, an expiry would look like the
+            # end of all tables.
             self._storages.forget(dropped)
             self._streamed.forget(dropped)
 
     def note_streamed(self, parts: Iterable[StreamedPart]) -> list[TableName]:
-        """Make durable which partitions the stream named before a poll saw them (`bronze.drift.streamed`).
-
-        Returns:
-            The roots of the partitions that were not recorded yet.
+        """Record the partitions that the stream named before a poll, durably; return the roots of new ones.
 
         Raises:
             TransientError: ``lake-unwritable``.
@@ -248,14 +235,13 @@ class TableMarks:
     def record_comments(self, comments: Mapping[TableName, Comments]) -> None:
         """Make the comments of a poll durable, and then the mark by which silver detects the change.
 
-        Comments stop no rows: if `control.comments` cannot be read or written, one warning is logged, and the
-        next poll retries.
-
         Raises:
             TransientError: ``lake-unwritable``: `bronze.changes` cannot be read or written.
         """
         try:
             mark = self._comments.record(comments)
+        # Comments stop no rows: if `control.comments` cannot be read or written, one warning is logged, and
+        # the next poll retries.
         except (*DAMAGED, TransientError):
             level = logging.DEBUG if self._comments_refused else logging.WARNING
             _LOGGER.log(level, "the comments of the source's tables cannot be stored", exc_info=True)

@@ -6,18 +6,13 @@ stage slows the stages before, down to the server.
 
 **Only whole transactions are committed.** Rows of complete transactions collect until `flush_interval` or
 `flush_bytes`; then one commit adds the rows with the newest position. Rows of an open transaction are kept
-apart. When these grow large, the session first commits everything complete, then writes the open
-transaction's rows to files early. The commit at the transaction's end names these files. So memory does not
-depend on the size of a transaction.
+apart. When these grow large, the session writes them to files early. So memory does not depend on the size of
+a transaction.
 
-**The slot is confirmed** by `_commit`, after the sink's commit is durable. Besides, a session begins with the
-confirmation of bronze's durable mark (`bronze.reader.session_start`). Writes and commits are
-submitted before the outcome of earlier writes and commits is known. After a failure no later task runs
-(`InOrder`), and the sink refuses the rest of the session as well. The next session begins where bronze ends.
-
-**InOrder.** A commit depends on the writes before: the commit names their files and moves the position past
-their rows. So neither a commit nor any other submitted task may run after a failed write. The writer thread
-refuses every task after a failure, with the failure as the cause. A new session begins with a new thread.
+**The slot is confirmed** by `_commit`, after the sink's commit is durable, and at the start of a session with
+bronze's durable mark (`bronze.reader.session_start`). Writes and commits are submitted before the outcome of
+earlier writes and commits is known. After a failure no later task runs (`InOrder`), and the sink refuses the
+rest of the session as well. The next session begins where bronze ends.
 
 Positions without rows: `_keepalive`. Temporarily renamed tables: `_record_shapes`.
 
@@ -100,6 +95,9 @@ class InOrder:
 
     def _run(self, task: Callable[[], None]) -> None:
         if self._failure is not None:
+            # A commit depends on the writes before: the commit names their files and moves the position past
+            # their rows. So no submitted task may run after a failed write. A new session begins with a new
+            # thread.
             raise RefusedError("an earlier task failed") from self._failure
         try:
             task()
@@ -122,9 +120,7 @@ class StreamSession:
 
     Args:
         receiver: a receiver that was started.
-        decoder: the decoder of this session.
         position: the position that the sink holds.
-        landing: the destination of the rows.
         request_tables: called with the tables that got a gap; a run that waits for all tables then waits for
             the tables' snapshots.
     """
@@ -247,6 +243,8 @@ class StreamSession:
         if self._complete.size >= WRITE_BYTES:
             self._write(self._complete)
         if self._open.size >= WRITE_BYTES:
+            # Commit everything complete first. The commit at the open transaction's end names the files that
+            # are written now.
             if not self._open_written:
                 self.flush()
             self._write(self._open)
@@ -256,14 +254,10 @@ class StreamSession:
             self._keepalive(batch.keepalive, urgent=batch.reply_requested)
 
     def _keepalive(self, keepalive: Keepalive, *, urgent: bool) -> None:
-        """Advance the position by a keepalive outside transactions: the server has sent everything before W.
-
-        The position (W - 1, W) is as good as a commit's position, and the next commit includes it. Without
-        rows to commit, the session commits marks alone at heartbeat pace. So an idle table next to a busy
-        table does not hold back WAL. If the server requests an answer (as before a shutdown), the session
-        commits the marks at once.
-        """
+        """Advance by a keepalive outside transactions: the server has sent everything before W."""
+        # The position (W - 1, W) is as good as a commit's position, and the next commit includes it.
         self._advance(Lsn(keepalive.wal_end - 1), keepalive.wal_end, keepalive.clock)
+        # If the server requests an answer, as before a shutdown, the session commits the marks at once.
         self._urgent |= urgent
 
     def _record_shapes(self, relations: Sequence[Relation]) -> None:
@@ -275,9 +269,7 @@ class StreamSession:
         **A temporarily renamed table** was renamed, moved to another schema, or lost its name to another
         table. The publication still carries the table by oid. Meanwhile the table's changes are left out, or
         arrive under the other name. If the table returns before the next catalog poll, the catalog shows no
-        trace, and only the stream does. So each name under which the relation was copied gets a gap at the
-        first such change. A name under which a relation other than the copied relation is announced gets a
-        gap, too.
+        trace, and only the stream does.
 
         The gap is durable before the position moves past the change. A later snapshot heals the gap if the
         name is ever carried again; until then no cut contains the table. A permanently renamed table also
@@ -290,9 +282,11 @@ class StreamSession:
             versions = shapes.before(relation)
             if _breaks(versions, relation):
                 self._resnapshot(relation.table, relation.from_lsn)
+            # Each name under which the relation was copied gets a gap at the first change under another name.
             former = {version.table for version in versions} - {relation.table}
             self._miss(former, relation.relation_id, relation.from_lsn)
             copied = self._landing.sink.tables.observed_storage(relation.table)
+            # The name belongs to a relation other than the copied relation.
             if copied is not None and copied.storage.relation_id != relation.relation_id:
                 self._resnapshot(relation.table, relation.from_lsn)
 
@@ -367,6 +361,8 @@ class StreamSession:
         if self._uncommitted_rows:
             due = self._waiting_since + self._settings.flush_interval
         else:
+            # Without rows to commit, the session commits marks alone at heartbeat pace. So an idle table next
+            # to a busy table does not hold back WAL.
             due = self._last_commit + self._settings.heartbeat
         return max(due - time.monotonic(), 0.0)
 
