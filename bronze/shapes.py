@@ -166,14 +166,12 @@ class Relation:
 
     @property
     def fold_key(self) -> tuple[str, ...]:
-        """Columns by which an old tuple names a row: the key, or an identity that lacks key columns.
-
-        Key and identity both identify a row of the source. For a changed or deleted row PostgreSQL sends the
-        identity alone.
-        """
+        """Columns by which an old tuple names a row: the key, or an identity that lacks key columns."""
         identity = tuple(column.name for column in self.columns if column.in_identity)
         if self.replica_identity == "f" or set(self.key) <= set(identity) or not identity:
             return self.key
+        # Key and identity both identify a row of the source. For a changed or deleted row PostgreSQL sends
+        # the identity alone.
         return identity
 
     def redefinable(self) -> set[int]:
@@ -199,10 +197,8 @@ def same_shape(left: Relation, right: Relation) -> bool:
 
 
 def as_recorded(relation: Relation, known: Relation) -> Relation:
-    """Return a shape without facts absent from a recorded version of the table (`PgType.numbers`).
-
-    An older deltasmelt recorded fewer facts. The additional facts make no new version.
-    """
+    """Return a shape without facts absent from a recorded version of the table (`PgType.numbers`)."""
+    # An older deltasmelt recorded fewer facts. The additional facts make no new version.
     before = {column.attnum: column.type for column in known.columns}
     columns = (
         replace(column, type=as_recorded_type(column.type, before[column.attnum]))

@@ -9,13 +9,13 @@ changes of later transactions in the table, until an event invalidates the cache
 decode T again, and no change that the old session skipped may count as read. The reader therefore proceeds in
 four steps:
 
-1. The reader sees the table as a member. X is the next transaction number afterwards, so T's number is
-  smaller.
-2. No transaction before X still runs. E is the end of the log then: T's commit lies before E.
-3. A session begins at a position C, at or after E. The session skips T, because T's commit lies before C.
-  Each transaction that the session decodes began to write after the table had become a member.
-4. The snapshot is taken, at an LSN S greater than C. This session, or a later session, decodes all changes
-  after S. The snapshot contains all changes that older sessions skipped.
+1. The reader sees the table as a member. X is the next transaction number afterwards, so T has a smaller
+   number.
+2. No transaction before X still runs. E is the end of the log then, so T's commit lies before E.
+3. A session begins at a position C, at or after E. The session skips T, whose commit lies before C. Each
+   transaction that the session decodes began to write after the table had become a member.
+4. The snapshot is taken, at an LSN S greater than C. This or a later session decodes all changes after S. The
+   snapshot contains all changes that older sessions skipped.
 
 `Joining` explains the cost of a failure between two steps.
 """

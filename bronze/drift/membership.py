@@ -11,9 +11,6 @@ while no reader ran.
 
 Different fingerprints do not prove a missing change (the publication's owner may have changed). Equal
 fingerprints prove that no change is missing. If the fingerprints differ, the table gets a new snapshot.
-
-A table with a problem, whose changes the reader skips, has the fingerprint 0. A snapshot therefore brings the
-skipped changes once the problem is solved.
 """
 
 from __future__ import annotations
@@ -30,6 +27,8 @@ if TYPE_CHECKING:
 
     from deltasmelt.bronze.identifiers import TableName
 
+# The fingerprint of a table with a problem, whose changes the reader skips. A snapshot therefore brings the
+# skipped changes once the problem is solved.
 NOT_CARRIED: Final = 0
 
 SINCE_SCHEMAS: Final = 150000

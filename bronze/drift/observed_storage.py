@@ -68,20 +68,16 @@ class ObservedStorage:
         )
 
     def saw_before(self, partition: int, commit_lsn: Lsn) -> bool:
-        """Check whether a poll had seen a partition, by OID, before the transaction that is being read.
-
-        A transaction before the copy that recorded `storage` (then `lsn` is zero) is in the copy.
-        """
+        """Check whether a poll had seen a partition, by OID, before the transaction that is being read."""
+        # A transaction before the copy that recorded `storage` (then `lsn` is zero) is in the copy.
         if partition in self.storage.parts and commit_lsn >= self.lsn:
             return True
         return self.read is not None and partition in self.read.parts
 
     def settled(self, partition: int, commit_lsn: Lsn) -> bool:
-        """Check whether a poll decided on a partition that a transaction named (`bronze.drift.streamed`).
-
-        The stream records the partition before the transaction counts as read. A poll before which every
-        change had been read therefore had the record, and found nothing in doubt.
-        """
+        """Check whether a poll decided on a partition that a transaction named (`bronze.drift.streamed`)."""
+        # The stream records the partition before the transaction counts as read. A poll before which every
+        # change had been read therefore had the record, and found nothing in doubt.
         read = self.storage if self.read is None else self.read
         return partition in read.parts or self.saw_before(partition, commit_lsn)
 
@@ -89,12 +85,12 @@ class ObservedStorage:
         """Return the state after a later poll that requires no new snapshot.
 
         Args:
-            now: result of the later poll.
             lsn: end of the log after the later poll.
             frontier: the stream had read every change up to and including this position before the poll
-                began. A change committed before the log's end has its commit record before the end, so the
-                byte before the end suffices (`bronze.stream.session`: a keepalive).
+                began.
         """
+        # A change committed before the log's end has its commit record before the end, so the byte before the
+        # end suffices (`bronze.stream.session`: a keepalive).
         if frontier + 1 >= lsn:
             return ObservedStorage(now, self.lsn if now == self.storage else lsn)
         read = None if frontier + 1 >= self.lsn else self.read

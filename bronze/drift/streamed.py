@@ -13,9 +13,7 @@ transaction's commit LSN and xid. A later poll decides:
 
 * The partition is no longer in the tree: the rows went without an event.
 * The transaction that filled the partition, or a subtransaction, wrote the row in pg_inherits: TRUNCATE in
-  place is possible. A subtransaction's xid is greater than the transaction's, and the catalog does not record
-  the parent transaction. Every xid that is not smaller therefore counts. The doubt is refuted if the
-  partition still has as many rows of the transaction as the stream brought (`bronze.drift.streamed_queries`).
+  place is possible.
 
 **Why the reader misses no named partition.** The record is durable before the position moves past the
 transaction (`bronze.stream.session`), so a crash repeats the record or keeps the record. A poll reads the
@@ -74,6 +72,8 @@ class Named(NamedTuple):
 
     def may_have_made(self, part: Part) -> bool:
         """Check whether the transaction, or a subtransaction, may have created a partition."""
+        # A subtransaction's xid is greater than the transaction's, and the catalog does not record the parent
+        # transaction. Every xid that is not smaller therefore counts.
         return (part.attached - self.xid) % (2 * _HALF) < _HALF
 
 
@@ -121,6 +121,8 @@ class StreamedParts:
         later = self.after(snapshot).named.keys()
         if later - now.parts.keys():
             return "a partition was created or attached, got rows, and was then detached or dropped"
+        # A partition in `whole` still has as many rows of the transaction as the stream brought
+        # (`bronze.drift.streamed_queries`), which refutes the doubt.
         for oid in self.made_and_filled(now).keys() & later - self.whole:
             name = now.parts[oid].name
             return (

@@ -7,8 +7,7 @@ heals both; silver leaves the table out until then.
 **Tables without writes.** No message announces such a table, however its columns change. So a poll itself
 records the shape, as a version that begins at the poll (`bronze.reader.quiet_shapes`), in two cases:
 
-* The version that holds at the poll has another shape. Parts of a shape that an older deltasmelt did not
-  record are no difference (`bronze.shapes.as_recorded`).
+* The version that holds at the poll has another shape.
 * The catalog's row of a column is new, and the stream has not read everything from before the poll. The
   stream may still bring versions from between two polls, and afterwards the table may have its former shape
   again.
@@ -19,7 +18,7 @@ count by place, and the stream compares a message with the version before the me
 the reader moves the frontier past the place (`bronze.reader.carried_tables.CatalogPoll.shapes_at`).
 
 A poll records the shape first and the storage afterwards. After a kill in between, the next poll does both
-again. If the shape has changed again, or the lock is not granted, the poll records neither.
+again.
 """
 
 from __future__ import annotations
@@ -67,8 +66,6 @@ def resnapshot_unpublished(
     """Request tables whose changes were temporarily unpublished or left out; forget dropped tables.
 
     Args:
-        landing: bronze's records of how tables are carried.
-        publication: name of the source's publication.
         selected: all selected tables, including tables that are left out.
         memberships: the current way in which each carried table is carried
             (`bronze.drift.membership.fingerprints`).
@@ -103,27 +100,13 @@ def resnapshot_rewritten(
 ) -> Recorded:
     """Request tables whose rows may have changed without an event; record the shapes of the other tables.
 
-    A requested table's new state is not recorded: its snapshot records the state before its rows. So a table
-    that waits for its snapshot is compared as well; silver leaves the table out as soon as a difference is
-    known.
-
-    A table under copy differs from the record for the very reason of the copy. If the copy ended between
-    comparison and request, the request would cause another copy, maybe of hours. So nothing counts as new
-    while the table has its state from before the copy.
-
     Args:
-        landing: bronze's records of the tables' states.
-        tables: the tables in the current catalog.
         needing: tables that need a snapshot anyway.
         unknown: versions with columns in doubt (`bronze.store.relations.ShapeLog.unknown_columns`).
         lsn: the server's WAL position after the poll.
         streamed: partitions that the stream had named before the poll.
         frontier: bronze's frontier before the poll.
-        under_way: tables that are being copied.
         record: records the shapes that still hold (`bronze.reader.quiet_shapes`).
-
-    Returns:
-        The recorded shapes.
     """
     sink = landing.sink
     snapshots = sink.tables.snapshots([table.table for table in tables]) if unknown or streamed else {}
@@ -135,6 +118,9 @@ def resnapshot_rewritten(
         doubtful = unknown.get(table.relation.relation_id, ZERO)
         copied = under_way.get(table.table)
         if table.storage is None or (
+            # A table under copy differs from the record for the very reason of the copy. If the copy ended
+            # between comparison and request, the request would cause another copy, maybe of hours. So nothing
+            # counts as new while the table has its state from before the copy.
             copied is not None and copied.storage == table.storage and copied.unknown == doubtful
         ):
             continue
@@ -146,6 +132,9 @@ def resnapshot_rewritten(
         if doubtful > snapshots.get(table.table, LAST):
             reason = "a column was renamed or dropped before its changes were read"
         if reason is not None and landing.resnapshots:
+            # The table's new state is not recorded: its snapshot records the state before its rows. A table
+            # that waits for its snapshot counts as well; silver leaves the table out as soon as a difference
+            # is known.
             changed.append(table.table)
             if not waits:
                 _LOGGER.warning(
@@ -167,6 +156,7 @@ def resnapshot_rewritten(
     if changed:
         sink.tables.open_gaps(changed, lsn)
     recorded = record(list(quiet.values()))
+    # If the shape has changed again, or the lock is not granted, record neither shape nor storage.
     unrecorded = {name for name, version in quiet.items() if version.relation_id not in recorded.relations}
     sink.tables.record_storages(
         {name: storage for name, storage in harmless.items() if name not in unrecorded}
@@ -181,13 +171,7 @@ def record_comments(landing: Landing, tables: Sequence[SourceTable]) -> None:
 
 
 def _carried_defaults(landing: Landing, table: SourceTable, known: Storage) -> set[int]:
-    """Return new columns, by attnum, whose default is in bronze once the table's shape is recorded.
-
-    Args:
-        landing: the recorded shapes of the tables.
-        table: the table in the current catalog.
-        known: the storage recorded before this poll.
-    """
+    """Return columns new since `known`, by attnum, whose default is in bronze with the table's new shape."""
     plain = frozenset() if table.storage is None else plain_defaults(known, table.storage)
     texts = {column.attnum: column.missing for column in table.relation.columns}
     announced = landing.shapes.missing(table.relation.relation_id) if plain else {}
@@ -200,4 +184,5 @@ def _carried_defaults(landing: Landing, table: SourceTable, known: Storage) -> s
 
 def _is_unrecorded(landing: Landing, relation: Relation, lsn: Lsn) -> bool:
     recorded = landing.shapes.at(relation.relation_id, lsn)
+    # Parts of a shape that an older deltasmelt did not record are no difference.
     return recorded is None or not same_shape(recorded, as_recorded(relation, recorded))

@@ -9,9 +9,6 @@ A transient fault (lost connection, lock) is retried with growing pauses; tables
 complete. A definite error of one table, or a foreign lock on the table, is recorded for this table alone. So
 is the lack of executors for a large table. Later polls retry the copy with growing pauses, or on request; the
 error stays open until the table is copied. Any other error stops the reader, through `raise_failure`.
-
-With ``snapshot.mode: never`` a table starts empty, but a requested table is copied, because the request needs
-its rows.
 """
 
 from __future__ import annotations
@@ -60,13 +57,7 @@ class SnapshotThread:
           `_lsn` before the end of the round: a caller that reads `complete` first gets a valid `lsn`.
         * The watch's thread calls `_poll_meanwhile`, which only polls.
 
-    Attributes:
-        tables: tables as known to the copies and the stream.
-        trouble: failures of rounds since the last completed round.
-
     Args:
-        source: settings of the server and the selected tables.
-        control: record of the tables' errors.
         errors: record of the pipeline's errors, for failures of whole rounds.
         executors: prepares the executors that copy large tables; None: the reader's own workers copy.
     """
@@ -126,9 +117,6 @@ class SnapshotThread:
     def first_poll(self, stop: threading.Event) -> None:
         """Poll the catalog before the stream starts; `start` copies tables without a snapshot.
 
-        Args:
-            stop: cancels the poll when set.
-
         Raises:
             SmeltError: as `CarriedTables.poll`.
         """
@@ -162,15 +150,13 @@ class SnapshotThread:
                 raise failure
 
     def _poll_meanwhile(self) -> bool:
-        """Poll on the watch's thread, during copies, for tables that silver must leave out of cuts.
-
-        Tables that need a snapshot wait: the copies' thread polls again after its copies.
-        """
+        """Poll on the watch's thread, during copies, for tables that silver must leave out of cuts."""
         if not self._copying.is_set():
             return True
         if time.monotonic() < self.tables.next_at:
             return False
         with translated(self._source), lake_failures("the lake"):
+            # Tables that need a snapshot wait: the copies' thread polls again after its copies.
             self.tables.poll(self._stop)
         return True
 
@@ -204,6 +190,8 @@ class SnapshotThread:
         tables: Sequence[SourceTable] = poll.due
         if self._settings.mode == "never":
             position = self._landing.sink.position
+            # With `snapshot.mode: never` a table starts empty, but a requested table is copied, because the
+            # request needs its rows.
             empty = [table for table in tables if table.table not in poll.requests]
             self._snapshot.start_empty(empty, position.frontier if position else ZERO)
             tables = [table for table in tables if table.table in poll.requests]
@@ -229,16 +217,14 @@ class SnapshotThread:
                 self._errors.copied(outcome.copied)
 
     def _end_round(self, poll: CatalogPoll) -> None:
-        """Update the reported wait, and whether all tables are copied.
-
-        Not all tables are copied if a table waits, if the poll was cut short, or if the watch has polled
-        since. The watch's poll may have found a table unknown to this round.
-        """
+        """Update the reported wait, and whether all tables are copied."""
         newest = self.tables.newest
         if not self.tables.waits_for_transactions:
             self._wait.over()
         if not newest.waiting:
             self._landing.progress.set(copies_wait="")
+        # Not all tables are copied if a table waits, if the poll was cut short, or if the watch has polled
+        # since: the watch's poll may have found a table unknown to this round.
         ended = newest is poll and not (poll.waiting or poll.rejoining or poll.cut_short)
         self._finished = poll if ended else None
 

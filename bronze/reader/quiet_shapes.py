@@ -12,17 +12,8 @@ So the function locks the tables, in the mode of any query, while it reads shape
 * Rows of a former shape were committed before the ALTER TABLE that ended the shape. Rows that commit after
   the version's place have the recorded shape, until an ALTER TABLE that commits later still.
 
-The stream compares an announced shape with the recorded versions. The function holds the shapes
-(`ShapeLog.held`) from before the lock until the versions are durable. So no message of a later shape is
-compared too early, although the tables' lock ends before the write to the lake.
-
 **The application waits for seconds at most.** Under the lock, the function neither writes to a lake nor waits
-for another lock. `Timing.shape_lock` bounds the block. The server itself ends the transaction if the reader's
-host vanishes (`idle_in_transaction_session_timeout`, `statement_timeout`).
-
-**Tables go in groups.** A group costs one query of the catalog, one message and one commit to the lake. The
-locks of a group are taken only if free. So the reader never waits while holding a lock, and never takes part
-in a deadlock. A table that was not free is tried alone afterwards.
+for another lock. `Timing.shape_lock` bounds the block.
 
 **Killed in between**: the message comes first. A message without a version is harmless, and the next poll
 records the version. A failed call to the lake leaves the same state, or the version.
@@ -87,15 +78,7 @@ def record_shapes(
     """Record the shapes that tables still have.
 
     A version begins at the byte before the end of the log, after the commit of the statement that made the
-    shape. A message in the log follows. A server whose files are restored to a state before the statement
-    lacks the message. The reader refuses such a server once the stream has read the message
-    (`bronze.stream.same_log`). Earlier, `bronze.reader.session_start` requests the table.
-
-    Args:
-        source: settings of server, keys and publication.
-        shapes: the log that records shapes.
-        relations: shapes from a poll, one per table.
-        stop: cancels the running statement when set.
+    shape.
 
     Raises:
         SmeltError: the server does not answer, or the lake cannot be written.
@@ -103,6 +86,9 @@ def record_shapes(
     if not relations:
         return Recorded()
     timing = source.timing
+    # A group costs one query of the catalog, one message and one commit to the lake. The locks of a group are
+    # taken only if free. So the reader never waits while holding a lock, and never takes part in a deadlock.
+    # A table that was not free is tried alone afterwards.
     tries = deque(relations[at : at + _GROUP] for at in range(0, len(relations), _GROUP))
     busy: deque[Sequence[Relation]] = deque()
     recorded_ids: set[int] = set()
@@ -142,13 +128,14 @@ class _Recorder:
     def record(self, group: Sequence[Relation], wait: float | None) -> tuple[set[int], Lsn, list[Relation]]:
         """Record a group; return the recorded tables, an LSN after their place, and the locked tables.
 
-        Args:
-            group: shapes of the tables to record.
-            wait: seconds to wait for the lock of a single table; None: do not wait for a lock.
+        `wait` is the longest wait, in seconds, for the lock of a single table; None: do not wait.
         """
         busy: list[Relation] = []
         seconds = self.source.timing.shape_lock + (wait or 0)
         milliseconds = int(seconds * 1000)
+        # The stream compares an announced shape with the recorded versions. Holding the versions from before
+        # the lock until they are durable prevents a message of a later shape from being compared too early,
+        # although the tables' lock ends before the write to the lake.
         with self.shapes.held():
             try:
                 with (
@@ -156,6 +143,7 @@ class _Recorder:
                     within(seconds, self.connection, psycopg.Connection.cancel),
                 ):
                     self.connection.execute(
+                        # The server itself ends the transaction if the reader's host vanishes.
                         f"SET LOCAL idle_in_transaction_session_timeout = {milliseconds}; "
                         f"SET LOCAL statement_timeout = {milliseconds}; {lock_timeout(wait or 0)}".encode()
                     )
@@ -176,6 +164,9 @@ class _Recorder:
             ]
             if not unchanged:
                 return set(), ZERO, busy
+            # A server whose files are restored to a state before the statement lacks this message. The reader
+            # refuses such a server once the stream has read the message (`bronze.stream.same_log`). Earlier,
+            # `bronze.reader.session_start` requests the table.
             after = write_heartbeat(self.connection, "shape")
             self.shapes.record(unchanged, ahead=True)
         return {relation.relation_id for relation in unchanged}, after, busy

@@ -11,10 +11,9 @@ Order of a start, safe to repeat after a kill at any step:
 4. A separate thread copies tables without a snapshot (`bronze.reader.copies`), in parallel with the stream.
 
 A transient fault ends the session, not the reader: a new session starts at bronze's mark after a growing
-pause. `control.errors` shows the fault until a session has committed (`bronze.reader.trouble`). After a
-failure the session requests something to commit from the server, because an idle server sends nothing.
-Uncommitted rows of a failed session are discarded. Definite errors are recorded and raised. `Reader` lists
-all waits with their limits.
+pause. `control.errors` shows the fault until a session has committed (`bronze.reader.trouble`). Uncommitted
+rows of a failed session are discarded. Definite errors are recorded and raised. `Reader` lists all waits with
+their limits.
 
 Threads of one reader::
 
@@ -98,10 +97,7 @@ class Reader:
 
     Args:
         pipeline: name of the pipeline, recorded in the lake.
-        source: settings of server, slot, publication and tables.
         lake: a lake with a path.
-        bronze: settings of the pace of commits.
-        snapshot: settings of the tables' copies.
         executors: prepares the executors that copy large tables; None: the reader's own workers copy.
         progress: called periodically with the counters as plain values (`Progress.read`).
         reached: called at named points; fault tests kill the process at these points.
@@ -194,11 +190,7 @@ class Reader:
             self._report(now=True)
 
     def _heals(self, error: SmeltError) -> bool:
-        """Check whether to start a new session after an error.
-
-        A server that has streamed to this reader may refuse a connection now: a password change, a role, a
-        certificate. The reader retries for a while, and reads passwords again for each connection.
-        """
+        """Check whether to start a new session after an error."""
         if error.code == UNCONVERTIBLE.code and not self._converting and self._landing is not None:
             self._unconverted, self._refused_at = True, ZERO
             return True
@@ -208,15 +200,18 @@ class Reader:
         since = time.monotonic() - self._connected_at
         if isinstance(error, TransientError):
             return self._admitted or since <= self._timing.first_contact
+        # A server that has streamed to this reader may refuse a connection now: a password change, a role, a
+        # certificate. The reader retries for a while, and reads passwords again for each connection.
         return error.code in REFUSALS and self._streamed and since <= self._timing.refused
 
     def _converts(self, position: Position) -> bool:
         """Check whether the new session must convert texts itself (`bronze.stream.encodings`).
 
         The session must convert after the server failed to convert a text, until bronze is past the
-        transaction. Only a converting session learns the transaction's LSN; a session that ends earlier
-        leaves the LSN unknown.
+        transaction.
         """
+        # Only a converting session learns the transaction's LSN; a session that ends earlier leaves the LSN
+        # unknown.
         if ZERO < self._refused_at <= position.frontier:
             self._unconverted = False
         return self._unconverted
@@ -225,8 +220,7 @@ class Reader:
         """Resnapshot every table, because the publication was dropped and the log since then is undecodable.
 
         PostgreSQL decodes each change with the catalog of the change's time. A recreated publication does not
-        help earlier changes; a slot created afterwards has none of these. A start that finds an unfinished
-        restart continues the restart (`is_starting_over`).
+        help earlier changes; a slot created afterwards has none of these.
         """
         _LOGGER.warning("every table is resnapshotted: %s", error)
         self._note(f"every table is resnapshotted: {error.message}")
@@ -251,6 +245,7 @@ class Reader:
         self.progress.set(phase="starting", said="")
         name = self._begin.application_name
         with connect(self._source, application_name=name) as connection, until_stopped(stop, connection):
+            # A start that finds an unfinished restart continues the restart.
             if self._landing is None and self._source.manage and is_starting_over(self._lake):
                 self._undecodable = DefiniteError(
                     "the publication was dropped, and the reader stopped before its restart with new "
@@ -370,6 +365,8 @@ class Reader:
             restart_at, ahead = tables.wants_stream_from, stream.durable.frontier < shapes_at
             if restart_at is not None and stream.durable.frontier >= restart_at:
                 return False
+            # After a failure, request something to commit from the server, because an idle server sends
+            # nothing.
             proof = Lsn(start + 1) if self._trouble.is_open() else None
             goals = [target, restart_at, shapes_at if ahead else None, proof]
             target = max((goal for goal in goals if goal is not None), default=None)

@@ -20,14 +20,11 @@ mark names a past frontier, so nothing must remove the mark. A manual request en
 
 **An undecodable slot** (``stream-undecodable`` or ``stream-out-of-memory``, open in `control.errors`) is also
 given up on request. The history between bronze's end and C is lost, and a snapshot of each table replaces the
-history. The error is closed after the commit; if the close is missed, a second request costs another round of
-snapshots.
+history.
 
 **Killed after the commit**: the request is complete; any reader streams from C and takes a snapshot of each
 table after C. Until then silver shows the newest cut from before. A table joins the next cuts when its
 snapshot is in bronze.
-
-`bronze.stream.continuity.refuse_behind` explains why C must exceed all LSNs in bronze.
 """
 
 from __future__ import annotations
@@ -107,17 +104,11 @@ def start_over(
 ) -> StartedOver | None:
     """Give up the changes between bronze and the stream, and request snapshots of all tables instead.
 
-    Existing rows stay. A dropped table cannot be copied and stays in silver in its last state, like any
-    dropped table. A later table of the same name is another relation with a separate snapshot.
+    Existing rows stay.
 
     Args:
-        source: settings of server, slot, publication and tables.
-        lake: the lake that holds bronze.
-        pipeline: name of the pipeline that owns the lake.
         anew: give up the slot even if its position is right, because the slot cannot be decoded (the
-            publication was missing for a while). The decision is durable before the slot is dropped. A
-            recorded undecodable change has the same effect.
-        stop: cancels the request and its queries when set.
+            publication was missing for a while).
         progress: called with a text about the current wait.
         reached: called at named points; fault tests kill the process at these points.
 
@@ -134,6 +125,7 @@ def start_over(
     control = ControlTables(lake)
     codes = {UNDECODABLE.code, TOO_LARGE.code}
     undecodable = [error for error in control.open_errors() if error.code in codes]
+    # A recorded undecodable change has the effect of `anew`.
     anew = anew or bool(undecodable)
     report = partial(_report, stop, progress)
     with connect(source) as connection, translated(source), until_stopped(stop, connection):
@@ -155,6 +147,8 @@ def start_over(
         if not anew and _goes_on(connection, begin, position, identity.timeline):
             return None
         slot = read_slot(connection, source.slot)
+        # A dropped table cannot be copied and stays in silver in its last state, like any dropped table. A
+        # later table of the same name is another relation with a separate snapshot.
         tables = tuple(sorted({relation.table for relation in relations} & tables_of(connection)))
         newest = max([position.frontier, *sink.tables.newest(relations).values()])
         refuse_behind(log_end(connection), newest, where=address_of(source))
@@ -164,6 +158,7 @@ def start_over(
         # A table that is locked now joins at a later poll.
         ensure_publication(connection, source, healthy, [], without=blocked)
         if anew:
+            # The decision must be durable before the slot is dropped.
             _give_up(changes, uri, position)
         reached("given-up")
         if slot is not None and (anew or problem is not None or slot.confirmed_flush <= newest):
@@ -172,10 +167,12 @@ def start_over(
         slot = ensure_slot(connection, source, progress=report)
         reached("slot-made")
         lsn = Lsn(slot.confirmed_flush - 1)
+        # C must exceed all LSNs in bronze (`bronze.stream.continuity.refuse_behind`).
         refuse_behind(lsn, newest, where=address_of(source))
         place = Position.first(slot.confirmed_flush, position.version, position.commit_ts)
         marks = [*place.marks(), Transaction(TIMELINE_APP, identity.timeline), *gap_marks(tables, lsn)]
         _commit(changes, uri, marks)
+        # If a kill prevents this close, a second request costs another round of snapshots.
         control.close_all(undecodable)
         reached("started-over")
     return StartedOver(position.confirm, lsn, tables)
@@ -184,10 +181,8 @@ def start_over(
 def _goes_on(
     connection: psycopg.Connection[Any], begin: SessionStart, position: Position, timeline: int
 ) -> bool:
-    """Check whether the stream continues at bronze's place; a streaming reader has proved this.
-
-    A slot of a reader just refused becomes free within moments. The function waits for a foreign comparison.
-    """
+    """Check whether the stream continues at bronze's place; a streaming reader has proved this."""
+    # A slot of a reader just refused becomes free within moments. Wait for a foreign comparison, too.
     for _ in range(_RELEASE_LOOKS):
         slot = read_slot(connection, begin.source.slot)
         if slot is None or slot.active_pid is None or is_comparing(connection, slot.active_pid):

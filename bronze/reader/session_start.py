@@ -82,10 +82,6 @@ class SessionStart:
     def known_place(self, connection: psycopg.Connection[Any], sink: DeltaSink) -> Position | None:
         """Return bronze's place in the stream, for a server with all of bronze's changes; None if new.
 
-        Args:
-            connection: an idle connection to the server.
-            sink: the sink that holds bronze's place.
-
         Raises:
             DefiniteError: ``slot-lost``, ``server-behind``, ``server-history-differs`` and others: no stream
                 continues at bronze's place. Nothing was written.
@@ -146,9 +142,7 @@ class SessionStart:
 
         Args:
             connection: an idle connection that outlives the comparison.
-            position: bronze's position in the stream.
             slot: the slot, free of readers.
-            timeline: number of the server's current timeline.
             confirm: whether to move the slot to bronze's position afterwards; the next stream then decodes
                 less.
 
@@ -183,9 +177,6 @@ class SessionStart:
         """Start the stream at bronze's mark, and check that the stream really begins there.
 
         Args:
-            connection: an idle connection to the server.
-            sink: the sink that holds bronze's place.
-            position: bronze's mark to start at.
             encoding: encoding of the unconverted texts; None if the server converts.
             line: returns the state of a silent walsender.
 
@@ -236,9 +227,6 @@ class SessionStart:
         The comparison of logs covers a snapshot, or the shape of a quiet table, once the stream has received
         the message that follows in the log. Before, nothing proves that this server's log includes the LSN of
         the snapshot, the shape or the poll. The server's files may be of an older state.
-
-        A dropped or unselected table gets no request, because no snapshot would meet the request. The reader
-        copies a returning table (`bronze.store.gaps`).
         """
         newest = sink.tables.newest(sink.relations())
         proved = position.frontier if position.sent is None else position.sent.lsn
@@ -251,6 +239,8 @@ class SessionStart:
         if ahead:
             end = log_end(connection)
             refuse_behind(end, max(ahead.values()), where=address_of(self.source))
+            # A dropped or unselected table gets no request, because no snapshot would meet the request. The
+            # reader copies a returning table (`bronze.store.gaps`).
             selected = {table.table for table in select_tables(connection, self.source)}
             request_snapshots(self._changes, sorted(ahead.keys() & selected), end)
 

@@ -16,8 +16,7 @@ belongs to another process: an earlier reader, or a reader started by mistake. T
 on success, and each catalog poll does while the stream works (`PipelineErrors.strays`).
 
 **Not recorded**, only logged: errors while the lake is not known to be this pipeline's, and errors about the
-owner of lake or slot (`PipelineErrors.record`). The owning reader works, so the owning reader would never
-close them.
+owner of lake or slot (`PipelineErrors.record`).
 """
 
 from __future__ import annotations
@@ -54,14 +53,6 @@ class PipelineErrors:
 
     Threads: any line; one lock covers the writes to the lake. So no line closes an error while another line
     opens the error.
-
-    Args:
-        lake: the lake that records the errors.
-
-    Attributes:
-        of_this_pipeline: whether the lake is known to be this pipeline's.
-        stream_works: whether the stream has worked since its last failure.
-        admitted_at: time of the stream's last success, by the monotonic clock.
     """
 
     def __init__(self, lake: Lake, pipeline: str, control: ControlTables) -> None:
@@ -70,18 +61,18 @@ class PipelineErrors:
         self._control = control
         self._lock = threading.Lock()
         self._codes: dict[str, set[Trouble]] = {}
+        # whether the lake is known to be this pipeline's; whether the stream has worked since its last
+        # failure
         self.of_this_pipeline = self.stream_works = False
+        # time of the stream's last success, by the monotonic clock
         self.admitted_at = 0.0
 
     def record(self, line: Trouble, error: SmeltError) -> None:
-        """Open an error that a line of work met; only log the error if the lake cannot be written.
-
-        Nothing is written to a lake that may belong to another pipeline, nor about a lake or slot of another
-        reader.
-        """
+        """Open an error that a line of work met; only log the error if the lake cannot be written."""
         opened = OpenError("pipeline", self._pipeline, error.code, error.message, error.remedy)
         try:
             with self._lock, lake_failures("the lake"):
+                # The owning reader works, so the owning reader would never close this error.
                 if error.code in _OF_ANOTHER or not self._is_ours():
                     return
                 self._codes.setdefault(error.code, set()).add(line)
@@ -145,8 +136,6 @@ class Trouble:
     Threads: the line's own thread calls `failed`, `pause` and `worked`; any thread calls `refused`.
 
     Args:
-        errors: record of the pipeline's errors.
-        timing: source of the lengths of the pauses.
         stream: whether this line is the stream, whose success proves that the whole pipeline works.
     """
 
@@ -169,12 +158,7 @@ class Trouble:
         return self._open
 
     def failed(self, error: SmeltError, *, recorded: bool = True) -> None:
-        """Note a failed attempt; call `pause` before the next attempt.
-
-        Args:
-            error: the error of the attempt.
-            recorded: whether to record the error in `control.errors`, too.
-        """
+        """Note a failed attempt, if `recorded` also in `control.errors`; `pause` follows."""
         with self._lock:
             if isinstance(error, TransientError):
                 self._refused = None
@@ -211,11 +195,9 @@ class Trouble:
             self._refused = None
 
     def refused(self) -> tuple[SmeltError, float] | None:
-        """Return the refusal that needs a person, and its duration in seconds; None without a refusal.
-
-        The duration restarts when the stream succeeds.
-        """
+        """Return the refusal that needs a person, and its duration in seconds; None without a refusal."""
         with self._lock:
+            # The duration restarts when the stream succeeds.
             refusal = self._refused
         return (
             None

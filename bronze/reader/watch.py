@@ -10,14 +10,7 @@ succeeds (`bronze.reader.trouble`). The stream and the copies report an absent s
 errors that need a person, because no other thread may query the server for hours.
 
 **The fingerprint** covers the catalog's rows about the read tables, cheap enough for a query per second. The
-fingerprint changes whenever a statement may have changed rows without an event, or the publication. An ALTER
-TABLE that rewrites a table or a partition, or adds a column, writes the table's row in pg_class; so does a
-DROP TABLE. An added or removed partition writes pg_inherits. The publication's parts are separate rows. Each
-such write creates a new row version with a new xmin.
-
-**Columns.** A renamed or dropped column writes pg_attribute alone, and a query of pg_attribute for all tables
-would cost ten times all the rest. So `ColumnsFingerprint` reads these rows only after the server has counted
-an update of pg_attribute (https://www.postgresql.org/docs/current/monitoring-stats.html).
+fingerprint changes whenever a statement may have changed rows without an event, or the publication.
 
 Equal fingerprints prove nothing about unknown tables, other indexes and comments, nor about columns with
 `track_counts` off or on PostgreSQL 14. The periodic catalog poll finds these changes.
@@ -48,6 +41,9 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.reader.trouble import Trouble
     from deltasmelt.bronze.setup.slot import SlotState
 
+# An ALTER TABLE that rewrites a table or a partition, or adds a column, writes the table's row in pg_class;
+# so does a DROP TABLE. An added or removed partition writes pg_inherits. The publication's parts are separate
+# rows. Each such write creates a new row version with a new xmin.
 _HASH: Final = "coalesce(bit_xor(hashtextextended(concat_ws(' ', {}), 0)), 0)"
 # VACUUM and ANALYZE update pg_class in place, without a new xmin. Dropping a primary key or an identity index
 # leaves rows unchanged. But the application's UPDATEs of a published table fail afterwards, so the query
@@ -79,6 +75,9 @@ _TYPES: Final = f""",
             WHERE t.oid = ANY (%(types)s::oid[]) AND t.typrelid <> 0 AND a.attnum > 0)"""
 # A busy session reports its counts within a second of its commit, and an idle session within ten.
 _UPDATES: Final = "SELECT pg_stat_get_tuples_updated('pg_catalog.pg_attribute'::regclass)"
+# A renamed or dropped column writes pg_attribute alone, and a query of pg_attribute for all tables would cost
+# ten times all the rest. So `ColumnsFingerprint` reads these rows only after the server has counted an update
+# of pg_attribute (https://www.postgresql.org/docs/current/monitoring-stats.html).
 _COLUMNS: Final = f"""
     SELECT concat_ws(' ', count(*), {_HASH.format("a.attrelid, a.attnum, a.xmin")})
     FROM pg_attribute a WHERE a.attrelid = ANY (%(oids)s::oid[]) AND a.attnum > 0
@@ -93,12 +92,7 @@ class ColumnsFingerprint:
         self._read = ""
 
     def read(self, connection: psycopg.Connection[Any], oids: Collection[int]) -> str:
-        """Return the fingerprint; constant before PostgreSQL 15, because reading the count is expensive.
-
-        Args:
-            connection: a connection in autocommit mode.
-            oids: OIDs of the tables to fingerprint.
-        """
+        """Return the fingerprint; constant before PostgreSQL 15, because reading the count is expensive."""
         if connection.info.server_version < 150000:
             return ""
         updates = connection.execute(_UPDATES).fetchone()
@@ -115,8 +109,6 @@ def catalog_fingerprint(
     """Return a fingerprint of the current catalog; equal fingerprints mean no relevant statement.
 
     Args:
-        connection: a connection in autocommit mode.
-        publication: name of the source's publication.
         oids: OIDs of the tables and all their partitions.
         types: OIDs of the enums and composites in the tables' columns.
     """
@@ -138,7 +130,6 @@ class Watch:
     """A thread that watches catalog and slot until stopped.
 
     Args:
-        source: settings of server, slot and publication.
         progress: progress of the reader; source of the copies' progress, and target of slot warnings.
         oids: returns the OIDs of the currently known tables and partitions.
         trouble: failures of the watch since its last complete turn.
@@ -247,12 +238,7 @@ class Watch:
 
 
 class SlotWatch:
-    """A reporter of slot danger: reports each level once, until the slot has left the level.
-
-    The slot leaves a level when its free space exceeds the space at the report. A moment without writes has
-    this effect, too. So the lowest level ends only when the kept log is well below the limit. A limit of a
-    few segments is exceeded in normal operation; a report about such a limit holds for an hour.
-    """
+    """A reporter of slot danger: reports each level once, until the slot has left the level."""
 
     def __init__(self) -> None:
         self._before: tuple[float, int] | None = None
@@ -269,11 +255,7 @@ class SlotWatch:
     ) -> SlotRisk | None:
         """Return the danger if its level exceeds the reported level, else None.
 
-        Args:
-            slot: the slot as read from the server.
-            now: time by the monotonic clock, in seconds.
-            copies_left: remaining seconds of copies, as in `slot_risk`.
-            budget: the server's WAL budget, as in `slot_risk`.
+        `now` is a time of the monotonic clock; `copies_left` and `budget` are as in `slot_risk`.
         """
         last_size, safe = self._before, slot.safe_wal_size
         self._before = None if safe is None else (now, safe)
@@ -281,8 +263,12 @@ class SlotWatch:
         if last_size is not None and safe is not None and last_size[1] > safe and now > last_size[0]:
             seconds_left = max(safe, 0) * (now - last_size[0]) / (last_size[1] - safe)
         danger = slot_risk(slot, seconds_left, copies_left, budget)
+        # A limit of a few segments is exceeded in normal operation; a report about such a limit holds for an
+        # hour.
         settled = budget is None or not budget.tiny or now - self._reported_at >= _TINY_SECONDS
         if settled and (safe is None or self._room is None or safe > self._room):
+            # Free space above the space at the report ends a level. A moment without writes has this effect,
+            # too, so the lowest level ends only when the kept log is well below the limit.
             lowest_level = RiskLevel.MUCH if stays_high(budget) else RiskLevel.NONE
             self._level = min(self._level, max(danger.level, lowest_level))
         if danger.level <= self._level:

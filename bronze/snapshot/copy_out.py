@@ -1,17 +1,14 @@
 r"""Run COPY … TO STDOUT and parse its output into cells, in bounded memory and without an object per cell.
 
 **Blocks.** The server sends one row per message. Rows are collected into blocks of some megabytes, and each
-block is parsed at once. So no row is ever split, however large the row is. The format is COPY's own text: CSV
-costs the server a quarter more.
+block is parsed at once. So no row is ever split, however large the row is.
 
 **Equal texts.** A snapshot and the stream print a value by the type's output function under equal pinned
 settings. So both give the same text for a value.
 
 **Text format** (https://www.postgresql.org/docs/current/sql-copy.html, "Text Format"). A tab ends each value
 except a row's last; a line feed ends the last value. Neither byte appears inside a value, because the server
-writes ``\t`` and ``\n`` instead, and doubles a backslash. NULL is ``\N``, a text that no value has. So the
-positions of all tabs and line feeds are the ends of all cells in row order, exactly as bronze stores a row's
-values. The text in between is the value, except for escapes.
+writes ``\t`` and ``\n`` instead, and doubles a backslash. NULL is ``\N``, a text that no value has.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/sql-copy.html and
 https://www.postgresql.org/docs/current/protocol-flow.html (COPY Operations).
@@ -63,6 +60,8 @@ def cells_of(block: bytearray) -> pa.StringArray:
     offsets = pa.array([0, len(block)], pa.int32()).buffers()[1]
     pa.StringArray.from_buffers(1, offsets, pa.py_buffer(block)).validate(full=True)
     text = np.frombuffer(block, np.uint8)
+    # The positions of all tabs and line feeds are the ends of all cells in row order, exactly as bronze
+    # stores a row's values. The text in between is the value, except for escapes.
     ends, backslashes = _places(text)
     bounds = np.empty((len(ends), 2), np.int32)
     bounds[1:, 0] = ends[:-1] + 1
@@ -132,7 +131,6 @@ def snapshot_gone(message: str | None, source: SourceSettings) -> TransientError
 
     Args:
         message: message that the server sent for the failed import.
-        source: settings of the server's connection.
     """
     return TransientError(
         f"the session that exported the snapshot has ended, so the snapshot no longer exists: {message}",
@@ -144,14 +142,13 @@ def snapshot_gone(message: str | None, source: SourceSettings) -> TransientError
 
 def copy_statement(query: str) -> str:
     """Return the COPY of a query's rows in the format that `cells_of` parses."""
+    # CSV costs the server a quarter more than COPY's own text.
     return f"COPY ({query}) TO STDOUT"
 
 
 def enlarge_buffer(connection: SourceConnection) -> None:
-    """Grow libpq's input buffer, 16 KiB at first, to a batch; the buffer keeps the largest size.
-
-    So libpq reads at once all input that arrived while a block was parsed.
-    """
+    """Grow libpq's input buffer, 16 KiB at first, to a batch; the buffer keeps the largest size."""
+    # A large buffer lets libpq read at once all input that arrived while a block was parsed.
     connection.command(f"SELECT repeat(' ', {_INPUT_BUFFER})")
 
 
@@ -166,8 +163,6 @@ def copy_blocks(
     """Run COPY and yield blocks of whole rows.
 
     Args:
-        connection: idle connection for the COPY.
-        query: SELECT of the rows to copy.
         cancelled: called whenever no row is available.
         poll_seconds: longest wait between two calls of `cancelled`.
         block_bytes: approximate size of a block.

@@ -4,19 +4,15 @@
 long as the holder's transaction, which ends after the last task. A task that misses the snapshot fails the
 round. The next round copies all uncommitted tables under a new snapshot, as after any lost connection.
 
-**Locks.** A task locks its table at once or not at all (`bronze.snapshot.locks.Worker.open`). If another
-session waits for the holder's lock, the task returns the range, and the holder copies the range.
+**Locks.** A task locks its table at once or not at all (`bronze.snapshot.locks.Worker.open`).
 
 **One job has one task for a few ranges of one table.** Engines bound the concurrent tasks of a job only by
 the size of the cluster. Here threads are the bound: `snapshot.workers` threads each run one job at a time. So
-the server never has more task sessions, except those of abandoned executors that still run. A small job is
-cheap to repeat, shows progress and can be cancelled. The engine starts no speculative second copy of its
-task, because the job has no other task to compare with.
+the server never has more task sessions, except those of abandoned executors that still run.
 
 **Files.** Each attempt writes separate files under the round's prefix (`bronze.snapshot.range_task`). The
 reader commits the files of results, or removes them with their table. All other files of the prefix belong to
-lost attempts, and the reader removes these files at the end. A file written later by an abandoned executor
-costs space until the next reader starts.
+lost attempts, and the reader removes these files at the end.
 """
 
 from __future__ import annotations
@@ -131,9 +127,7 @@ class RemoteCopy:
         """Copy tables; return the ranges left to the holder after the last task.
 
         Args:
-            copies: the large tables to copy.
             leaves: tables and partitions that the chunks read.
-            hooks: callbacks for progress, errors and cancellation.
         """
         if not copies:
             return []
@@ -213,6 +207,8 @@ class RemoteCopy:
     ) -> list[RangeResult]:
         """Run a task and return its results; empty after a failed task, which ends the copy of the table."""
         try:
+            # A small job is cheap to repeat, shows progress and can be cancelled. The engine starts no
+            # speculative second copy of the only task, because the job has no other task to compare with.
             texts = run_fit(self._executors, partial(copy_ranges, self._task(copy, ranges)))
             self._last_answer = time.monotonic()
             return results_of(texts)
@@ -266,6 +262,7 @@ class RemoteCopy:
                 hooks.copied(copy, result)
             case "locked":
                 with self._lock:
+                    # Another session waits for the holder's lock, so the holder itself copies the range.
                     self._left.append((copy, chunks[result.number]))
             case "failed":
                 error = result.error
@@ -296,6 +293,7 @@ class RemoteCopy:
 
     def _remove_strays(self, copies: Sequence[TableCopy]) -> None:
         """Remove files of attempts without a result."""
+        # A file written later by an abandoned executor costs space until the next reader starts.
         prefixes = tuple(prefix_of(copy.relation.relation_id, self._round) for copy in copies)
         try:
             files = perform(

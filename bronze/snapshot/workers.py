@@ -3,8 +3,6 @@
 The snapshot's end row is in the file of the chunk that finishes last. A chunk counts as finished only when
 its file is on disk. So a failed write leaves a table without its end row and without a commit.
 
-A worker locks every leaf before reading (`bronze.snapshot.locks`).
-
 With executors, the executors copy the tables of several ranges (`bronze.snapshot.remote_copy`), and a single
 worker remains in this process. The worker holds the locks and the snapshot, copies the small tables, and
 finally copies the ranges that no other session could lock.
@@ -78,9 +76,7 @@ class SnapshotCopy:
         """Copy all tables; return when all are done or failed, or when `stop` is set.
 
         Args:
-            copies: the tables to copy, with their chunks.
             leaves: tables and partitions that the chunks read.
-            workers: workers with the locks that they hold.
             remote_copy: copies ranges of large tables on executors; then one worker has locked all tables.
 
         Raises:
@@ -244,12 +240,10 @@ class SnapshotCopy:
         self._chunk_done(copy, writer=writer)
 
     def _unreadable(self, copy: TableCopy, error: UnreadableRowsError) -> TransientError:
-        """Assign an unforeseen parse error to the table: the error depends on nothing but the table's text.
-
-        The connection cannot continue after the unfinished COPY, so the round ends. The next round leaves the
-        table out for a while.
-        """
+        """Assign an unforeseen parse error to the table: the error depends only on the table's text."""
         copy.error = unreadable(copy.table, error)
+        # The connection cannot continue after the unfinished COPY, so the round ends. The next round leaves
+        # the table out for a while.
         return TransientError(
             f"the copy of {copy.table} failed ({error}); tables of the same copy round are resnapshotted",
             code="copy-interrupted",
@@ -263,7 +257,6 @@ class SnapshotCopy:
         """Count a written chunk; commit the table after its last chunk.
 
         Args:
-            copy: the table's copy so far.
             parts: files that are already closed.
             writer: writer of an open file, which also gets the snapshot's end row.
         """

@@ -78,14 +78,9 @@ class CatalogLog(Generic[_Content]):
 
     Threads: the reader's thread and the copies' threads record and forget, both and the session call `known`,
     and the session's writer runs `tidy`. `_lock` guards `_table`, `_forgotten` and every change of `_known`.
-    `known` takes no lock, so that the stream does not wait for a record: a single read of a dict is atomic.
 
     Args:
         uri: location of the table; the first record creates the table.
-        kind: the kind of the log's records.
-
-    Attributes:
-        recorded_at: time of the newest record; None before the first. No two commits have equal times.
     """
 
     def __init__(self, uri: str, kind: Kind[_Content]) -> None:
@@ -96,6 +91,7 @@ class CatalogLog(Generic[_Content]):
         self._table: Table | None = delta.open_table(uri)
         self._known: dict[TableName, _Content] = {}
         self._forgotten: dict[TableName, datetime] = {}
+        # time of the newest record; None before the first; no two commits have equal times
         self.recorded_at: datetime | None = None
         if self._table is not None:
             self._table.flush_log()
@@ -104,6 +100,7 @@ class CatalogLog(Generic[_Content]):
 
     def known(self, table: TableName) -> _Content | None:
         """Return the newest record of a table; None without a record."""
+        # No lock, so that the stream does not wait for a record: a single read of a dict is atomic.
         return self._known.get(table)
 
     def all_known(self) -> list[_Content]:
@@ -138,20 +135,14 @@ class CatalogLog(Generic[_Content]):
                 self._join(self._table)
 
     def forget(self, tables: Iterable[TableName]) -> None:
-        """Forget tables; the next join of files removes the records.
-
-        A later record is never left out, even if another process writes the record.
-        """
+        """Forget tables; the next join of files removes the records."""
         with self._lock:
             for table in tables:
                 if self._known.pop(table, None) is not None and self.recorded_at is not None:
                     self._forgotten[table] = self.recorded_at
 
     def _join(self, table: Table) -> None:
-        """Write all files as one file, without the records that no reader needs.
-
-        If another process joins or removes files concurrently, the next record retries.
-        """
+        """Write all files as one file, without the records that no reader needs."""
         schema = self._kind.schema
         if self._kind.history:
             compact(table, schema, many=COMPACT_ABOVE // 2)
@@ -167,10 +158,12 @@ class CatalogLog(Generic[_Content]):
         staying = [
             row
             for name, row in newest.items()
+            # A later record is never left out, even if another process writes the record.
             if name not in self._forgotten or row["recorded_at"] > self._forgotten[name]
         ]
         changed = dict.fromkeys(files, schema.empty_table())
         changed[next(iter(files))] = pa.Table.from_pylist(staying, schema=schema)
+        # If another process joins or removes files concurrently, the next record retries.
         if rewrite(table, changed, schema, as_of=version, before=files):
             self._forgotten.clear()
 
@@ -201,11 +194,7 @@ _KIND: Final = Kind(
 
 
 class StorageLog(CatalogLog[ObservedStorage]):
-    """The storage of each table; see `CatalogLog`.
-
-    Args:
-        uri: location of the table; the first record creates the table.
-    """
+    """The storage of each table; see `CatalogLog`."""
 
     def __init__(self, uri: str) -> None:
         super().__init__(uri, _KIND)

@@ -8,10 +8,7 @@ not append the shape twice.
 **The shape of a row** follows from the position alone, never from names: two columns may have had one name,
 and a transaction may change a shape many times. A version's position is (`from_lsn`, `after_lsn`); the reader
 reads both from the log itself. In repeated reads of the log, a version may get different positions, but no
-change of the table lies between them. If one position is recorded twice, because the catalog had more facts
-the second time, the later record counts: no row of the shape was durable before.
-
-**A version without a difference is left out** (`ShapeLog.record`).
+change of the table lies between them.
 
 **If the append fails**, the reader remembers nothing. In the next session the stream announces the shape
 again, and the reader appends the shape then. If the failed append succeeded after all, the version is
@@ -97,6 +94,8 @@ def _recorded(table: Table, path: str) -> list[_Recorded]:
 
 
 def _in_order(versions: list[_Recorded]) -> list[Relation]:
+    # One position may be recorded twice, because the catalog had more facts the second time. The later record
+    # counts: no row of the shape was durable before.
     versions.sort(key=lambda one: (one[0].relation_id, *one[0].place, one[1]))
     return list({(shape.relation_id, shape.place): shape for shape, _ in versions}.values())
 
@@ -112,10 +111,6 @@ class ShapeLog:
     """`bronze.relations` for writers: a shape is appended if it differs from the shape before.
 
     Safe to share: the stream and snapshots record shapes in parallel.
-
-    Args:
-        known: the versions in the table.
-        append: function that makes versions durable.
     """
 
     def __init__(self, known: Sequence[Relation], append: Callable[[Sequence[Relation]], None]) -> None:
@@ -161,12 +156,7 @@ class ShapeLog:
         A version is left out if it equals the version at its position. This is correct as long as no thread
         inserts another version between the two. The stream's versions come in order. The versions of a
         snapshot or a poll come ahead of the stream, which may still announce earlier shapes; so `record`
-        always records them. Later versions of the stream are compared with them. No version is compared too
-        early. Until the record, a copy locks the table, so that no later shape begins. A poll holds the
-        versions (`held`), so that no later shape is compared.
-
-        If the catalog no longer had the value in rows older than a column (`Column.missing`), `record` takes
-        the value from another version of the relation.
+        always records them. Later versions of the stream are compared with them.
 
         Args:
             relations: the versions; versions of one relation in order.
@@ -175,9 +165,13 @@ class ShapeLog:
         with self._lock:
             new_versions: dict[int, list[Relation]] = {}
             new = []
+            # The catalog may no longer have the value in rows older than a column (`Column.missing`); another
+            # version of the relation has the value.
             for relation in map(self._completed, relations):
                 former = self._versions.get(relation.relation_id, [])
                 versions = new_versions.setdefault(relation.relation_id, list(former))
+                # No version is compared too early. Until the record, a copy locks the table, so that no later
+                # shape begins. A poll holds the versions (`held`), so that no later shape is compared.
                 if _put(versions, relation, always=ahead):
                     new.append(relation)
             if new:
@@ -195,14 +189,16 @@ class ShapeLog:
         """Return the possible versions of rows right before another version, oldest first.
 
         The result has the version at the start of the transaction, and the earlier versions of the
-        transaction itself. The former is left out if the transaction's first version describes the whole
-        transaction. A record at the version's own position does not count: the record may come from a session
-        that failed afterwards.
+        transaction itself.
         """
         with self._lock:
             versions = self._versions.get(relation.relation_id, [])
+            # A record at the version's own position does not count: the record may come from a session that
+            # failed afterwards.
             place = bisect_left(versions, relation.place, key=_by_place)
             first = bisect_left(versions, relation.from_lsn, key=lambda version: version.from_lsn)
+            # The version before is left out if the transaction's first version describes the whole
+            # transaction.
             starts_inside = first < place and not versions[first].after_lsn
             return versions[first if starts_inside else max(first - 1, 0) : place]
 
@@ -229,10 +225,10 @@ class ShapeLog:
     def unknown_columns(self) -> dict[int, Lsn]:
         """Return by relation the LSN of the newest version with an unidentified column.
 
-        The catalog had lost the column's name when the stream announced the column. The reader calls this
-        method several times a second, so `record` maintains the result, and no call searches all versions.
+        The catalog had lost the column's name when the stream announced the column.
         """
         with self._lock:
+            # The reader calls this method several times a second, so no call may search all versions.
             return dict(self._unknown)
 
     def _note_unknown(self, relation_id: int, versions: Sequence[Relation]) -> None:

@@ -59,10 +59,6 @@ class ConvertingDecoder(StreamDecoder):
         convert: converts texts to UTF-8; returns None for each unconvertible text.
         left_out: called with selected tables before any row of the transaction is returned. Each table comes
             with the LSN of the newest commit that lost a change.
-
-    Attributes:
-        refused_at: commit LSN of the newest transaction with an unconvertible text of any table; ZERO before
-            the first.
     """
 
     def __init__(
@@ -83,6 +79,7 @@ class ConvertingDecoder(StreamDecoder):
         self._refused: dict[TableName, Lsn] = {}
         self._tables: dict[int, TableName] = {}
         self._commit_lsn = ZERO
+        # commit LSN of the newest transaction with an unconvertible text of any table; ZERO before the first
         self.refused_at = ZERO
         self._unnamed: set[int] = set()
         self._unnamed_left_out: list[tuple[int, Lsn]] = []
@@ -158,21 +155,12 @@ class ConvertingDecoder(StreamDecoder):
     def _leave_out(self, message: bytes) -> None:
         """Drop a message with an unconvertible text before the decoder; record the loss.
 
-        * **A change**: the table gets a gap at the transaction (`bronze.store.gaps`) before any row of the
-          transaction can be committed. The gap requests a copy, and silver waits for the copy. The copy fails
-          with an error of the table until a person mends the source, because `COPY` meets the same text. The
-          reader retries the copy from time to time. A successful copy heals all dropped changes. After a kill
-          or a failure in between, either the gap is durable or the server sends the change again.
-        * **A Relation message**: the table has an unconvertible name (`bronze.postgres.unnamed`). From here
-          on the table's changes do not reach the decoder either. If bronze has the table from before, its
-          former names get a gap.
-        * **A type's name** appears in messages only, so nothing is recorded.
-
         Raises:
             DefiniteError: ``character-not-convertible``: the prefix of an application's own message.
         """
         self.refused_at = self._commit_lsn
         match message[HEADER]:
+            # A type's name appears in messages only, so nothing is recorded.
             case kind if kind == TYPE:
                 return
             case kind if kind == MESSAGE:
@@ -185,6 +173,9 @@ class ConvertingDecoder(StreamDecoder):
                 )
         relation_id = _number(message, HEADER + 1, 4)
         if message[HEADER] == RELATION:
+            # The table has an unconvertible name (`bronze.postgres.unnamed`). From here on the table's
+            # changes do not reach the decoder either. If bronze has the table from before, its former names
+            # get a gap.
             self._unnamed.add(relation_id)
             if self._knows(relation_id):
                 self._unnamed_left_out.append((relation_id, self._commit_lsn))
@@ -194,6 +185,12 @@ class ConvertingDecoder(StreamDecoder):
         announced = self._tables.get(relation_id)
         table = None if announced is None else self._kept_as(relation_id, announced, self._commit_lsn)
         if table is not None:
+            # The table gets a gap at the transaction (`bronze.store.gaps`) before any row of the transaction
+            # can be committed. The gap requests a copy, and silver waits for the copy. The copy fails with an
+            # error of the table until a person mends the source, because `COPY` meets the same text. The
+            # reader retries the copy from time to time, and a successful copy heals all dropped changes.
+            # After a kill or a failure in between, either the gap is durable or the server sends the change
+            # again.
             self._refused[table] = self._commit_lsn
 
 

@@ -14,14 +14,6 @@ as in the last catalog poll (`bronze.drift.membership`). All changes of such tab
 table, the reader copies the table again, or does not read the table, or took the snapshot after T's end. (A
 snapshot waits for the transactions that run when the snapshot begins.) So bronze keeps no row of T, however T
 was sent and whichever history the server has.
-
-**Snapshots** are proved by the message that follows each of them and that a server always sends. Before
-bronze has received the message, a restarted server may be another server, and the reader copies the table
-again (`bronze.reader.session_start`). Bronze keeps no row of the message. So no transaction before a snapshot
-serves as evidence in place of bronze's newest transaction.
-
-**Messages** count only after bronze's newest transaction. Bronze keeps no row of deltasmelt's own messages,
-and cannot determine whether an earlier message was received.
 """
 
 from __future__ import annotations
@@ -60,8 +52,6 @@ def counting_relations(
 
     Args:
         connection: idle and in autocommit mode.
-        publication: name of the source's publication.
-        changes: handle of the Delta table `bronze.changes`.
         relations: all versions of shapes, oldest first.
         sent: the newest transaction that bronze received.
     """
@@ -83,7 +73,6 @@ def newest_counting(
     """Return the newest transaction of bronze, from the slot's place on, that proves bronze's log.
 
     Args:
-        changes: handle of the Delta table `bronze.changes`.
         counts: snapshots of the tables whose changes count, by OID.
         sent: bronze's newest transaction; a message, if bronze keeps no row of the transaction.
         confirmed: the slot's place; the log before needs no proof.
@@ -101,6 +90,10 @@ def newest_counting(
             last = rows.take(pc.select_k_unstable(rows, 1, sort_keys=[("commit_lsn", "descending")]))
             lsn, time = Lsn(last["commit_lsn"][0].as_py()), last["commit_ts"][0].as_py()
             newest = max(newest, SentTransaction.of(lsn, time), key=lambda one: one.lsn)
+    # No transaction before a snapshot serves as evidence in place of bronze's newest transaction. A snapshot
+    # is proved by the message that follows and that a server always sends; bronze keeps no row of the
+    # message. Before bronze has received the message, a restarted server may be another server, and the
+    # reader copies the table again (`bronze.reader.session_start`).
     unproved = any(snapshot > newest.lsn for snapshot in counts.values())
     return newest if has_sent and not unproved else sent
 

@@ -1,24 +1,15 @@
 """Own the replication connection on a thread, fill a bounded queue, and send feedback to the server.
 
 **A separate thread**, because `wal_sender_timeout` cuts a silent client, while decoding or a commit may last
-long. The thread sends feedback on a timer, whatever the consumer does. With a full queue the thread stops
-reading (the server then waits, nothing is buffered here) but still sends feedback.
+long. The thread sends feedback on a timer, whatever the consumer does.
 
 **Only a durable LSN moves the slot**: the mark of bronze at the begin of a session (`durable`), then what
-`confirm` gets. The writer calls `confirm` after its Delta commit is durable.
-Messages in the queue of a killed process were never confirmed, and the server sends them again.
+`confirm` gets. The writer calls `confirm` after its Delta commit is durable. Messages in the queue of a
+killed process were never confirmed, so the server sends them again.
 
 **A connection may die without an end**: a firewall forgot the connection, a machine vanished, a proxy hangs.
 The kernel's keepalives do not notice all of these. So after some silence the receiver requests an answer. If
-the server stays silent although idle (`line`, checked twice), the receiver gives the connection up. A
-walsender that decodes a large transaction is also silent, for any length of time, and is left alone. A
-walsender in an unknown state is left alone for `unknown_seconds`.
-
-**An error of the connection** is raised only after the consumer has taken all messages received before. These
-messages are valid, and the complete transactions among them need not be sent again.
-
-**Nudge.** An idle server rarely reports how far it has read, and its log may end exactly at the position to
-reach. `Nudge` first requests a keepalive, then writes a message into the log.
+the server stays silent although idle (`line`, checked twice), the receiver gives the connection up.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.html (Standby status update).
 """
@@ -53,11 +44,7 @@ _DOUBLINGS: Final = 16
 
 
 class Nudge:
-    """A counter of the requests that make one session's idle stream advance.
-
-    The first waits are short. A server with nothing to send answers in a millisecond, and a job without work
-    ends sooner.
-    """
+    """A counter of the requests that make one session's idle stream advance."""
 
     def __init__(self, source: SourceSettings, receiver: Receiver) -> None:
         self._source = source
@@ -67,6 +54,8 @@ class Nudge:
     @property
     def patience(self) -> float:
         """Seconds to wait for input before the next push."""
+        # The first waits are short: a server with nothing to send answers in a millisecond, and a job without
+        # work ends sooner.
         return min(self._source.timing.target_poll, _FIRST_SECONDS * 2.0 ** min(self._pushes, _DOUBLINGS))
 
     def push(self) -> None:
@@ -76,6 +65,8 @@ class Nudge:
             SmeltError: the server is unreachable or refuses the message.
         """
         self._pushes += 1
+        # An idle server rarely reports how far it has read, and its log may end exactly at the position to
+        # reach.
         if self._pushes == 3:  # two requests brought nothing
             patience = self._source.timing.watch_answer
             with connect(self._source, patience=patience) as connection, translated(self._source):
@@ -165,6 +156,8 @@ class Receiver:
         with self._changed:
             self._changed.wait_for(lambda: bool(self._queue) or self._error is not None, timeout)
             if not self._queue:
+                # Raise only after the consumer has taken all messages received before. These messages are
+                # valid, and the complete transactions among them need not be sent again.
                 if self._error is not None:
                     raise self._error
                 return None
@@ -223,6 +216,8 @@ class Receiver:
                     received=self._received, durable=self._durable, request_reply=reply_needed
                 )
                 due = now + self._feedback_seconds
+            # With a full queue the thread stops reading but still sends feedback. The server then waits, and
+            # nothing is buffered here.
             if self._size >= self._capacity:
                 # A keepalive unread behind data needs no answer, because any feedback counts.
                 self._sleep(min(_FULL_SECONDS, due - now))
@@ -247,6 +242,8 @@ class Receiver:
         if silent < self._silence_seconds:
             self._polls_over = 0
             return silent >= self._silence_seconds / 3
+        # A walsender that decodes a large transaction is silent, too, for any length of time, and is left
+        # alone. A walsender in an unknown state is left alone for `unknown_seconds`.
         liveness = self._line()
         self._polls_over = self._polls_over + 1 if liveness is Liveness.OVER else 0
         unknown = liveness is Liveness.UNKNOWN and silent >= self._unknown_seconds

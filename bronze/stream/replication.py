@@ -2,9 +2,6 @@
 
 The stream uses protocol version 1 with `messages`, offered by every server from 14 on.
 
-**Wake-ups by the batch.** A wake-up per message costs both ends more than the messages themselves.
-`SO_RCVLOWAT` lets `poll` sleep until a quarter of a megabyte has arrived.
-
 **The peer may not be a PostgreSQL.** libpq itself gives up a connection on two lengths: below the length
 field's size, and above 30,000 for a kind of message that is never long. COPY data may be long: libpq accepts
 up to 2 GiB and requests the memory at once, but uses memory only as the bytes arrive. `read_keepalive` and
@@ -39,6 +36,8 @@ if TYPE_CHECKING:
 
     from deltasmelt.bronze.config.sections import SourceSettings
 
+# A wake-up per message costs both ends more than the messages themselves. `SO_RCVLOWAT` lets `poll` sleep
+# until so many bytes have arrived.
 _WAKE_BYTES: Final = 256 * 1024
 _WAKE_SECONDS: Final = 0.02
 _TLS_POLL_SECONDS: Final = 0.1
@@ -128,7 +127,6 @@ class ReplicationStream:
         """Send START_REPLICATION for the source's slot at a position.
 
         Args:
-            start_at: LSN at which the stream starts.
             encoding: encoding of the texts that the server sends; None means UTF-8.
 
         Raises:

@@ -69,14 +69,8 @@ class LogComparison:
         position: bronze's position when the session starts.
         sent: bronze's newest transaction among the compared transactions.
         confirmed: the slot's place, at or before the position.
-        where: address of the server, for messages.
         counts: OIDs of the tables whose transactions are compared, besides the transaction `sent` and
             messages after bronze's newest transaction; None: all transactions are compared.
-
-    Attributes:
-        start: LSN at which the stream must start.
-        reached: LSN up to which the log was compared.
-        complete: whether the log was compared up to bronze's position.
     """
 
     def __init__(
@@ -96,6 +90,7 @@ class LogComparison:
         # A stream that starts inside the record of a message outside transactions skips the message.
         self.start = max(confirmed, sent.lsn) if sent.time else confirmed
         self.end = position.confirm
+        # LSN up to which the log was compared
         self.reached = self.start
         self.complete = False
         self._open: OpenTransaction | None = None
@@ -139,6 +134,8 @@ class LogComparison:
             counted[transactions.number[message]] |= not self._counts.isdisjoint(truncated.tolist())
         with_message = transactions.number[frames.types == MESSAGE]
         newest = ZERO if self._position.sent is None else self._position.sent.lsn
+        # Bronze keeps no row of deltasmelt's own messages, and cannot determine whether an earlier message
+        # was received.
         counted[with_message] |= transactions.commit_lsn[with_message] > newest
         # The expected transaction counts whatever it holds, for example a heartbeat.
         counted[1:] |= transactions.commit_lsn[1:] == int(self._sent.lsn)
