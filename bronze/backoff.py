@@ -59,7 +59,6 @@ class Pauses(Generic[_Key]):
 
     Args:
         first: seconds of the first pause, by default `FIRST_SECONDS`.
-        longest: seconds of the longest pause.
         share: share of a pause after which the pause is over. A share below 1 lets a periodic poll at the end
             of a pause find the pause over.
     """
@@ -110,8 +109,6 @@ def tried_again(
     Args:
         error: the kind to retry; every other error is raised at once.
         attempts: number of calls at most.
-        first: seconds of the first pause, before jitter.
-        longest: seconds of the longest pause, before jitter.
     """
 
     def decorated(call: Callable[_P, _T]) -> Callable[_P, _T]:

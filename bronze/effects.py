@@ -69,13 +69,7 @@ _guards: list[Guard] = []
 
 
 def perform(kind: Effect, where: str, effect: Callable[[], _T]) -> _T:
-    """Run an effect on the lake or the source, through the guard if the process has a guard.
-
-    Args:
-        kind: the kind of the effect.
-        where: the file, the table or the backend.
-        effect: the call that has the effect.
-    """
+    """Run an effect on a file, table or backend (`where`), through the process's guard if any."""
     if not _guards:
         return effect()
     result: _T = _guards[-1](kind, where, effect)

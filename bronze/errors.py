@@ -28,7 +28,6 @@ def causes(error: BaseException, *, hidden: bool = False) -> Iterator[BaseExcept
     """Yield an error, then the causes, nearest first.
 
     Args:
-        error: the error at which the chain starts.
         hidden: follow also ``raise … from None``, which hides the earlier error from people.
     """
     visited: set[int] = set()

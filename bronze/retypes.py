@@ -30,15 +30,14 @@ def same_text(before: PgType, now: PgType, *, inside: bool = False) -> bool:
     """Check whether a value that was not rewritten has equal text, with equal meaning, under both types.
 
     The decimal for a numeric may only become wider. Inside of an array or a composite the decimal must stay,
-    and so must the names of a composite's attributes.
-
-    PostgreSQL stores an enum's value as the label's OID and a composite's attributes by attnum. So each label
-    must keep text and OID, even if labels were added, and each attribute must keep name and attnum. If a
-    shape was recorded without these numbers, only the names are compared. `inside` means that both types
-    belong to an element, an attribute or a bound.
+    and so must the names of a composite's attributes. `inside` means that both types belong to an element, an
+    attribute or a bound.
     """
     if before.oid != now.oid:
         return {before.name, now.name} <= SAME_TEXT
+    # PostgreSQL stores an enum's value as the label's OID and a composite's attributes by attnum. So each
+    # label must keep text and OID, even if labels were added, and each attribute must keep name and attnum.
+    # If a shape was recorded without these numbers, only the names are compared.
     if before.labels and not _labels(before, now) <= _labels(now, before):
         return False  # a label was renamed
     if (
@@ -84,15 +83,13 @@ def _same_fields(before: PgType, now: PgType) -> bool:
 
 
 def _reads_on(before: int, now: int, *, inside: bool) -> bool:
-    """Check whether PostgreSQL rewrote no value of a numeric, and its decimal stayed or is widened in place.
-
-    PostgreSQL rewrites no value if the precision was removed, or grew while the scale stayed. A decimal is
-    widened if it loses no digit before or after the point.
-    """
+    """Check whether a numeric's values were not rewritten, and its decimal stayed or only widened."""
     if before < 0:
         return False
     (precision, scale), (new_precision, new_scale) = numeric_modifier(before), numeric_modifier(now)
+    # PostgreSQL rewrites no value if the precision was removed, or grew while the scale stayed.
     if now >= 0 and (scale != new_scale or precision > new_precision):
         return False
     old, new = decimal_of(before), decimal_of(now)
+    # A decimal is widened if it loses no digit before or after the point.
     return old == new or (not inside and 0 <= new[1] - old[1] <= new[0] - old[0])

@@ -4,10 +4,8 @@ Set-based queries read all tables in one round trip for each kind of fact, in on
 so that the facts are consistent. The columns are the columns that pgoutput announces: without dropped columns
 and unpublished generated columns, after column lists, ordered by attnum.
 
-A partitioned table is a single table, the root: the stream names the root (``publish_via_partition_root``).
-But each leaf's own replica identity decides the contents of an old tuple. ``ALTER TABLE … REPLICA IDENTITY``
-on the root does not change the leaves, so the leaves are checked too. A child of table inheritance is a
-separate table.
+A partitioned table is a single table, the root: the stream names the root (``publish_via_partition_root``). A
+child of table inheritance is a separate table.
 
 A problem stops a single table (`SourceTable.problem`); no function raises for the state of a single table.
 """
@@ -167,16 +165,14 @@ def _described(row: RelationRow, context: _Context, size: Size) -> SourceTable:
 def _damaged(
     connection: psycopg.Connection[Any], source: SourceSettings, failed: Sequence[tuple[RelationRow, str]]
 ) -> list[SourceTable]:
-    """Return the tables that the server cannot print, with all remaining facts and without a shape.
-
-    The remaining facts include whether the publication makes the application's UPDATEs fail: the reader
-    removes even a damaged table from the publication.
-    """
+    """Return the tables that the server cannot print, with all remaining facts and without a shape."""
     problems = {row: damaged(row.table, reason) for row, reason in failed}
     bare = {row: _undescribed(row.oid, row.kind, problem) for row, problem in problems.items()}
 
     def read(rows: Sequence[RelationRow]) -> list[tuple[RelationRow, SourceTable]]:
         keys, manage = source.keys, source.manage
+        # The remaining facts include whether the publication makes the application's UPDATEs fail: the reader
+        # removes even a damaged table from the publication.
         context = _context(connection, rows, source.publication, keys, manage=manage, printed=False)
         described = [(row, _described(row, context, Size())) for row in rows]
         return [
@@ -193,16 +189,14 @@ def _undescribed(oid: int, kind: str, problem: TableError) -> SourceTable:
 
 
 def skipped_relations(connection: psycopg.Connection[Any], source: SourceSettings) -> list[SkippedRelation]:
-    """Return the relations that the patterns match but do not select, with reasons.
-
-    Partitions appear only if a pattern without wildcards names a partition: rows of partitions are not
-    missing.
-    """
+    """Return the relations that the patterns match but do not select, with reasons."""
     exact = [pattern for pattern in source.tables if not any(sign in pattern for sign in "*?[")]
     skipped = []
     for row in relation_rows(connection, unnamed=unnamed_tables(connection)):
         if (reason := row.why_skipped) is None or not _matches(row.table, source):
             continue
+        # A partition appears only if a pattern without wildcards names the partition: its rows are not
+        # missing.
         if row.is_partition and not any(row.table.matches(pattern) for pattern in exact):
             continue
         skipped.append(SkippedRelation(row.table, reason))
@@ -327,6 +321,8 @@ def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTabl
         },
         refused=context.version >= SINCE_GENERATED,
     )
+    # Each leaf's own replica identity decides the contents of an old tuple. `ALTER TABLE … REPLICA IDENTITY`
+    # on the root does not change the leaves, so the leaves are checked too.
     leaves = {partition.table: partition.identity for partition in partitions}
     choice = choose_key(
         row.table,

@@ -124,13 +124,7 @@ class TypeTrees:
         self._built: dict[tuple[int, int, str], PgType] = {}
 
     def tree(self, oid: int, typmod: int = -1, collation: str = "") -> PgType:
-        """Return the type with this OID, modified by `typmod`.
-
-        A collation that is not deterministic belongs to the innermost type, like a typmod.
-
-        A type that was dropped between two queries is a pseudo-type without a name; the column was dropped as
-        well.
-        """
+        """Return the type with this OID, modified by `typmod`."""
         built = self._built.get((oid, typmod, collation))
         if built is None:
             built = self._built[oid, typmod, collation] = self._build(oid, typmod, collation)
@@ -139,6 +133,7 @@ class TypeTrees:
     def _build(self, oid: int, typmod: int, collation: str) -> PgType:
         row = self._rows.get(oid)
         if row is None:
+            # The type was dropped between two queries, and the column as well.
             return PgType(kind="pseudo", name="", oid=oid, typmod=typmod)
         element: PgType | None = None
         # Typmod and collation of a column belong to the innermost type: those of numeric(10,2)[] to the
@@ -167,22 +162,22 @@ class TypeTrees:
     def written(self, type_: PgType) -> dict[str, int]:
         """Return the traces that statements on a type, or on its parts, leave in the catalog.
 
-        A label that was renamed and renamed back has a new xmin in pg_enum. Adding a label leaves all
-        existing labels unchanged, with one exception. After some dozen labels BEFORE or AFTER the same label,
-        PostgreSQL has no number left between two labels and renumbers all labels (RenumberEnumType). The
-        renumbering equals a temporary rename in the traces, so the table is resnapshotted. pg_class.relnatts
-        counts every attribute that a composite ever had.
-
         Returns:
             The xmin by the label's OID; the number of attributes by the composite's relation.
         """
         fingerprints: dict[str, int] = {}
         for part in type_.parts():
             row = self._rows.get(part.oid)
+            # A label that was renamed and renamed back has a new xmin in pg_enum. Adding a label leaves all
+            # existing labels unchanged, with one exception. After some dozen labels BEFORE or AFTER the same
+            # label, PostgreSQL has no number left between two labels and renumbers all labels
+            # (RenumberEnumType). The renumbering equals a temporary rename in the traces, so the table is
+            # resnapshotted.
             if row is not None and row.label_oids:
                 labels = zip(row.label_oids, row.labels_written, strict=True)
                 fingerprints |= {f"label {oid}": xmin for oid, xmin in labels}
             elif row is not None and row.typtype == "c":
+                # pg_class.relnatts counts every attribute that a composite ever had.
                 fingerprints[f"composite {row.relation}"] = row.attributes
         return fingerprints
 

@@ -32,16 +32,15 @@ _MOST_BYTES: Final = 50 << 30
 
 
 class RiskLevel(IntEnum):
-    """The degree of the danger.
-
-    MUCH: half of the WAL that the server keeps for slots is used up, and more than every slot holds at times;
-    without a limit, `MUCH_BYTES`. SHORT: little time is left; without a limit, five times as much is held.
-    NEXT_CHECKPOINT: the slot is past the limit, and the next checkpoint ends the slot.
-    """
+    """The degree of the danger."""
 
     NONE = 0
+    # half of the WAL that the server keeps for slots is used up, and more than every slot holds at times;
+    # without a limit, `MUCH_BYTES`
     MUCH = 1
+    # little time is left; without a limit, five times as much is held
     SHORT = 2
+    # the slot is past the limit, and the next checkpoint ends the slot
     NEXT_CHECKPOINT = 3
 
 
@@ -63,11 +62,9 @@ def slot_risk(
     """Return the present danger for a slot.
 
     Args:
-        slot: the slot as last read.
         seconds_left: seconds until the remaining WAL is used up, at the present rate; None if unknown or
             without a limit.
-        copies_left: seconds that copies of tables still take; None without running copies. Copies hold back
-            no WAL, but slow down the stream: both share machine and lake.
+        copies_left: seconds that copies of tables still take; None without running copies.
         budget: the WAL that the slot holds back, with the cause; None if unread.
     """
     raise_limit = "raise max_slot_wal_keep_size (ALTER SYSTEM …; SELECT pg_reload_conf())"
@@ -76,6 +73,7 @@ def slot_risk(
     if slot.wal_status == "unreserved":
         text = f"the slot is lost at the server's next checkpoint unless the reader catches up: {raise_limit}"
         return SlotRisk(RiskLevel.NEXT_CHECKPOINT, text)
+    # Copies hold back no WAL, but slow down the stream: both share machine and lake.
     short = max(SHORT_SECONDS, copies_left or 0.0)
     if slot.wal_status == "lost":
         return SlotRisk(RiskLevel.NONE)

@@ -116,7 +116,6 @@ def read_yaml(path: Path, *, expand_env: bool = False, secrets: Secrets | None =
     """Read a file with a single YAML document.
 
     Args:
-        path: the file to read, as messages name it.
         expand_env: replace ``${NAME}`` and ``${NAME:-default}`` in values; ``$${`` is a literal ``${``.
         secrets: the source of ``${secret:scope/key}``, which is then replaced, too.
 

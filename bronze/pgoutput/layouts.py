@@ -68,7 +68,6 @@ class AnnouncedLayouts:
         """Return the layout of each row: the layout of the last Relation message before the row.
 
         Args:
-            frames: the messages of a slice.
             message: index of each row's message in `frames`.
             relation_id: oid of each row's relation, or NO_RELATION.
             announced: per relation the announcing messages of the slice, with their layouts.
@@ -129,7 +128,6 @@ def unchanged_lists(
     """Return the names of the unsent cells, as a list per row; NULL for rows without unsent cells.
 
     Args:
-        layouts: the layouts of the slice.
         layout_of_row: index in `layouts` of each row.
         offsets: index of each row's first cell, then the number of all cells.
         unchanged: indexes of the unsent cells, ascending.

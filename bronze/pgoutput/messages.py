@@ -61,11 +61,7 @@ class LogicalMessage:
 def parse_relation(body: bytes) -> AnnouncedRelation:
     """Parse ``R``, oid (4), schema, table, identity (1), number of columns (2), and the columns.
 
-    A column has flags (1), name, type oid (4), typmod (4, signed). The server sends the schema pg_catalog as
-    an empty name.
-
-    Raises:
-        ValueError: the message is malformed.
+    A column has flags (1), name, type oid (4), typmod (4, signed).
     """
     fields = _Fields(body)
     relation_id, schema, name = fields.number(4), fields.text(), fields.text()
@@ -78,15 +74,12 @@ def parse_relation(body: bytes) -> AnnouncedRelation:
         signed = typmod - 2**32 if typmod >= 2**31 else typmod
         columns.append(AnnouncedColumn(column, type_oid, signed, bool(flags & _IN_IDENTITY)))
     fields.end()
+    # The server sends the schema pg_catalog as an empty name.
     return AnnouncedRelation(relation_id, TableName(schema or "pg_catalog", name), identity, tuple(columns))
 
 
 def parse_type(body: bytes) -> AnnouncedType:
-    """Parse ``Y``, oid (4), schema, name.
-
-    Raises:
-        ValueError: the message is malformed.
-    """
+    """Parse ``Y``, oid (4), schema, name."""
     fields = _Fields(body)
     announced = AnnouncedType(fields.number(4), fields.text() or "pg_catalog", fields.text())
     fields.end()
@@ -94,11 +87,7 @@ def parse_type(body: bytes) -> AnnouncedType:
 
 
 def parse_truncate(body: bytes) -> list[int]:
-    """Parse ``T``, number of relations (4), options (1: CASCADE, 2: RESTART IDENTITY), oids (4 each).
-
-    Raises:
-        ValueError: the message is malformed.
-    """
+    """Parse ``T``, number of relations (4), options (1: CASCADE, 2: RESTART IDENTITY), oids (4 each)."""
     fields = _Fields(body)
     count = fields.number(4)
     fields.number(1)
@@ -110,11 +99,7 @@ def parse_truncate(body: bytes) -> list[int]:
 
 
 def parse_message(body: bytes) -> LogicalMessage:
-    """Parse ``M``, flags (1: transactional), LSN (8), prefix, length (4), content.
-
-    Raises:
-        ValueError: the message is malformed.
-    """
+    """Parse ``M``, flags (1: transactional), LSN (8), prefix, length (4), content."""
     fields = _Fields(body)
     fields.take(1 + 8)  # flags and LSN: `bronze.pgoutput.transactions` reads them
     prefix = fields.text()

@@ -78,9 +78,6 @@ def assemble(
     """Return the rows in the schema of `bronze.changes`.
 
     Args:
-        frames: the messages of the slice.
-        transactions: the transactions of the slice.
-        rows: the rows to build, in order.
         next_seq: `seq` of the first row that belongs to the transaction open before the slice.
         ingested_at: time of decoding in microseconds since 1970.
 

@@ -54,7 +54,6 @@ def running_transactions(connection: psycopg.Connection[Any], own_pids: Collecti
 
     Args:
         connection: in autocommit mode: inside a transaction the server repeats its first answer.
-        own_pids: process ids of the reader's own backends.
     """
     sessions = connection.execute(_SESSIONS_QUERY, [list(own_pids), _MOST]).fetchall()
     prepared = connection.execute(_PREPARED_QUERY, [_MOST]).fetchall()

@@ -77,8 +77,7 @@ _NEVER: Final = {"sslmode": "-", "passfile": "/dev/null/none"}
 def conninfo(source: SourceSettings, **extra: str) -> str:
     """Return the source's libpq connection string. The string may contain the password: never log it.
 
-    `extra` overrides the settings (``application_name``, ``replication``). Options of the user, from DSN,
-    service file or PGOPTIONS, come before the pinned options.
+    `extra` overrides the settings (``application_name``, ``replication``).
 
     Raises:
         ConfigurationError: the DSN cannot be read.
@@ -108,12 +107,12 @@ def replication_conninfo(source: SourceSettings, *, application_name: str = "del
 def pinned(source: SourceSettings, info: ConnectionInfo) -> SourceSettings:
     """Return the source as an open connection reached it, for processes in another environment.
 
-    Of several hosts the result names the host that answered, because no other server knows a snapshot. The
-    result contains all values from a service file, a password file or libpq's variables, the password too.
-    TLS files remain paths.
+    The result contains all values from a service file, a password file or libpq's variables, the password
+    too. TLS files remain paths.
     """
     parameters = info.get_parameters()
     values = {keyword: value for keyword, value in parameters.items() if keyword not in _OWN}
+    # Of several hosts, name the host that answered, because no other server knows a snapshot.
     values |= {"host": info.host, "port": str(info.port)}
     if "hostaddr" in values:
         values["hostaddr"] = info.hostaddr
@@ -188,12 +187,10 @@ def _configured(source: SourceSettings) -> dict[str, str]:
 
 
 def _effective(source: SourceSettings) -> dict[str, str]:
-    """Return libpq's effective values: the pipeline file, then service file, variables, built-in values.
-
-    Only libpq knows the rules. libpq therefore resolves all values for a connection that libpq then refuses
-    to begin. If libpq does not find the service, the pipeline file's values remain.
-    """
+    """Return libpq's effective values: the pipeline file, then service file, variables, built-in values."""
     keywords = _configured(source)
+    # Only libpq knows the rules, so libpq resolves all values for a connection that libpq then refuses to
+    # begin. If libpq does not find the service, the pipeline file's values remain.
     attempt = pq.PGconn.connect_start(make_conninfo("", **{**keywords, **_NEVER}).encode())
     try:
         resolved = {option.keyword.decode(): option.val.decode() for option in attempt.info if option.val}

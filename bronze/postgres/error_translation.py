@@ -118,17 +118,16 @@ def translate(error: psycopg.Error, source: SourceSettings) -> SmeltError:
 
 
 def stream_error(result: pq.abc.PGresult, source: SourceSettings) -> SmeltError:
-    """Return the error that ended a running stream as deltasmelt's error.
-
-    A definite error that no rule knows comes from the decoding of one change: the value is too long to print,
-    or the type cannot print. The server begins with the change each time, so no later change arrives. A
-    change for which the server's memory never suffices has an equal effect.
-    """
+    """Return the error that ended a running stream as deltasmelt's error."""
     error = psycopg.errors.error_from_result(result)
     rule = _rule(error, source)
     if rule is rules.UNKNOWN:
+        # A definite error that no rule knows comes from the decoding of one change: the value is too long to
+        # print, or the type cannot print. The server begins with the change each time, so no later change
+        # arrives.
         rule = rules.UNDECODABLE
     elif isinstance(error, psycopg.errors.OutOfMemory) and re.search(_LSN, error.diag.context or ""):
+        # The server's memory never suffices for this change, so no later change arrives either.
         rule = rules.TOO_LARGE
     return _made(rule, error, source)
 
@@ -136,15 +135,14 @@ def stream_error(result: pq.abc.PGresult, source: SourceSettings) -> SmeltError:
 def table_error(table: TableName, error: psycopg.Error, source: SourceSettings) -> TableError:
     """Convert a definite error of a statement that locks or copies a table into an error of the table.
 
-    A rule of slots, publications or settings does not fit such a statement, and no copy would close such an
-    error. The message then contains the server's own text, like an error without a rule.
-
     Raises:
         SmeltError: the error heals by itself, or concerns the session.
     """
     rule = _rule(error, source)
     if issubclass(rule.error, TransientError) or (error.sqlstate or "08")[:2] in _OF_CONNECTION:
         raise _made(rule, error, source) from error
+    # A rule of slots, publications or settings does not fit such a statement, and no copy would close such an
+    # error. So the message then contains the server's own text, like an error without a rule.
     made = _made(rule if rule in rules.OF_TABLES else rules.UNKNOWN, error, source)
     return TableError(table, made.message, code=made.code, remedy=made.remedy)
 
@@ -191,10 +189,7 @@ def translate_result(result: pq.abc.PGresult, source: SourceSettings) -> SmeltEr
 
 
 def _by_sqlstate(sqlstate: str, message: str, source: SourceSettings, detail: str | None) -> Rule:
-    """Choose by SQLSTATE; for a vague SQLSTATE, by parts that are equal in every language of the server.
-
-    Only the message of an invalidated slot has a detail; the detail names the cause.
-    """
+    """Choose by SQLSTATE; for a vague SQLSTATE, by parts that are equal in every language of the server."""
     match sqlstate:
         case "28000":
             rule = rules.HBA if "pg_hba.conf" in message else rules.ROLE_UNKNOWN
@@ -204,6 +199,7 @@ def _by_sqlstate(sqlstate: str, message: str, source: SourceSettings, detail: st
             rule = _missing_object(message, source)
         case "55000" if "wal_level" in message:
             rule = rules.WAL_LEVEL
+        # Only the message of an invalidated slot has a detail; the detail names the cause.
         case "55000" if "invalidated" in message or (detail and source.slot in message):
             rule = rules.SLOT_LOST
         case "58P01" if re.search(_WAL_FILE, message):
@@ -253,11 +249,9 @@ def _by_text(text: str, source: SourceSettings) -> Rule:
 
 
 def _by_ping(text: str, source: SourceSettings) -> Rule:
-    """Choose for a message in an unknown language by libpq's ping: the server's reaction to a second attempt.
-
-    The ping does not apply to failures of an established connection: a successful ping would prove nothing.
-    """
+    """Choose for a text in an unknown language by libpq's ping, a second attempt to connect."""
     attempt = re.search(_ATTEMPT, text)
+    # After the failure of an established connection a successful ping would prove nothing.
     if attempt is None:
         return rules.LOST
     try:

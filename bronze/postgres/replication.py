@@ -48,13 +48,7 @@ class ReplicationConnection:
     """A connection in replication mode. Not safe to share: one thread owns the connection.
 
     Args:
-        source: the server to connect to.
-        application_name: the name that pg_stat_activity shows.
         stop: event that ends the running command.
-
-    Attributes:
-        pgconn: the connection of libpq.
-        where: name of the connection for `bronze.effects`.
     """
 
     def __init__(
@@ -65,6 +59,7 @@ class ReplicationConnection:
         self._connection = connect(source, application_name=application_name, replication="database")
         self._connection.stop = stop
         self.pgconn = self._connection.pgconn
+        # name of the connection for `bronze.effects`
         self.where = str(self.pgconn.backend_pid)
 
     @property
@@ -103,18 +98,14 @@ class ReplicationConnection:
         The server waits for every running transaction. Other sessions can import the snapshot until the next
         command on this connection, or the connection's end. The slot ends with the connection.
 
-        Closing the connection does not end the wait, because the server reads nothing from the connection
-        meanwhile. This method therefore cancels the wait before giving up, for whatever reason. In case the
-        process is killed, the server checks at intervals whether the client exists (`Timing.client_check`).
-        If the server has answered but nothing arrived, the backend's wait event reveals the loss
-        (`bronze.postgres.liveness`).
-
         Raises:
             SmeltError: the server refused, or the connection broke.
         """
         line = CopyLine(self._source, self._connection)
         # Version 14's spelling, which later versions still accept.
         sql = f"CREATE_REPLICATION_SLOT {quote_identifier(slot)} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT"
+        # In case this process is killed, the server checks at intervals whether the client exists
+        # (`Timing.client_check`).
         self.query("SELECT")  # starts client_check; a protocol command alone would not
         try:
             perform(Effect.EXPORT_SNAPSHOT, self.where, lambda: self.pgconn.send_query(sql.encode()))
@@ -123,6 +114,8 @@ class ReplicationConnection:
                     self._cancel()
                     return None
                 if not select.select([self.pgconn.socket], [], [], self._source.timing.copy_poll)[0]:
+                    # If the server has answered but nothing arrived, the backend's wait event reveals the
+                    # loss (`bronze.postgres.liveness`).
                     line.nothing_came()
                 perform(Effect.EXPORT_SNAPSHOT, self.where, self.pgconn.consume_input)
             result = next(
@@ -130,6 +123,8 @@ class ReplicationConnection:
             )  # with the end of the command; the snapshot stays
         except psycopg.OperationalError as error:
             raise self.lost(error) from error
+        # Closing the connection does not end the wait, because the server reads nothing from the connection
+        # meanwhile. So cancel the wait before giving up, for whatever reason.
         except BaseException:
             self._cancel()
             raise

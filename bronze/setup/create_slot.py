@@ -113,11 +113,7 @@ class _Silence:
         self._since = 0.0
 
     def deadline(self, connection: psycopg.Connection[Any], backend_pid: int, ours: str) -> float:
-        """Return the end of the wait by the monotonic clock; end a walsender without reader.
-
-        Only roles with pg_read_all_stats see the time of the last answer. A role without this right waits
-        until the server itself detects the reader's absence.
-        """
+        """Return the end of the wait by the monotonic clock; end a walsender without reader."""
         row = connection.execute(
             """
             SELECT r.reply_time::text,
@@ -136,6 +132,8 @@ class _Silence:
             self._last_reply, self._since = (backend_pid, reply), now
             if last_reply is not None and last_reply[0] == backend_pid:
                 return 0.0  # the reader answers
+        # Only roles with pg_read_all_stats see the time of the last answer. A role without this right waits
+        # until the server itself detects the reader's absence.
         if reply is None:
             return self._since + float(timeout) + self._timing.walsender_end if timeout else 0.0
         if now - self._since >= self._timing.reader_silence:
@@ -220,17 +218,15 @@ class _SlotMaker(threading.Thread):
             self.error = error
 
     def give_up(self) -> None:
-        """Cancel the statement; PostgreSQL removes an unfinished slot.
-
-        If the server does not accept the request, or does not act on the request, the method ends the
-        connection during the statement. The server detects the end within `Timing.client_check`.
-        """
+        """Cancel the statement; PostgreSQL removes an unfinished slot."""
         seconds = self._source.timing.cancel
         if self.is_alive():
             with suppress(psycopg.Error, OSError):
                 self.connection.cancel_safe(timeout=seconds)
             self.join(seconds)
         if self.is_alive():
+            # The server did not accept the request, or did not act on it. The server detects the connection's
+            # end within `Timing.client_check`.
             abandon(self.connection)
         self.join()
 

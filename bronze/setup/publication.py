@@ -65,18 +65,15 @@ def publication_statements(
 ) -> list[str]:
     """Return the SQL that makes `publication` carry `tables` entirely; empty if complete. Pure.
 
-    Tables are added with ``ONLY``: children of table inheritance are separate tables. Partitions follow their
-    root anyway, and ``publish_via_partition_root`` publishes them under the root's name.
-
     Args:
         publication: the present publication; None if missing.
-        name: name of the publication to change.
-        tables: the tables that the publication should carry.
         via_root: whether partitions must appear under their root's name; irrelevant without partitioned
             tables.
     """
     quoted = quote_identifier(name)
     if publication is None:
+        # With `ONLY`, children of table inheritance stay separate tables. Partitions follow their root
+        # anyway, and `publish_via_partition_root` publishes them under the root's name.
         members = ", ".join(f"ONLY {table.quoted}" for table in sorted(tables))
         target = f" FOR TABLE {members}" if tables else ""
         return [f"CREATE PUBLICATION {quoted}{target} WITH (publish_via_partition_root = true);"]
@@ -105,10 +102,6 @@ def ensure_publication(
 ) -> list[str]:
     """Make the publication carry `tables` with all operations, through partition roots.
 
-    First the function removes the tables whose UPDATEs and DELETEs fail because of the publication, each in a
-    separate transaction, because an application is waiting. Writes in the meantime are not lost: the snapshot
-    after the table's return contains them.
-
     Args:
         connection: a connection in autocommit mode.
         source: names the publication; `manage` decides whether the reader may change it.
@@ -127,6 +120,9 @@ def ensure_publication(
     """
     timing = source.timing
     seconds = timing.publication_lock if locked is None else timing.members_lock
+    # First remove the tables whose UPDATEs and DELETEs fail because of the publication, each in a separate
+    # transaction, because an application is waiting. Writes in the meantime are not lost: the snapshot after
+    # the table's return contains them.
     executed = _taken_out(connection, source, without) if without and source.manage else []
     try:
         return executed + _repeated(connection, source, tables, seconds)
@@ -143,9 +139,7 @@ def _taken_out(
 ) -> list[str]:
     """Remove tables from a publication of deltasmelt's own; skip failures; return the executed statements.
 
-    A table that is locked, or that the server refuses to remove, stays until the next poll: its error states
-    that the publication still carries the table. The function continues with the next table. All removals
-    together take `Timing.members_in_parts` at most.
+    All removals together take `Timing.members_in_parts` at most.
     """
     publication, name = read_publication(connection, source.publication), source.publication
     if publication is None or not publication.ours:
@@ -162,6 +156,8 @@ def _taken_out(
         except psycopg.Error as error:
             if connection.broken:
                 raise translate(error, source) from error
+            # A table that is locked, or that the server refuses to remove, stays until the next poll: its
+            # error states that the publication still carries the table.
             _LOGGER.warning("%s cannot be removed from publication %s yet: %s", table, name, error)
         else:
             _LOGGER.warning(
@@ -181,18 +177,18 @@ def _add_in_parts(
 ) -> list[str]:
     """Add tables, some of them locked; record tables that cannot be added now in `locked`.
 
-    The first group has all tables without a visible lock; after a failure the group is split in halves. Then
-    each locked table gets a short attempt, in random order: an autovacuum gives way to a waiting session, and
-    no table is always last. Each statement is a separate transaction; all statements together take
-    `Timing.members_in_parts` at most. Among thousands of tables, one locked table therefore costs a few
-    statements, and many locked tables cost at most `Timing.members_in_parts`. After a failure the added
-    tables remain, and the next poll finds them.
+    Each statement is a separate transaction; all statements together take `Timing.members_in_parts` at most.
+    Among thousands of tables, one locked table therefore costs a few statements, and many locked tables cost
+    at most `Timing.members_in_parts`. After a failure the added tables remain, and the next poll finds them.
     """
     publication = read_publication(connection, source.publication)
     missing = [table for table in sorted(tables) if publication is None or publication.member(table) is None]
     holders = describe_holders(connection, missing, _ADDING)
     one_by_one = [[table] for table in holders]
+    # Each locked table gets a short attempt: an autovacuum gives way to a waiting session. In random order no
+    # table is always last.
     random.shuffle(one_by_one)
+    # The first group has all tables without a visible lock; after a failure the group is split in halves.
     groups = deque([[table for table in missing if table not in holders], *one_by_one])
     timing = source.timing
     deadline = time.monotonic() + timing.members_in_parts

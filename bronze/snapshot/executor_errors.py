@@ -70,11 +70,6 @@ def versions() -> Mapping[str, str | None]:
 def require_same(host: str, theirs: Mapping[str, str | None], readers: Mapping[str, str | None]) -> None:
     """Check that an executor has the reader's versions. Pure.
 
-    Args:
-        host: host name of the executor's machine.
-        theirs: versions on the executor's machine, by package.
-        readers: versions of the reader, from `versions`.
-
     Raises:
         DefiniteError: ``executors-unfit``.
     """

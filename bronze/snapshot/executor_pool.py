@@ -44,8 +44,6 @@ class ExecutorPool:
 
     Args:
         prepare: prepares executors; None without executors.
-        source: the server, as the pipeline file configures it.
-        settings: size of ranges and number of concurrent jobs.
     """
 
     def __init__(
@@ -75,7 +73,6 @@ class ExecutorPool:
 
         Args:
             stack: exit stack that ends the executors.
-            tables: the large tables to copy.
             watcher: a session of the reader, on the server that the tasks must reach.
             stop: cancels the start; a cluster may have no free executor for a long time.
             fail: called with the error of each table that cannot be copied without executors.

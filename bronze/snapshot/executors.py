@@ -67,7 +67,6 @@ def examine(executors: Executors, source: SourceSettings, destination: Location)
     """Check that executors can copy.
 
     Args:
-        executors: executors that are ready to run jobs.
         source: settings of exactly the holder's server.
         destination: location of `bronze.changes`.
 

@@ -16,8 +16,6 @@ changed, and the mark's commit wakes a silver that waits for bronze.
 sees the comments again. Between record and mark: each start compares both and then sets the mark. Silver
 never reads comments older than the mark that silver knows, and silver's own tables have the comments that
 silver has applied (`silver.schema.comments`).
-
-A source without comments has neither the table nor the mark.
 """
 
 from __future__ import annotations
@@ -65,25 +63,20 @@ DAMAGED: Final = (DeltaError, OSError, pa.ArrowException, LookupError, TypeError
 
 
 class CommentLog(CatalogLog[Comments]):
-    """The comments of each table; see `CatalogLog`.
-
-    Args:
-        uri: location of the table; the first record creates the table.
-    """
+    """The comments of each table; see `CatalogLog`."""
 
     def __init__(self, uri: str) -> None:
         super().__init__(uri, _KIND)
 
     def note(self, polled: Mapping[TableName, Comments]) -> None:
-        """Make the comments of a poll durable; skip tables that never had a comment.
-
-        A renamed table is recognised by its relation alone.
-        """
+        """Make the comments of a poll durable; skip tables that never had a comment."""
+        # A renamed table is recognised by its relation alone.
         commented = {comments.relation_id for comments in self.all_known() if comments}
         self.record(
             {
                 table: comments
                 for table, comments in polled.items()
+                # A source without comments has neither the table nor the mark.
                 if comments or self.known(table) is not None or comments.relation_id in commented
             }
         )
@@ -100,9 +93,6 @@ class RecordedComments:
     """A `CommentLog` that is opened on first use, so that a damaged log stops no reader.
 
     Threads: the rules of `CatalogLog`.
-
-    Args:
-        uri: location of the table.
     """
 
     def __init__(self, uri: str) -> None:
@@ -159,8 +149,7 @@ class CommentsWatch:
     def read(self, changes: Table) -> dict[int, Comments]:
         """Return the newest comments by relation; a relation without a record is missing.
 
-        Unreadable comments stop no rows: the former comments stay, and the next call retries. `changes` is an
-        open `bronze.changes`.
+        `changes` is an open `bronze.changes`.
         """
         mark = comments_mark(changes)
         if mark is not None and mark != self._mark:
@@ -168,6 +157,7 @@ class CommentsWatch:
                 table = self._kept.newest()
                 comments = {} if table is None else _newest(table)
             except DAMAGED:
+                # Unreadable comments stop no rows: the former comments stay, and the next call retries.
                 _LOGGER.warning("the comments of the source's tables cannot be read", exc_info=True)
             else:
                 self._mark, self._comments = mark, comments

@@ -77,21 +77,22 @@ CHANGES_SCHEMA: Final = pa.schema(
         pa.field("table_schema", pa.string()),
         pa.field("table_name", pa.string()),
         pa.field("relation_id", pa.int64()),
+        # the relation's column names in message order; `new` and `old` are parallel lists
         pa.field("columns", _TEXTS),
+        # NULL if PostgreSQL sent no such tuple
         pa.field("new", _TEXTS),
+        # NULL if PostgreSQL sent no such tuple. With `old_is_key`, cells outside the identity are NULL and
+        # mean "not sent".
         pa.field("old", _TEXTS),
         pa.field("old_is_key", pa.bool_()),
+        # The columns whose out-of-line value was not sent; their cells in `new` are NULL. NULL (not an empty
+        # list) without such columns.
         pa.field("unchanged", _TEXTS),
         pa.field("end_of_tx", pa.bool_()),
         pa.field("ingested_at", pa.timestamp("us", tz="UTC")),
     ]
 )
 """`bronze.changes`.
-
-`columns` has the relation's column names in message order. The lists `new` and `old` are parallel to
-`columns` (NULL if PostgreSQL sent no such tuple). In `old` with `old_is_key`, cells outside the identity are
-NULL and mean "not sent". `unchanged` names the columns whose out-of-line value was not sent; their cells in
-`new` are NULL. `unchanged` is NULL (not an empty list) without such columns.
 
 For `truncate` there is a row for each relation. For `message`: `columns` is [prefix, content]. For `snapshot`
 rows `commit_lsn` is the snapshot's LSN (its consistent point less one), `seq` is unique per table and
@@ -102,12 +103,20 @@ snapshot, `xid` is NULL. `snapshot_end` closes the snapshot of one table: every 
 RELATIONS_SCHEMA: Final = pa.schema(
     [
         pa.field("relation_id", pa.int64()),
+        # commit LSN of the transaction in which pgoutput announced the shape, or the snapshot's LSN
         pa.field("from_lsn", pa.int64()),
+        # 0 if the version describes all changes of the table in this transaction; otherwise the `lsn` of the
+        # transaction's last change before the new shape. A transaction may have many versions of one table.
         pa.field("after_lsn", pa.int64()),
         pa.field("table_schema", pa.string()),
         pa.field("table_name", pa.string()),
+        # The names above are the table's at the transaction's end, if known: a temporary name inside of a
+        # transaction never counts.
         pa.field("replica_identity", pa.string()),
+        # the row key that silver folds by: key override, else primary key, else replica identity index; empty
+        # without a key
         pa.field("key", _TEXTS),
+        # whether an index of the source keeps the key unique
         pa.field("key_unique", pa.bool_()),
         pa.field(
             "columns",
@@ -120,10 +129,14 @@ RELATIONS_SCHEMA: Final = pa.schema(
                             pa.field("attnum", pa.int32()),
                             pa.field("type_oid", pa.int64()),
                             pa.field("typmod", pa.int32()),
+                            # text of format_type()
                             pa.field("type", pa.string()),
+                            # JSON of `bronze.shapes.PgType`
                             pa.field("type_tree", pa.string()),
                             pa.field("not_null", pa.bool_()),
                             pa.field("in_identity", pa.bool_()),
+                            # text of the column's value in rows older than the column (ADD COLUMN … DEFAULT);
+                            # NULL without a value or if unknown
                             pa.field("missing", pa.string()),
                         ]
                     ),
@@ -137,18 +150,6 @@ RELATIONS_SCHEMA: Final = pa.schema(
 
 A version describes the changes of its `relation_id` after (`from_lsn`, `after_lsn`), in the order of
 (`commit_lsn`, `lsn`), until the next version.
-
-`from_lsn` is the commit LSN of the transaction in which pgoutput announced the shape (or the snapshot's LSN).
-`after_lsn` is 0 if the version describes all changes of the table in this transaction. If the transaction has
-changes from before the new shape, `after_lsn` is the `lsn` of the last change before the new shape. A
-transaction may have many versions of one table.
-
-`table_schema` and `table_name` are the table's name at the transaction's end, if known: a temporary name
-inside of a transaction never counts. `key` is the row key that silver folds by: key override, else primary
-key, else replica identity index; empty without a key. `key_unique` means that an index of the source keeps
-the key unique. `type` is the text of format_type(); `type_tree` the JSON of `bronze.shapes.PgType`. `missing`
-is the text of the column's value in rows older than the column (ADD COLUMN … DEFAULT), NULL without a value
-or if unknown.
 """
 REPEATING: Final = ("op", "table_schema", "table_name", "columns.list.element", "unchanged.list.element")
 """Columns of `bronze.changes` with repeating values; only these columns get a dictionary."""

@@ -93,12 +93,10 @@ def position_of(table: Table) -> Position | None:
 
 
 def _sent(table: Table, frontier: int) -> SentTransaction | None:
-    """Return the newest transaction as recorded with a frontier.
-
-    A release that does not record the transaction moves the frontier and leaves the marks of an earlier
-    frontier.
-    """
+    """Return the newest transaction as recorded with a frontier."""
     lsn, time = table.transaction_version(SENT_APP), table.transaction_version(SENT_TIME_APP)
+    # A release that does not record the transaction moves the frontier and leaves the marks of an earlier
+    # frontier.
     if lsn is None or time is None or table.transaction_version(SENT_FRONTIER_APP) != frontier:
         return None
     return SentTransaction(Lsn(lsn), time)
@@ -113,9 +111,6 @@ class PositionWatch:
     """Reader of one lake's position, which reads only new entries of the log on each call.
 
     Used by one thread at a time.
-
-    Attributes:
-        changes: the table with the position.
     """
 
     def __init__(self, lake: Lake) -> None:

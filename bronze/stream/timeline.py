@@ -39,13 +39,6 @@ def check_timeline(
 ) -> None:
     """Check that the server's history has all changes that bronze holds.
 
-    Args:
-        source: settings of the server's connection.
-        uri: location of the Delta table `bronze.changes`.
-        timeline: number of the server's current timeline.
-        position: bronze's position in the stream.
-        application_name: name of the connection that reads the history.
-
     Raises:
         DefiniteError: ``server-behind``: the histories parted before bronze's end.
         DeltaError, OSError: the lake cannot be read.
