@@ -7,14 +7,10 @@ to run as root. So root starts the server as ``nobody``, from a copy readable by
 
 Access: the demo's server listens on a socket in a private folder, and accepts the demo's account alone
 (peer). The tests' server has many roles without passwords and listens on a free port of 127.0.0.1, reachable
-by every account of the machine. A process can choose a port, not reserve a port: if another program was
-faster, the start is retried with another port.
+by every account of the machine.
 
-The server stops with the object: `close` requests a fast shutdown and waits. An error, Ctrl-C, SIGTERM or
-SIGHUP in the middle of a start (`pipelines.terminal.interrupts.terminable`) stops the server first, because
-Python calls no `__exit__` then. Interruptions are deferred between the fork and the moment when the process
-id is known. The server runs in its own session, so Ctrl-C in the terminal reaches the demo and not the server
-first. Only a SIGKILL of the demo leaves the server running.
+The server stops with the object: `close` requests a fast shutdown and waits. Only a SIGKILL of the demo
+leaves the server running.
 """
 
 from __future__ import annotations
@@ -83,10 +79,6 @@ class EmbeddedServer:
         port: required port; by default a free port.
         reach: by a port, for every account of this machine and without a password; or by a socket, for this
             account alone.
-
-    Attributes:
-        port: TCP port on 127.0.0.1; for a socket, a part of its name.
-        folder: private folder with data, socket and log.
     """
 
     def __init__(
@@ -165,6 +157,9 @@ class EmbeddedServer:
                 if self._started():
                     self._own_port = False  # clients know the port from now on
                     return self
+            # An error, Ctrl-C, SIGTERM or SIGHUP in the middle of a start
+            # (`pipelines.terminal.interrupts.terminable`) stops the server first, because Python calls no
+            # `__exit__` then.
             except BaseException:
                 self.stop("immediate")
                 raise
@@ -172,6 +167,8 @@ class EmbeddedServer:
             with self.log.open("rb") as log:
                 log.seek(log_end)
                 tail = log.read().decode(errors="replace")[-2000:]
+            # A process can choose a port, not reserve a port: if another program was faster, the start is
+            # retried with another port.
             port_taken = self._own_port and "could not bind" in tail
             if not port_taken or not attempts_left:
                 break
@@ -189,7 +186,9 @@ class EmbeddedServer:
             *(str(self.bin / "postgres"), "-D", str(self.data), "-p", str(self.port), "-k", str(self.folder)),
             *(part for name, value in self._settings.items() for part in ("-c", f"{name}={value}")),
         ]
+        # Interruptions are deferred between the fork and the moment when the process id is known.
         with self.log.open("ab") as log, held_back(self._let_go):
+            # In its own session: Ctrl-C in the terminal reaches the demo and not the server first.
             self._process = subprocess.Popen(  # noqa: S603 - our own binaries
                 command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder,
                 start_new_session=True, user=self._user, group=self._group, extra_groups=self._extra_groups,

@@ -8,8 +8,6 @@ gold count.
 **Act 1** is one customer's order: three tables in one transaction, one document. **Act 2** shows losses of
 common pipelines: a TRUNCATE, a changed key, an added column, a long value not sent by PostgreSQL. The demo
 kills the reader between these changes, before bronze has the last change.
-
-The workload spares these customers, so only the story changes the followed rows.
 """
 
 from __future__ import annotations
@@ -108,6 +106,7 @@ class Story:
     def __init__(self, shop: psycopg.Connection[Any]) -> None:
         self._shop = shop
         (self._customer, self._name), (self._other, self._other_name) = shop.execute(_CHOSEN).fetchall()
+        # The workload spares these customers, so only the story changes the followed rows.
         self.spared = Spared({self._customer, self._other})
         self.followed: list[Followed] = []
         self.order: Order | None = None

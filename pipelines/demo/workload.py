@@ -269,13 +269,11 @@ def run_workload(
     """Run the shop; return the number of committed transactions.
 
     Args:
-        dsn: the shop's database.
         seconds: duration of the run.
         rate: transactions per second; fewer on a slow server.
         stop: event for an early end.
         committed: receives the number so far, now and then.
         seed: seed of the dice, for repeatable runs.
-        spared: rows outside the workload.
     """
     count = 0
     with psycopg.connect(dsn, autocommit=True, application_name="smelt-demo-shop") as connection:

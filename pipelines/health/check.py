@@ -80,7 +80,6 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
     """Return the findings about a pipeline, errors first.
 
     Args:
-        pipeline: the loaded pipeline, whose own file is valid.
         offline: check the files and the lake alone.
     """
     findings: list[Finding] = []
@@ -188,12 +187,10 @@ def _source(
 
 
 def _unwritable(pipeline: Pipeline) -> list[Finding]:
-    """Return findings where this account cannot make the lake's folder or write to the folder.
-
-    In an object store, the check writes and removes an object.
-    """
+    """Return findings where this account cannot make the lake's folder or write to the folder."""
     lake = pipeline.lake_address()
     if lake.in_store:
+        # In an object store, the check writes and removes an object.
         return probe_store(lake.root)
     folder = lake.folder
     if folder is None or (reason := why_unwritable(folder)) is None:
@@ -217,11 +214,7 @@ def _broken(
     *,
     streams: bool,
 ) -> list[Finding]:
-    """Check whether the stream can continue at the lake's end, as the reader checks at each start.
-
-    The check compares LSNs alone where no stream can start, or where a reader holds the slot: the reader
-    compared the log at its own start. The check leaves a comparison of a long stretch of log to the reader.
-    """
+    """Check whether the stream can continue at the lake's end, as the reader checks at each start."""
     source, name, address = pipeline.source, pipeline.source.slot, address_of(pipeline.source)
     slot = read_slot(connection, name)
     end = primary_log_end(connection)
@@ -231,6 +224,8 @@ def _broken(
         if slot is None:
             raise slot_gone(position, name=name, where=address)
         if slot.active_pid is not None or not streams:
+            # Compare LSNs alone where no stream can start, or where a reader holds the slot: the reader
+            # compared the log at its own start.
             check_start(position, replace(slot, active_pid=0), 0, end, name=name, where=address)
         else:
             begin = SessionStart(
@@ -241,6 +236,7 @@ def _broken(
                 report=_give_up,
                 reached=lambda _: None,
             )
+            # The check leaves a comparison of a long stretch of log to the reader.
             with suppress(_TakesLongError):
                 begin.require_history(connection, position, slot, timeline, confirm=False)
     except DefiniteError as error:

@@ -4,7 +4,7 @@ The hints come from the statistics of the table's files. A file may hold a value
 and largest value. If the average value may be in most of the files, a join on a few values reads most of the
 table. In a clustered table, the value is in one or two files.
 
-Only large tables count. The checksum file of a version holds the size of the table, at the cost of one read.
+Only large tables count.
 """
 
 from __future__ import annotations
@@ -57,12 +57,11 @@ def clustering_hints(
 
     Args:
         pipeline: its documents and settings name the columns that are read together.
-        relations: shapes recorded in bronze.
-        versions: versions of silver's tables, by name.
     """
     lake = pipeline.lake_address()
     if lake.is_remote:  # in a store each look is a request
         return ()
+    # The checksum file of a version holds the size of the table, at the cost of one read.
     large = [name for name, version in versions.items() if _bytes_of(lake, name, version) >= _LEAST_BYTES]
     if not large:
         return ()
@@ -88,7 +87,6 @@ def files_per_value(files: pa.Table, column: str) -> float | None:
 
     Args:
         files: the table's files with their flat statistics.
-        column: name of the column in the statistics.
     """
     smallest, largest = f"min.{column}", f"max.{column}"
     if not {smallest, largest} <= set(files.column_names):

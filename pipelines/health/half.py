@@ -40,11 +40,7 @@ class Half(Generic[_T]):
         read: function that reads the half.
         code: error code for a half without an answer.
         patience: seconds to wait for an answer.
-        again: seconds to wait for the answer of a read that an earlier poll began.
         threaded: use a thread; without a thread, the caller's thread reads without a limit.
-
-    Attributes:
-        failure: reason why the newest poll has no answer; None after an answer.
     """
 
     def __init__(
@@ -69,6 +65,7 @@ class Half(Generic[_T]):
         self._logged = ""
         self._value: _T | None = None
         self._error: Exception | None = None
+        # reason why the newest poll has no answer; None after an answer
         self.failure: Exception | None = None
 
     def begin(self) -> None:

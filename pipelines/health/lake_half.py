@@ -6,8 +6,7 @@ file once, since no file ever changes. Otherwise a poll would cost most while si
 the machine has most to do.
 
 A local lake that vanishes (unmounted, moved) raises no error: missing tables are empty, and cached handles
-repeat old facts. So a lake that lacks the `bronze.changes` of an earlier poll counts as unreadable. Another
-`bronze.changes` means another lake, and `LakeReader` drops everything cached.
+repeat old facts. So a lake that lacks the `bronze.changes` of an earlier poll counts as unreadable.
 """
 
 from __future__ import annotations
@@ -82,11 +81,7 @@ class LakeHalf:
 
 
 class LakeReader:
-    """Reads one lake repeatedly; one thread at a time.
-
-    Args:
-        pipeline: the pipeline that owns the lake.
-    """
+    """Reads one lake repeatedly; one thread at a time."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
@@ -113,6 +108,7 @@ class LakeReader:
 
     def _read(self) -> LakeHalf:
         changes = self._changes.newest()
+        # Another `bronze.changes` means another lake, so drop everything cached.
         if changes is not self._newest:
             self._newest = changes
             self._forget()
@@ -154,7 +150,6 @@ class Backlog:
     """Counts the transactions of `bronze.changes` after positions, by the row that ends each transaction.
 
     The backlog reads a new file once, and remembers the file's count even where the next file cannot be read.
-    The backlog reads a known file again only while a position lies within the file's range.
     """
 
     def __init__(self) -> None:
@@ -173,6 +168,7 @@ class Backlog:
         inside = {path: {lsn for lsn in positions if _within(lsn, span)} for path, span in later.items()}
         parts: dict[tuple[str, Lsn], _Count] = {}
         for path in later:
+            # Read a known file again only while a position lies within the file's range.
             if path in known_counts and not inside[path]:
                 continue
             read = (

@@ -6,8 +6,7 @@ run compares the newest cut of each layer that ran:
 
 * silver's cut must name every table that bronze has at the position and that the source still has. A missing
   table with an open error, from any process, is stopped; a missing table without an error waits for a
-  snapshot. A table that no poll ever found at the source (created and dropped without a reader) does not
-  count;
+  snapshot.
 * gold's cut must name every defined document;
 * an open error also counts if the error's own layer ran: only this layer records and closes the error.
 
@@ -53,14 +52,7 @@ class Stalled:
 def standing_still(
     lake: Lake, settings: SilverSettings, layers: Collection[Layer], documents: Collection[str]
 ) -> Stalled:
-    """Return the tables and documents that the newest cuts of the layers lack, or that an error has stopped.
-
-    Args:
-        lake: the lake to read.
-        settings: silver's settings, which decide the names of tables.
-        layers: the layers that ran.
-        documents: names of the defined documents.
-    """
+    """Return tables and documents that the layers' newest cuts lack, or that an error has stopped."""
     control = ControlTables(lake)
     errors = control.open_errors()
     stopped = set(stopped_names(errors, layers, documents))
@@ -88,8 +80,6 @@ def stopped_names(
     """Return tables and documents with an error that one of the layers records and closes.
 
     Args:
-        errors: the open errors of the lake.
-        layers: the layers that ran.
         documents: names of the defined documents; errors of removed documents stop nothing.
     """
     from deltasmelt.bronze.reader.table_errors import SOURCE_CODES  # noqa: PLC0415 - keeps the start of other commands quick
@@ -130,6 +120,8 @@ def _tables(
         if table.name not in cut_names
         and not is_left_out(changes, table.table)
         and (
+            # A table that no poll ever found at the source (created and dropped without a reader) does not
+            # count.
             snapshot_of(changes, table.table) is not None
             or changes.transaction_version(fingerprint_app(table.table)) is not None
         )

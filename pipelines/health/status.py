@@ -9,11 +9,7 @@ Each rung of the ladder is as exact as its source allows:
 * bytes: the server's WAL head minus the rung's position; unknown without an answer of the server;
 * commits: transactions in bronze and not yet in the rung's layer. Bronze cannot count transactions before
   their arrival;
-* seconds: age of the oldest such transaction; for the reader, the flush lag measured by the server. The
-  server measures from the moment of sending. So where much was never sent, or without a connected reader, the
-  rung shows the age of bronze's newest commit: nothing missing is older. Without an answer of the server,
-  nobody knows what bronze lacks; silver and gold then show the age of the oldest commit in bronze and not yet
-  in silver or gold.
+* seconds: age of the oldest such transaction; for the reader, the flush lag measured by the server.
 
 `slot_text` and `slot_warnings` word the slot for `smelt status`, the page and alerts alike.
 """
@@ -117,13 +113,9 @@ class StatusReader:
     """Reads the status of one pipeline repeatedly; one thread at a time.
 
     Args:
-        pipeline: the pipeline.
         rate: measure the rate of writing WAL for a moment; a reader of many statuses computes the rate from
             them.
         patience: seconds to wait for the answer of either half.
-
-    Attributes:
-        lake_failure: reason for the newest status without the lake; None after a complete read.
     """
 
     def __init__(self, pipeline: Pipeline, *, rate: bool = True, patience: float = PATIENCE) -> None:
@@ -142,6 +134,7 @@ class StatusReader:
             patience=patience,
             threaded=not pipeline.lake_address().place.needs_session,
         )
+        # reason for the newest status without the lake; None after a complete read
         self.lake_failure: Exception | None = None
 
     def read(self) -> Status:
@@ -222,6 +215,8 @@ def _ladder(server: ServerHalf | None, lake: LakeHalf | None, *, with_gold: bool
     bronze_seconds: float | None = None
     if server is not None and server.keeps_up:
         bronze_seconds = server.flush_lag
+    # The server measures from the moment of sending. So where much was never sent, or without a connected
+    # reader, the rung shows the age of bronze's newest commit: nothing missing is older.
     elif server is not None and position is not None and position.commit_ts is not None:
         bronze_seconds = max(0.0, (datetime.now(UTC) - position.commit_ts).total_seconds())
     rungs = []
@@ -239,6 +234,8 @@ def _ladder(server: ServerHalf | None, lake: LakeHalf | None, *, with_gold: bool
             rungs.append(rung(name, None))
             continue
         commits, oldest = lake.pending[name]
+        # Without an answer of the server the lack of bronze is unknown. Silver and gold then show the age of
+        # the oldest commit in bronze and not yet in silver or gold.
         age = bronze_seconds if oldest is None else (datetime.now(UTC) - oldest).total_seconds()
         rungs.append(rung(name, cut.commit_lsn, age, commits, inclusive=True))
     return tuple(rungs)

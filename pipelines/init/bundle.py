@@ -76,7 +76,6 @@ def bundle_files(sources: Mapping[str, str], choices: BundleChoices) -> dict[str
 
     Args:
         sources: files of `conf/databricks` by path.
-        choices: the pipeline's particulars.
 
     Raises:
         LookupError: a source lacks a text to be replaced.

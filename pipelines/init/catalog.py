@@ -87,13 +87,8 @@ def read_catalog(
 ) -> SourceCatalog:
     """Read the source's catalog.
 
-    A lasting failure of a table's description shows only in two snapshots, not in the single snapshot of all
-    facts. So after a failure of this snapshot, the function describes the tables one by one, and repeats the
-    snapshot for the readable tables.
-
     Args:
         connection: an idle connection in autocommit mode.
-        source: settings of the server and publication.
         schemas: schemas to read; empty for all.
 
     Raises:
@@ -104,6 +99,8 @@ def read_catalog(
     try:
         return _read_catalog(connection, source, schemas, [])
     except psycopg.DatabaseError as error:
+        # A lasting failure of a table's description shows only in two snapshots, not in the single snapshot
+        # of all facts. So describe the tables one by one, and repeat the snapshot for the readable tables.
         if not may_be_damage(error):
             raise
         every = select_tables(connection, source.model_copy(update={"tables": ["*.*"]}), sizes=False)
@@ -227,10 +224,8 @@ def _described(connection: psycopg.Connection[Any], tables: Sequence[SourceTable
 
 
 def _counted(connection: psycopg.Connection[Any], table: TableName) -> int:
-    """Return the row count of a never analysed table, such as a small table; 0 if unknown.
-
-    The count stops at a limit; a larger table returns the limit.
-    """
+    """Return the row count of a never analysed table, such as a small table; 0 if unknown."""
+    # The count stops at a limit; a larger table returns the limit.
     query = sql.SQL("SELECT count(*) FROM (SELECT FROM {} LIMIT {}) AS few").format(
         sql.Identifier(table.schema, table.name), sql.Literal(_COUNTED)
     )

@@ -50,9 +50,7 @@ def run_init(output: Output, *, dsn: str | None, out: Path, schemas: Sequence[st
     """Write the files and print their contents in short.
 
     Args:
-        output: receives the printed lines.
         dsn: DSN of the source; None for libpq's environment.
-        out: path of the pipeline file.
         schemas: schemas to read; empty for all.
 
     Raises:
@@ -101,11 +99,9 @@ def _connection(
 
 
 def _patterns(folder: Path, documents: Mapping[Path, Draft]) -> list[str]:
-    """Return patterns for the documents: the whole folder, or each name in a folder with foreign files.
-
-    Without a document the result is empty, because a pattern without a match ends `smelt run`.
-    """
+    """Return patterns for the documents: the whole folder, or each name in a folder with foreign files."""
     existing = [path for path in (folder / _DOCUMENTS).glob("*.yml") if path not in documents]
+    # Without a document the result is empty, because a pattern without a match ends `smelt run`.
     if existing or not documents:
         return [f"{_DOCUMENTS}/{path.name}" for path in documents]
     return [f"{_DOCUMENTS}/*.yml"]

@@ -42,8 +42,6 @@ def run_init_databricks(
     """Write the bundle and print the next steps.
 
     Args:
-        output: receives the printed lines.
-        file: the pipeline file.
         out: the bundle's folder; default: `databricks` beside the pipeline file.
         cloud: cloud of the workspace; default: the cloud of the lake's URL.
         catalog: catalog in Unity Catalog; default: `lake.catalog`, else `main`.
@@ -182,16 +180,14 @@ def _is_beside(pattern: str) -> bool:
 
 
 def _near_files(yaml: YamlFile) -> list[tuple[Path, bool]]:
-    """Return documents and suites in the pipeline file's folder: files, and folders marked True.
-
-    A named file counts also before its creation; a wildcard counts with its present matches.
-    """
+    """Return documents and suites in the pipeline file's folder: files, and folders marked True."""
     folder = yaml.path.parent
     entries: dict[Path, bool] = {}
     for _, pattern in _patterns(yaml):
         parts = PurePath(without_variables(pattern) or pattern).parts
         if not parts or not _is_beside(pattern):
             continue
+        # A named file counts also before its creation; a wildcard counts with its present matches.
         if not WILDCARDS & set(parts[0]):
             entries[folder / parts[0]] = len(parts) > 1
             continue

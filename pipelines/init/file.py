@@ -40,11 +40,7 @@ class WrittenDsn:
 
 
 def without_password(dsn: str) -> WrittenDsn:
-    """Return the connection string for the file, and the variables of its secrets.
-
-    Args:
-        dsn: a libpq URI or keyword string, valid for libpq.
-    """
+    """Return the connection string for the file, and the variables of its secrets."""
     values = {key: str(value) for key, value in conninfo_to_dict(dsn).items() if value is not None}
     secrets = {key: variable for key, variable in _SECRETS.items() if values.pop(key, None) is not None}
     if not secrets:
@@ -108,11 +104,9 @@ def pipeline_text(
     """Return the whole pipeline file.
 
     Args:
-        catalog: contents of the database.
         proposal: the drafted documents beside the file.
         connection: keys of `source` for the server.
         secrets: keys of `source` with their environment variables.
-        slot: name of slot and publication.
         documents: patterns for the documents' files.
     """
     schemas = [item_text(pattern_of(schema)) for schema in catalog.schemas]

@@ -3,11 +3,9 @@
 The page shows names of tables and messages of errors, so the server listens on this machine alone by default.
 Any other address requires a token: in the header ``Authorization: Bearer …``, or as ``?token=…`` from a
 browser, which then receives a cookie in the token's place. Without the required token nothing starts. A
-configured token is required on this machine too. Ports of one host share cookies, so the cookie's name is
-derived from the token, and two pipelines of one machine do not log each other out.
+configured token is required on this machine too.
 
-On this machine without a token, the name in the Host header must be local. Otherwise a foreign web page could
-resolve its own name to 127.0.0.1, and read the status page through the user's browser.
+On this machine without a token, the name in the Host header must be local.
 """
 
 from __future__ import annotations
@@ -104,6 +102,8 @@ class Access:
     def _cookie_name(self) -> str:
         """Name of the cookie, different for each token."""
         return (
+            # Ports of one host share cookies. A name derived from the token keeps two pipelines of one
+            # machine from logging each other out.
             f"smelt-{hmac.new((self.token or '').encode(), b'name of the cookie', 'sha256').hexdigest()[:12]}"
         )
 
@@ -111,6 +111,8 @@ class Access:
         """Check whether the request names this machine; with a required token, any name is accepted."""
         if self.token is not None:
             return True
+        # A foreign web page could resolve its own name to 127.0.0.1, and read the status page through the
+        # user's browser.
         host = headers.get("Host", "")
         name = host.partition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
         return not name or is_local(name)
@@ -150,8 +152,6 @@ def access_to(address: Address, *, token_file: Path | None, variable: str | None
     """Return the rules of access to a page at an address.
 
     Args:
-        address: address of the page's server.
-        token_file: file with the token.
         variable: the token from the environment; the file takes precedence.
 
     Raises:

@@ -6,14 +6,7 @@ danger, and is resolved after a time of calm. Unknown facts change nothing: a si
 about its slot, an absent lake nothing about its errors. A half without an answer is an alert of its own kind
 (``blind``), after the same time as a layer's allowed lag.
 
-An undelivered alert counts as not fired: after a pause, the alert fires or is resolved once more. A command
-knows nothing about the command before, so a fault at the start fires once more.
-
-`shown_text` filters every text for page and alerts: no password, no other sessions, no control characters.
-
-`HeldLevel` computes a slot's level of danger without flapping: the level rises at once, and falls after a
-time of calm. The server frees WAL in steps, so a slot near a limit crosses the limit repeatedly.
-`bronze.reader.watch` logs the same level, where only a rise matters.
+An undelivered alert counts as not fired: after a pause, the alert fires or is resolved once more.
 """
 
 from __future__ import annotations
@@ -54,10 +47,10 @@ TINY_SECONDS: Final = 3600.0
 
 
 class HeldLevel:
-    """The effective level of danger.
+    """The effective level of danger, without flapping: it rises at once, and falls after a time of calm.
 
-    Attributes:
-        level: the level in effect now.
+    The server frees WAL in steps, so a slot near a limit crosses the limit repeatedly. `bronze.reader.watch`
+    logs the same level, where only a rise matters.
     """
 
     def __init__(self) -> None:
@@ -66,13 +59,7 @@ class HeldLevel:
         self._highest = RiskLevel.NONE
 
     def after(self, newest: RiskLevel, wal: WalBudget | None, now: float) -> RiskLevel:
-        """Return the effective level after a sample.
-
-        Args:
-            newest: the level in this sample.
-            wal: WAL held back by the slot; None for unknown.
-            now: seconds of the monotonic clock.
-        """
+        """Return the effective level after a sample."""
         if self.level >= RiskLevel.MUCH and stays_high(wal):
             newest = max(newest, RiskLevel.MUCH)
         if newest >= self.level:
@@ -117,10 +104,9 @@ class Alert:
 
 
 class Alerts:
-    """Compares each status with the status before.
+    """Compares each status with the status before; `now` is in seconds of the monotonic clock.
 
     Args:
-        pipeline: name of the pipeline.
         kinds: kinds of alerts in the pipeline file.
         layers: layers of the command, whose lag counts.
         limit: seconds of lag, and of a half without an answer, before an alert.
@@ -133,18 +119,14 @@ class Alerts:
         self._kinds = kinds
         self._layers = layers
         self._limit = limit
+        # A command knows nothing about the command before, so a fault at the start fires once more.
         self._firing: dict[tuple[str, ...], Alert] = {}
         self._held = HeldLevel()
         self._unseen_since: dict[str, float] = {}
         self._dropped: deque[tuple[float, Alert]] = deque()
 
     def after(self, status: Status, now: float | None = None) -> list[Alert]:
-        """Return the alerts for a new status.
-
-        Args:
-            status: the newest status.
-            now: seconds of the monotonic clock; default: now.
-        """
+        """Return the alerts for a new status."""
         now = time.monotonic() if now is None else now
         self._fire_again(now)
         alerts = self.errors(status.errors) if status.lake_read else []
@@ -161,12 +143,7 @@ class Alerts:
         return alerts
 
     def dropped(self, alert: Alert, now: float | None = None) -> None:
-        """Record an undelivered alert; any thread may call.
-
-        Args:
-            alert: the alert as returned by `after`.
-            now: seconds of the monotonic clock; default: now.
-        """
+        """Record an undelivered alert; any thread may call."""
         self._dropped.append((time.monotonic() if now is None else now, alert))
 
     def _fire_again(self, now: float) -> None:
@@ -179,12 +156,7 @@ class Alerts:
                 del self._firing[alert.key]
 
     def failed(self, why: str, now: float | None = None) -> list[Alert]:
-        """Return the alerts after a sample without any answer.
-
-        Args:
-            why: reason of the failure.
-            now: seconds of the monotonic clock; default: now.
-        """
+        """Return the alerts after a sample without any answer."""
         return self._unseen("status", why, time.monotonic() if now is None else now)
 
     def _unseen(self, part: str, why: str | None, now: float) -> list[Alert]:

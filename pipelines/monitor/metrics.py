@@ -7,8 +7,6 @@ tables. The page and `smelt status` name the tables.
 `SlotTrend` computes the time until the slot's room is used up, from samples over two minutes. The room
 (``safe_wal_size``) falls as the server writes WAL, and rises in steps as the reader confirms. Between two
 samples the room may only fall although nothing is wrong, so a rate over a few seconds makes flapping alerts.
-The trend compares the largest room of one minute with the largest room of the minute before. Steps more often
-than once a minute then do not count, and the net pace of the shrinking room remains.
 """
 
 from __future__ import annotations
@@ -53,12 +51,7 @@ class SlotTrend:
         self._limit: int | None = None
 
     def of(self, status: Status, now: float) -> Status:
-        """Return the status with the time left and the rate of writing from this trend; None until known.
-
-        Args:
-            status: the newest status; its own figure of seconds left is not used.
-            now: seconds of the monotonic clock.
-        """
+        """Return the status with the time left and the rate of writing from this trend; None until known."""
         if status.source_error is not None:  # it says nothing of the slot, and the looks before stay true
             return status
         self._add(status, now)
@@ -83,6 +76,8 @@ class SlotTrend:
     def _left(self) -> float | None:
         if not self._known():
             return None
+        # Compare the largest room of one minute with the largest room of the minute before. Steps more often
+        # than once a minute then do not count, and the net pace of the shrinking room remains.
         middle = self._samples[-1].at - HALF_SECONDS
         before = max((look for look in self._samples if look.at <= middle), key=lambda look: look.room)
         after = max((look for look in self._samples if look.at > middle), key=lambda look: look.room)
@@ -108,9 +103,7 @@ def exposition(
     """Return the text for Prometheus.
 
     Args:
-        view: the newest sample.
         pipeline: name of the pipeline, the first label of every metric.
-        ready: True if the command's layers are ready.
         counters: number of alerts by outcome.
         restarts: number of the reader's restarts; None without a reader.
     """

@@ -5,8 +5,7 @@ newest status unchanged; the status grows old, and every view shows the age.
 
 `Sampler` is the thread that samples the pipeline every few seconds while a command runs. The sampler never
 ends or delays the pipeline: the sampler only reads, nobody waits for the sampler, and each failure is logged
-once and remains the reason of the aging sample. Slow samples are taken more rarely, so sampling takes at most
-a tenth of one core's time, as long as no sample grows late thereby.
+once and remains the reason of the aging sample.
 """
 
 from __future__ import annotations
@@ -102,13 +101,7 @@ class Samples:
         self._failures = 0
 
     def add(self, status: Status, *, took: float = 0.0, at: datetime | None = None) -> None:
-        """Record a successful sample.
-
-        Args:
-            status: the status in the sample.
-            took: seconds of the sample.
-            at: begin of the sample; default: now.
-        """
+        """Record a successful sample that began at `at` (default: now) and took `took` seconds."""
         at = at or datetime.now(UTC)
         with self._lock:
             self._status, self._taken_at, self._took, self._failure = status, at, took, None
@@ -123,11 +116,7 @@ class Samples:
             self._failures += 1
 
     def view(self, stages: dict[str, bool] | None = None) -> View:
-        """Return the known state now.
-
-        Args:
-            stages: for each stage of the command, True if the stage is alive.
-        """
+        """Return the known state now."""
         with self._lock:
             return View(
                 status=self._status,
@@ -153,8 +142,6 @@ class Sampler:
     """Reads the status repeatedly, from the start of the block to its end.
 
     Args:
-        read: reads the status.
-        samples: receives the results.
         on_status: receives each status, in the sampler's thread.
         on_failure: receives the reason of each failed sample, in the sampler's thread.
         every: seconds from one sample to the next.
@@ -193,6 +180,7 @@ class Sampler:
             start = time.monotonic()
             self._sample(start)
             duration = time.monotonic() - start
+            # Sampling takes at most a tenth of one core's time, as long as no sample grows late thereby.
             self._stop.wait(rest(duration, self._every))
 
     def _sample(self, start: float) -> None:
@@ -229,6 +217,5 @@ def rest(took: float, every: float = EVERY_SECONDS) -> float:
 
     Args:
         took: seconds of the sample; the next sample may take twice as long.
-        every: seconds from one quick sample to the next.
     """
     return max(every - took, min(_REST * took, max(LATE_SECONDS - 3 * took, _LONGEST_REST)))

@@ -5,9 +5,7 @@ threads. A request reads memory alone, never server or lake, so no client can sl
 logs no requests: a query may contain the token.
 
 The server serves a limited number of clients at once, and allows each client some seconds for the whole
-request, at any pace of sending. With all places taken, the client with the longest silence yields its place
-to the next client. So silent connections cannot keep a probe from its answer. A client with a complete
-request holds its place.
+request, at any pace of sending. A client with a complete request holds its place.
 """
 
 from __future__ import annotations
@@ -80,6 +78,8 @@ class _Server(ThreadingHTTPServer):
         """Serve a client in a separate thread, or refuse the client at the limit."""
         with self._lock:
             full = len(self._open) >= self.places
+            # With all places taken, the client with the longest silence yields its place to the next client.
+            # So silent connections cannot keep a probe from its answer.
             refused: Any = next(iter(self._silent), request) if full else None
             self._forget(refused)
             if refused is not request:
@@ -177,8 +177,6 @@ class PageServer:
     """Serves pages at one address until `stop`.
 
     Args:
-        address: address to listen at.
-        access: rules of access to the pages.
         pages: functions by path; each makes its answer at a request.
         option: name of the option with the address, for messages.
         clients: largest number of clients at once; then a silent client, or the new client, is refused (503).

@@ -8,9 +8,8 @@ reads the open errors once more at the end: a job may be gone before the next sa
 
 `why_not_ready` and `why_not_alive` decide whether the layers of a command are reliable now. Pure. Ready
 means: the newest sample is fresh, the lake can be read, each layer has a position, no error of the pipeline
-is open, and no layer's lag exceeds the limit. An error of one table stops this table alone and does not
-count. Alive means: each stage of the command runs. A command in wait for its server is alive, and is not
-ready.
+is open, and no layer's lag exceeds the limit. Alive means: each stage of the command runs. A command in wait
+for its server is alive, and is not ready.
 """
 
 from __future__ import annotations
@@ -52,13 +51,7 @@ if TYPE_CHECKING:
 
 
 def why_not_ready(view: View, layers: Collection[str], limit: float) -> list[str]:
-    """Return the reasons; empty for ready layers.
-
-    Args:
-        view: the known state.
-        layers: layers of the command.
-        limit: allowed lag of a layer in seconds.
-    """
+    """Return the reasons; empty for ready layers, whose lag is at most `limit` seconds."""
     status = view.status
     if status is None or view.late:
         return [_no_sample(view)]
@@ -77,6 +70,7 @@ def why_not_ready(view: View, layers: Collection[str], limit: float) -> list[str
             reasons.append(f"{layer} is still empty")
         elif rung.seconds is not None and rung.seconds > limit:
             reasons.append(f"{layer} is {seconds_text(rung.seconds)} behind (limit {seconds_text(limit)})")
+    # An error of one table stops this table alone and does not count.
     reasons += [f"open error {error.code}" for error in status.errors if error.scope == "pipeline"]
     return reasons
 
@@ -109,9 +103,6 @@ class Watched:
     """A watched command, with the state of its stages.
 
     Args:
-        pipeline: the pipeline.
-        layers: layers of the command.
-        read: reads the status.
         every: seconds between two samples; default: the sampler's.
     """
 
@@ -161,11 +152,7 @@ class Watched:
         self.sampler.start()
 
     def ended(self, error: Exception | None) -> None:
-        """Record the end of the run; raise nothing, and take some seconds at most.
-
-        Args:
-            error: the error at the end; None after a normal end.
-        """
+        """Record the end of the run; raise nothing, and take some seconds at most."""
         if self.webhook is None or (error is not None and was_interrupted(error)):
             return
         self.sampler.stop()
@@ -267,12 +254,6 @@ def watched(
     pipeline: Pipeline, layers: Sequence[Layer], views: ViewOptions | None, output: Output
 ) -> Iterator[Watched]:
     """Watch the run in the block.
-
-    Args:
-        pipeline: the pipeline.
-        layers: layers of the command.
-        views: addresses of the command's views.
-        output: receives the addresses for the user.
 
     Raises:
         ConfigurationError: an address or token is unusable.

@@ -2,10 +2,7 @@
 
 `send` returns at once, and drops an alert beyond the limit of waiting alerts. After a temporary failure, the
 thread posts the alert again for a limited time, with growing pauses for each alert. So a retried alert delays
-no alert about another fault. Alerts with one key are posted in order, each after the delivery or drop of the
-alert before: a newer alert has shorter pauses, and otherwise an old "resolved" could be the receiver's last
-word while the error is open again. At the end of the command all waiting alerts are due at once, and a second
-thread overtakes a post without an answer. Each dropped alert is logged and reported, and fires again
+no alert about another fault. Each dropped alert is logged and reported, and fires again
 (`pipelines.monitor.alerts`). The URL may contain a token, so no message names the URL: messages name a
 failure by status code or kind of system error.
 """
@@ -87,7 +84,6 @@ class Webhook:
 
     Args:
         url: address of the receiver; may contain a token.
-        patience: time limits for one alert.
         dropped: receives each dropped alert, in any thread.
     """
 
@@ -126,6 +122,8 @@ class Webhook:
     def stop(self, seconds: float) -> None:
         """Post the waiting alerts for at most the given seconds; log each undelivered alert."""
         with self._changed:
+            # At the end of the command all waiting alerts are due at once, and a second thread overtakes a
+            # post without an answer.
             self._end = time.monotonic() + seconds
             for entry in self._waiting:
                 entry.due = 0.0
@@ -155,6 +153,9 @@ class Webhook:
                 now = time.monotonic()
                 oldest: dict[tuple[str, ...], _Waiting] = {}
                 for entry in self._waiting:
+                    # Post alerts with one key in order, each after the delivery or drop of the alert before.
+                    # A newer alert has shorter pauses, and otherwise an old "resolved" could be the
+                    # receiver's last word while the error is open again.
                     oldest.setdefault(entry.alert.key, entry)
                 idle = [entry for entry in oldest.values() if not entry.under_way]
                 if self._end is not None and (now >= self._end or not idle):

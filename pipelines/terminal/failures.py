@@ -69,11 +69,7 @@ _PASSWORD: Final = re.compile(
 
 
 class Failure(Exception):  # noqa: N818 - no error, but the end of a command with this exit code
-    """Raised if a command's promise does not hold; the message is printed unchanged.
-
-    Attributes:
-        exit_code: a code of the module's table.
-    """
+    """Raised if a command's promise does not hold; the message is printed unchanged."""
 
     def __init__(self, message: str, *, exit_code: int = STOPPED) -> None:
         super().__init__(message)
@@ -100,11 +96,9 @@ def tables_stopped(names: Sequence[str], *, waiting: Sequence[str] = ()) -> Fail
 
 
 def without_secrets(text: str) -> str:
-    """Return the text without passwords and tokens of addresses, and without keys of the lake's store.
-
-    A library's colour codes are removed, too: a code could split a password. The time is linear in the
-    length.
-    """
+    """Return the text without passwords and tokens of addresses, and without keys of the lake's store."""
+    # A library's colour codes are removed, too: a code could split a password. The time is linear in the
+    # length.
     return without_keys(_without_passwords(plain(text)))
 
 

@@ -99,11 +99,7 @@ def terminable() -> Iterator[None]:
 
 
 class Terminated(BaseException):
-    """Raised at SIGTERM or SIGHUP; no Exception, like KeyboardInterrupt, so no error handler catches it.
-
-    Attributes:
-        number: number of the signal.
-    """
+    """Raised at SIGTERM or SIGHUP; no Exception, like KeyboardInterrupt, so no error handler catches it."""
 
     def __init__(self, number: signal.Signals = signal.SIGTERM) -> None:
         super().__init__(number)

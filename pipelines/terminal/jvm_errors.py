@@ -27,11 +27,7 @@ _DEEPEST: Final = 20
 
 
 class SparkFailure(Exception):  # noqa: N818 - it is whatever it was in the JVM
-    """Name and message of an exception of Spark.
-
-    Attributes:
-        name: the name of the exception's class.
-    """
+    """Name and message of an exception of Spark."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)

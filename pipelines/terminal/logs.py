@@ -95,9 +95,8 @@ def open_log(path: str | Path, mode: str = "a") -> IO[Any]:
 class SharedLog(RotatingFileHandler):
     """A log file with several writing processes, any of which rotates the file.
 
-    A process with a too long file takes a lock beside the file and checks again: another process may have
-    rotated the file meanwhile. A process whose file has lost the name continues in the new file. Each line is
-    written whole, at the file's end; a line during a rotation goes to the old file.
+    A process whose file has lost the name continues in the new file. Each line is written whole, at the
+    file's end; a line during a rotation goes to the old file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -115,6 +114,7 @@ class SharedLog(RotatingFileHandler):
         """Rotate, unless another process just rotated."""
         with open_log(f"{self.baseFilename}.lock") as lock:
             try:
+                # Another process may rotate the file at the same moment, so lock and then check again.
                 fcntl.flock(lock, fcntl.LOCK_EX)
             except OSError:  # a file system without locks: at worst a file is rotated twice
                 logging.getLogger("deltasmelt").debug("no lock on %s", lock.name)

@@ -7,11 +7,7 @@ standard output, progress and messages to standard error: `smelt sql … > rows.
 ``--log-format json`` writes the messages and the log of a long run as one JSON object per line, so a
 collector of logs needs no pattern. Every object has ``time`` (UTC), ``level``, ``logger``, ``process`` and
 ``message``; an error of deltasmelt also has ``code``, ``where`` and ``remedy``, and a traceback is
-``traceback``. Standard error has the command's messages, `smelt.log` the log. Each process makes the choice
-before its first message; the reader's process receives the choice with its orders.
-
-Colours on standard error follow the terminal and its user, by rich's own rules: no colours where standard
-error is a file or a pipe, with ``NO_COLOR`` or ``TERM=dumb``; ``FORCE_COLOR`` switches them on.
+``traceback``. Standard error has the command's messages, `smelt.log` the log.
 """
 
 from __future__ import annotations
@@ -41,6 +37,8 @@ if TYPE_CHECKING:
 
     from deltasmelt.bronze.errors import SmeltError
 
+# Each process makes the choice before its first message; the reader's process receives the choice with its
+# orders.
 _chosen: list[bool] = []
 _SAID_BY: Final = "smelt"
 
@@ -108,15 +106,15 @@ def messages() -> Console:
 
 @contextmanager
 def waiting(text: str, announce: Callable[[str], None] | None) -> Iterator[None]:
-    """Show what is waited for, and for how long, until the block ends; then the line is gone.
+    """Show a text and the elapsed time in a line of the terminal until the block ends.
 
-    Messages that are printed meanwhile stand above it; results are printed after the block. Beside the main
-    thread no line moves: there somebody else draws, as a prompt or a live view.
+    Other messages appear above the line; results are printed after the block.
 
     Args:
-        text: what takes long, e.g. ``starting Spark``.
-        announce: is told once where no line can move; None: nothing is shown anywhere.
+        text: the work that takes long, e.g. ``starting Spark``.
+        announce: called once with the text where no line can move; None: print nothing at all.
     """
+    # Only the main thread moves a line: beside other threads a prompt or a live view may draw.
     in_other_thread = threading.current_thread() is not threading.main_thread()
     if announce is None or in_other_thread or not sys.stderr.isatty() or messages().is_dumb_terminal:
         if announce is not None:
@@ -189,11 +187,7 @@ class Output:
         return waiting(visible(text), lambda _: None)
 
     def agreed(self, question: str) -> bool:
-        """Request the agreement of a person at a terminal, on standard error.
-
-        Returns:
-            True if a person agreed; False without a terminal.
-        """
+        """Request the agreement of a person at a terminal; return False without a terminal."""
         if not (sys.stdin.isatty() and (sys.stderr.isatty() or sys.stdout.isatty())):
             return False
         from rich.prompt import Confirm  # noqa: PLC0415 - on a terminal alone
@@ -295,6 +289,8 @@ class SilentOutput(Output):
 
 def _has_colours() -> bool:
     """Check whether standard error may show colours; rich makes the decision then."""
+    # Rich's own rules hold: no colours where standard error is a file or a pipe, with `NO_COLOR` or
+    # `TERM=dumb`; `FORCE_COLOR` switches them on.
     return sys.stderr.isatty() or any(os.environ.get(name) for name in _ASKS_FOR_COLOURS)
 
 
