@@ -60,7 +60,7 @@ def read_slot(connection: psycopg.Connection[Any], name: str) -> SlotState | Non
     if version >= 170000:
         invalidation = "invalidation_reason"
     elif version >= 160000:
-        # 16 calls every invalidated slot conflicting; only one whose log is gone has lost its restart_lsn.
+        # 16 calls every invalidated slot conflicting; a slot without its log has no restart_lsn.
         invalidation = """CASE WHEN conflicting AND restart_lsn IS NOT NULL THEN 'conflict with recovery'
                                WHEN wal_status = 'lost' THEN 'wal_removed' END"""
     else:

@@ -193,7 +193,7 @@ class RemoteCopy:
             while queue and not hooks.cancelled():
                 try:
                     copy, chunks = queue.popleft()
-                except IndexError:  # another thread took the last one
+                except IndexError:  # another thread took the last batch
                     return
                 if not copy.is_over:
                     ranges = [(leaves[chunk.source], chunk) for chunk in chunks]

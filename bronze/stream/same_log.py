@@ -137,7 +137,7 @@ class LogComparison:
         # Bronze keeps no row of deltasmelt's own messages, and cannot determine whether an earlier message
         # was received.
         counted[with_message] |= transactions.commit_lsn[with_message] > newest
-        # The expected transaction counts whatever it holds, for example a heartbeat.
+        # The expected transaction always counts, even a heartbeat.
         counted[1:] |= transactions.commit_lsn[1:] == int(self._sent.lsn)
         return counted
 

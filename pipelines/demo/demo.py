@@ -144,11 +144,11 @@ def _write_files(folder: Path, dsn: str) -> Pipeline:
     for name in ("documents", "expectations"):
         if (source / name).is_dir():
             shutil.copytree(source / name, folder / name)
-    # The file keeps the address without a password; the demo's own processes get the whole of it.
+    # The file has the address without the password; only the demo's own processes get the password.
     public = {key: value for key, value in conninfo_to_dict(dsn).items() if key != "password"}
     text = (source / "pipeline.yml").read_text(encoding="utf-8")
     text = text.replace(_PLACEHOLDER, f'"${{{_DSN}:-{make_conninfo("", **public)}}}"')
-    if public["dbname"] != "shop":  # slots are the whole server's: not one that somebody else may have
+    if public["dbname"] != "shop":  # slots belong to the whole server: use an unused name
         text = text.replace("smelt_shop", str(public["dbname"]))
     (folder / "pipeline.yml").write_text(text, encoding="utf-8")
     os.environ[_DSN] = dsn

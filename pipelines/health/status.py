@@ -208,7 +208,7 @@ def _ladder(server: ServerHalf | None, lake: LakeHalf | None, *, with_gold: bool
         *,
         inclusive: bool = False,
     ) -> Rung:
-        # A layer holds its LSN; the server's positions are the ends of what was reached.
+        # A layer contains its LSN; the server's positions are exclusive ends.
         behind = None if lsn is None or head is None else max(0, head - lsn - int(inclusive))
         return Rung(name, lsn, behind, 0.0 if behind == 0 else seconds, 0 if behind == 0 else commits)
 

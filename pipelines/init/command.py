@@ -78,7 +78,7 @@ def run_init(output: Output, *, dsn: str | None, out: Path, schemas: Sequence[st
     )
     files = {path: draft_text(draft, SCHEMA_FILE) for path, draft in documents.items()}
     schema = out.parent / _DOCUMENTS / SCHEMA_FILE
-    if files and not schema.exists():  # nobody's own: another pipeline of this folder wrote it
+    if files and not schema.exists():  # another pipeline of this folder may have written the schema
         files[schema] = json.dumps(file_schema(), indent=1) + "\n"
     write_new({**files, out: pipeline})
     _say_written(output, out, catalog, address_of(source), slot)

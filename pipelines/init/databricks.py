@@ -60,7 +60,7 @@ def run_init_databricks(
         if path.suffix in {".py", ".yml"}
     }
     files = bundle_files(sources, choices)
-    last = files.pop("databricks.yml")  # the one that names the others
+    last = files.pop("databricks.yml")  # written last, because it names the other files
     write_new({**{folder / path: text for path, text in files.items()}, folder / "databricks.yml": last})
     output.line(
         f"wrote {folder}: a bundle for the pipeline {choices.name} on {choices.cloud}, "

@@ -226,9 +226,7 @@ class Alerts:
 
     def _slot(self, status: Status, now: float) -> list[Alert]:
         key, slot = ("slot",), status.slot
-        if (
-            slot is None
-        ):  # before the first start, or after `smelt drop`; the reader itself ends by a lost one
+        if slot is None:  # before the first start, or after `smelt drop`; a lost slot ends the reader
             return []
         if slot.wal_status == "lost":
             self._held = HeldLevel()

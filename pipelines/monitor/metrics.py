@@ -52,7 +52,7 @@ class SlotTrend:
 
     def of(self, status: Status, now: float) -> Status:
         """Return the status with the time left and the rate of writing from this trend; None until known."""
-        if status.source_error is not None:  # it says nothing of the slot, and the looks before stay true
+        if status.source_error is not None:  # without a slot; earlier samples stay valid
             return status
         self._add(status, now)
         wal = None if status.wal is None else replace(status.wal, rate=self._written())

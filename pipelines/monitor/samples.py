@@ -193,7 +193,7 @@ class Sampler:
             self._log(status.unseen)
             if self._on_status is not None:
                 self._on_status(status)
-        except BaseException as error:  # noqa: BLE001 - looks go on whatever one meets, also a panic of deltalake
+        except BaseException as error:  # noqa: BLE001 - sampling continues, also after a panic of deltalake
             reason = in_a_line(shown_text(f"{type(error).__name__}: {error}"))
             self._samples.fail(reason)
             if self._stop.is_set():

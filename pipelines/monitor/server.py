@@ -87,15 +87,15 @@ class _Server(ThreadingHTTPServer):
                 self._silent[request] = None
         if refused is request:
             with suppress(OSError):
-                request.setblocking(False)  # nobody waits for this client
+                request.setblocking(False)  # the server never waits for this client
                 request.send(_BUSY)
-                request.recv(65536)  # what it has sent already: unread, it would have the answer thrown away
+                request.recv(65536)  # unread input would make the client discard the answer
             self.shutdown_request(request)
             return
         if refused is not None:
             with suppress(OSError):
-                refused.send(_BUSY)  # nothing was sent there yet, so there is room
-                refused.shutdown(socket.SHUT_RDWR)  # its thread reads the end
+                refused.send(_BUSY)  # fits: nothing was sent on this connection yet
+                refused.shutdown(socket.SHUT_RDWR)  # ends the read of the client's thread
         try:
             super().process_request(request, client_address)
         except BaseException:

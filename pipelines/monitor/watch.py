@@ -240,7 +240,7 @@ class Watched:
             errors = ControlTables(lake).open_errors()
             with self._alerting:
                 self._send(self._alerts.errors(errors))
-        except Exception as error:  # noqa: BLE001 - what ended the command may end this look too
+        except Exception as error:  # noqa: BLE001 - the command's failure may fail this read, too
             _LOGGER.warning("open errors could not be read at the end: %s", shown_text(str(error)))
 
     def _send(self, alerts: Sequence[Alert]) -> None:

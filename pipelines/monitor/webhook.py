@@ -130,7 +130,7 @@ class Webhook:
                 entry.backoff.worked()
             self._changed.notify_all()
         if self._thread.ident is not None:
-            # What is being posted goes first, but the receiver may keep it waiting for longer than this.
+            # The post under way gets a share of the time; its receiver may take longer.
             self._thread.join(seconds / 4)
             last_posts = threading.Thread(target=self._work, name="last-alerts", daemon=True)
             last_posts.start()
@@ -204,7 +204,7 @@ class Webhook:
 
     def _post(self, alert: Alert, timeout: float) -> None:
         try:
-            request = urllib.request.Request(  # noqa: S310 - http or https: the pipeline file's model holds it
+            request = urllib.request.Request(  # noqa: S310 - http or https: the pipeline file's model requires it
                 self._url.get_secret_value(),
                 data=json.dumps(alert.body()).encode(),
                 headers={"Content-Type": "application/json", "User-Agent": "deltasmelt"},

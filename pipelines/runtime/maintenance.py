@@ -4,17 +4,16 @@ Everything named by a recorded cut must stay. A cut counts until `lake.retention
 every moment of this period stays readable. The newest cut always counts. The order makes an end at any point
 safe:
 
-1. one commit removes expired cuts from `control.cuts`: nothing names the versions removed afterwards; 2.
-VACUUM removes files needed by no named version (`Maintenance._vacuum` has the argument); 3. the log is cut
-off before the last checkpoint that serves the oldest named version. The oldest entries go first, so
-   the rest is complete at each moment;
+1. One commit removes expired cuts from `control.cuts`: nothing names the versions removed afterwards.
+2. VACUUM removes files needed by no named version (`Maintenance._vacuum` has the argument).
+3. The log is cut off before the last checkpoint that serves the oldest named version. The oldest entries go
+   first, so the rest is complete at each moment.
 4. OPTIMIZE and REORG write new versions with the same rows. Cuts continue to name older versions, whose files
-stay; the
-   next cut names the newest. Only `smelt maintain` also rewrites tables of earlier versions with timestamps
-   mistaken by other readers (`pipelines.runtime.old_timestamps`).
+   stay; the next cut names the newest. Only `smelt maintain` also rewrites tables of earlier versions with
+   timestamps mistaken by other readers (`pipelines.runtime.old_timestamps`).
 
 In a lake without a path, maintenance also compacts bronze, the control tables and quality
-(`pipelines.runtime. table_files`). No cut names these tables: their properties decide how long removed files
+(`pipelines.runtime.table_files`). No cut names these tables: their properties decide how long removed files
 stay.
 
 One writer per table: the work on each table holds the layer's lock (`pipelines.runtime.locks.writing`), which

@@ -26,7 +26,7 @@ _DEEPEST: Final = 20
 """Number of causes to read: a chain of causes may be a ring."""
 
 
-class SparkFailure(Exception):  # noqa: N818 - it is whatever it was in the JVM
+class SparkFailure(Exception):  # noqa: N818 - any exception of the JVM
     """Name and message of an exception of Spark."""
 
     def __init__(self, name: str, message: str) -> None:

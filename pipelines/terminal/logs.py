@@ -128,7 +128,7 @@ class SharedLog(RotatingFileHandler):
         try:
             if os.path.samestat(Path(self.baseFilename).stat(), os.fstat(self.stream.fileno())):
                 return False
-        except FileNotFoundError:  # somebody took it away; a new one is made
+        except FileNotFoundError:  # removed by another process; `_open` makes a new file
             pass
         self.stream.close()
         self.stream = self._open()
