@@ -108,7 +108,6 @@ def tried_again(
 
     Args:
         error: the kind to retry; every other error is raised at once.
-        attempts: number of calls at most.
     """
 
     def decorated(call: Callable[_P, _T]) -> Callable[_P, _T]:

@@ -25,16 +25,15 @@ def quote_literal(text: str) -> str:
 
 
 def folded(name: str) -> str:
-    """Return a form in which two names are equal if Spark or Delta regards both as equal.
-
-    Spark compares letter by letter like Java's `equalsIgnoreCase`: a long s equals an s, a dotless i equals
-    an i. Delta compares lower-case names, and the lower case of a dotted capital I is two characters.
-    """
+    """Return a form in which two names are equal if Spark or Delta regards both as equal."""
+    # Delta compares lower-case names, and the lower case of a dotted capital I is two characters.
     return "".join(map(_folded, name.lower().replace("i\u0307", "i")))
 
 
 def _folded(letter: str) -> str:
     """Return the lower case of a letter's upper case; a letter without either stays unchanged."""
+    # Spark compares letter by letter like Java's `equalsIgnoreCase`: a long s equals an s, a dotless i equals
+    # an i.
     large = next((form for form in (letter.upper(), letter.title()) if len(form) == 1), letter)
     return large.lower()[0]
 

@@ -218,14 +218,12 @@ class Progress:
             return self._read()
 
     def report(self) -> dict[str, Any]:
-        """Return the same values as `read`; once all snapshots have ended, forget their entries.
-
-        Each snapshot is therefore reported as ended once. A reader of thousands of tables does not repeat
-        them in every later report.
-        """
+        """Return the same values as `read`; once all snapshots have ended, forget their entries."""
         with self._lock:
             values = self._read()
             if not any(map(is_under_way, values["snapshots"].values())):
+                # Each snapshot is reported as ended once: a reader of thousands of tables must not repeat
+                # them in every later report.
                 self._state.snapshots.clear()
         return values
 

@@ -100,9 +100,7 @@ def of_identity(
     """Return a table's key problems; add to the first how the publication affects the application's writes.
 
     PostgreSQL refuses each UPDATE and DELETE of a table that is published without a replica identity. The
-    reader removes such a table from the publication if allowed (`bronze.setup.publication`). A single table
-    cannot leave a publication of all tables or of a whole schema; the table's old rows must then be logged in
-    full.
+    reader removes such a table from the publication if allowed (`bronze.setup.publication`).
     """
     if not problems or not facts.refuses_updates:
         return list(problems)
@@ -125,6 +123,7 @@ def _why_stays(facts: TableFacts, publication: Publication) -> tuple[str, str]:
     table = facts.relation.table
     if not publication.may_lose(table):
         scope = "all tables" if publication.all_tables else f"schema {table.schema} as a whole"
+        # A single table cannot leave such a publication, so the table's old rows must be logged in full.
         holders = [partition.table for partition in facts.partitions] or [table]
         full = " ".join(f"ALTER TABLE {name.quoted} REPLICA IDENTITY FULL;" for name in holders)
         return f"a single table cannot leave a publication of {scope}", full

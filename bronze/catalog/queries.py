@@ -130,7 +130,6 @@ def storage_of(
 
     Args:
         connection: inside the transaction whose snapshot the queries use.
-        publication: name of the pipeline's own publication.
         types: by table OID and attnum, the JSON of each published column's type.
         defined: by table OID and attnum, the traces of each column's type.
     """
@@ -295,11 +294,7 @@ class RelationRow(NamedTuple):
 
 
 class ColumnRow(NamedTuple):
-    """A row of pg_attribute; `generated` is empty, ``s``(tored) or ``v``(irtual).
-
-    `missing` is the text of the column's value in rows older than the column, if the catalog has the value.
-    `collation` is the name of a collation that is not deterministic.
-    """
+    """A row of pg_attribute."""
 
     relation: int
     attnum: int
@@ -308,8 +303,11 @@ class ColumnRow(NamedTuple):
     typmod: int
     type_text: str
     not_null: bool
+    # empty, `s`(tored) or `v`(irtual)
     generated: str
+    # text of the column's value in rows older than the column, if the catalog has the value
     missing: str | None
+    # name of a collation that is not deterministic
     collation: str
 
 
@@ -399,14 +397,15 @@ def sizes_of(
 ) -> dict[int, Size]:
     """Return the size of each table, by OID: the sum over its `parts` (itself, or its leaf partitions).
 
-    Measuring takes a lock, which waits for a session that rewrites the table. After two seconds the function
-    returns the estimates of the last ANALYZE instead. The connection is inside a transaction.
+    The connection is inside a transaction.
     """
     parameters = {"oids": [oid for oids in parts.values() for oid in oids]}
     rows: list[tuple[Any, ...]] | None = None
     if measure:
         try:
             with connection.transaction():
+                # Measuring takes a lock, which waits for a session that rewrites the table. After two seconds
+                # the estimates of the last ANALYZE serve instead.
                 connection.execute(f"SET LOCAL lock_timeout = '{_SIZE_LOCK_SECONDS}s'")
                 rows = connection.execute(_MEASURED_QUERY, parameters).fetchall()
                 connection.execute("SET LOCAL lock_timeout = 0")

@@ -96,7 +96,6 @@ def select_tables(
 
     Args:
         connection: idle, or inside the transaction whose snapshot the queries use.
-        source: patterns, key overrides and publication.
         sizes: whether to measure the tables; otherwise the estimates of the last ANALYZE serve.
         storage: whether to read comments and the facts that `bronze.drift.storage` compares.
 

@@ -120,16 +120,15 @@ def server_findings(server: Server, version: int, slot: SlotState | None) -> lis
 
 
 def role_findings(server: Server, source: SourceSettings) -> Iterator[Finding]:
-    """Check whether the role may replicate, by a replication connection if a walsender is free.
-
-    Only this trial shows the effect of pg_hba.conf, of a pooler, or of a managed service's own rules.
-    """
+    """Check whether the role may replicate, by a replication connection if a walsender is free."""
     claims = server.replicates or bool(set(server.member_of) & set(server.service.replicators))
     refusal = None
     if server.senders > server.senders_used:
         try:
             name = "deltasmelt check"
             string = replication_conninfo(source, application_name=name)
+            # Only this trial shows the effect of pg_hba.conf, of a pooler, or of a managed service's own
+            # rules.
             perform(Effect.CONNECT, name, lambda: psycopg.connect(string).close())
         except psycopg.Error as error:
             refusal = translate(error, source)

@@ -4,9 +4,6 @@
 row, and did nothing else there. If the partition has N rows that X wrote, these are the N streamed rows. So X
 truncated no row. Rows that X inserted into other partitions make the number smaller, and so do later updates
 and deletes. Then nothing is proved, and the table is copied.
-
-**The cost.** No other transaction can write to the partition before X commits, so X's rows begin at the first
-page. The query reads at most the first 16 MB, and only of partitions in this doubt.
 """
 
 from __future__ import annotations
@@ -21,6 +18,8 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.drift.storage import Part
     from deltasmelt.bronze.drift.streamed import Named
 
+# No other transaction can write to the partition before X commits, so X's rows begin at the first page. The
+# query reads at most the first 16 MB, and only of partitions in this doubt.
 _PAGES: Final = 2048
 _LOCK_SECONDS: Final = 2
 _REFUSED: Final = (

@@ -118,7 +118,6 @@ class StreamDecoder:
             dropped. Called for each Relation message of a selected table, with the commit LSN of its
             transaction.
         selected: checks whether bronze keeps the changes of a table.
-        known: shape versions recorded before this session.
         knows: checks whether any shape of a relation is recorded, so that its name may once have been
             selected.
         recorded: returns the recorded version of a relation, by oid, that holds at an LSN.

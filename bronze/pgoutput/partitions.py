@@ -5,9 +5,6 @@ partition. But pgoutput also sends the partition's Relation message, in the orde
 pair precedes the partition's first change in a session, and the first change after each invalidation of the
 partition. So the stream names every partition with a change, at the latest with the change.
 
-Two consecutive Relation messages are such a pair if the next message is a row change of the first relation.
-Tables truncated together are also announced consecutively, but a Truncate message follows.
-
 A partition is returned with the Commit of its transaction, and so before the position can pass the
 transaction. By then the decoder knows the transaction's other changes under the root: `StreamedPart.inserts`.
 """
@@ -72,6 +69,9 @@ class PartitionAnnouncements:
         for message, pair in self._pairs:
             if message + 1 == len(frames):
                 waiting.append((-1, pair))
+            # Two consecutive Relation messages are a pair if the next message is a row change of the first
+            # relation. Tables truncated together are also announced consecutively, but a Truncate message
+            # follows.
             elif _is_change_of(frames, message + 1, pair.root.relation_id):
                 self._open.append(_named(pair, message + 1, transactions))
         self._pairs = waiting

@@ -96,7 +96,6 @@ def breaks_with(before: Sequence[Relation], relation: Relation) -> bool:
 
     Args:
         before: shapes that earlier rows may have, oldest first (`bronze.store.relations.ShapeLog.before`).
-        relation: the shape of the rows that follow.
     """
     # Other parts of an old tuple count then, and only the partitions know since when.
     if before and {before[-1].replica_identity, relation.replica_identity} == {"f", BY_KEY}:
@@ -380,8 +379,6 @@ class ShapeVersions:
 
         Args:
             announced: the message, with the name under which bronze keeps the table.
-            commit_lsn: commit LSN of the message's transaction.
-            earlier: changes of the transaction before the message.
         """
         relation_id = announced.relation_id
         former, catalog = self._newest.get(relation_id), self._describe(relation_id, commit_lsn)

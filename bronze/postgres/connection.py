@@ -142,9 +142,7 @@ def connect(
     """Return an open connection in autocommit mode, with the pinned settings.
 
     Args:
-        application_name: the name that pg_stat_activity shows.
         patience: seconds to wait for each answer; by default `Timing.answer`.
-        extra: further keywords of libpq's connection string.
 
     Raises:
         TransientError: unreachable now, starting, or without a free connection.

@@ -15,9 +15,7 @@ rows.
 
 **Three answers.** The backend is over (ended, or waiting for the reader), works, or is unknown. A server
 without a free connection, or with a changed password, still decodes for the running stream, and would refuse
-a new stream. An unknown backend therefore waits, but for `Timing.refused` at most: a server that refuses new
-connections must not hide a dead connection forever. A server that cannot be reached at all serves no stream
-either: the backend is *over*.
+a new stream.
 
 PostgreSQL docs: https://www.postgresql.org/docs/current/monitoring-stats.html (Wait Events).
 """
@@ -95,6 +93,8 @@ class CopyLine:
         liveness = _liveness(self._source, self._connection.info.backend_pid, "Client")
         self._unknown = self._unknown + 1 if liveness is Liveness.UNKNOWN else 0
         waited = max(self._unknown, 1) * self._timing.copy_silence
+        # An unknown backend waits for `Timing.refused` at most: a server that refuses new connections must
+        # not hide a dead connection forever.
         if liveness is Liveness.WORKS or (liveness is Liveness.UNKNOWN and waited < self._timing.refused):
             self._silent_since = self._checked_at = time.monotonic()
             return
@@ -120,6 +120,7 @@ def _liveness(source: SourceSettings, backend_pid: int, idle: str) -> Liveness:
                 "SELECT wait_event FROM pg_stat_activity WHERE pid = %s", [backend_pid]
             ).fetchone()
     except SmeltError as error:
+        # A server that cannot be reached at all serves no stream either.
         if error.code in _AWAY:
             return Liveness.OVER
         _LOGGER.warning(

@@ -45,11 +45,7 @@ class ExportedSnapshot:
 
 
 class ReplicationConnection:
-    """A connection in replication mode. Not safe to share: one thread owns the connection.
-
-    Args:
-        stop: event that ends the running command.
-    """
+    """A connection in replication mode. Not safe to share: one thread owns the connection."""
 
     def __init__(
         self, source: SourceSettings, *, application_name: str, stop: threading.Event | None = None

@@ -195,7 +195,6 @@ class CarriedTables:
         """Register a new session: its decoder calls `carries` again, and tables waiting for it may be copied.
 
         Args:
-            begins: LSN at which the session begins.
             reads: tables that the session reads again. A snapshot of such a table may be in progress since
                 the earlier session, which left the table out: the caller has opened gaps of these tables up
                 to `begins`.

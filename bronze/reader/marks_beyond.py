@@ -30,11 +30,7 @@ def settled_requests(
     """Return the resnapshot marks of tables; move a mark beyond the server's log back to its end.
 
     Args:
-        marks: the marks of bronze's tables.
-        source: settings of the server's connection.
-        tables: tables whose marks are returned.
         end: end of the log before the marks are read; read again only if a mark lies beyond.
-        stop: cancels the query when set.
 
     Raises:
         SmeltError: the server does not answer, or the lake cannot be written.

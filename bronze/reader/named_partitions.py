@@ -43,14 +43,9 @@ class NamedPartitions:
     ) -> dict[TableName, StreamedParts]:
         """Return the records, with the partitions that provably have all streamed rows.
 
-        A single partition without a proof causes a resnapshot of the table, so the table's other partitions
-        are not queried then.
-
         Args:
             connection: in autocommit mode; queried only if one transaction created and filled a partition.
-            tables: the tables in this poll.
             streamed: records from before this poll.
-            waiting: tables that need a snapshot anyway.
         """
         storages = {table.table: table.storage for table in tables if table.table not in waiting}
         on_record = {
@@ -67,6 +62,8 @@ class NamedPartitions:
                 doubt = oid, part.commit_lsn
                 if doubt in self._whole:
                     continue
+                # A single partition without a proof causes a resnapshot of the table, so the table's other
+                # partitions need no query.
                 if doubt in self._refused or time.monotonic() >= deadline:
                     break
                 if not has_all_rows(connection, storage.parts[oid], part):

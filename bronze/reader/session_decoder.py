@@ -41,10 +41,7 @@ def session_decoder(
 
     Args:
         connection: idle connection; the decoder queries shapes and converts texts over it.
-        source: settings of publication and keys.
         landing: holds the shapes known before, and the gaps of tables that are left out.
-        tables: determines the tables that bronze keeps.
-        position: position at which the session begins.
         encoding: the server's encoding; None if the server converts texts to UTF-8 itself.
     """
 

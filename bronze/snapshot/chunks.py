@@ -31,10 +31,7 @@ class Chunk:
     end: int | None
 
     def query(self, relation: Relation, condition: str = "") -> str:
-        """Return the SELECT of the chunk's rows, with columns in the relation's order.
-
-        A condition in SQL restricts the rows.
-        """
+        """Return the SELECT of the chunk's rows, with columns in the relation's order."""
         columns = ", ".join(quote_identifier(column.name) for column in relation.columns)
         conditions = [f"({condition})"] if condition else []
         if self.first > 0:
@@ -51,7 +48,6 @@ def chunks_of(leaves: Sequence[tuple[TableName, int]], rows: int, chunk_rows: in
     Args:
         leaves: the table itself or its leaf partitions, each with its pages.
         rows: estimate for all leaves together; 0 if unknown.
-        chunk_rows: number of rows of one chunk.
     """
     pages = sum(count for _, count in leaves)
     per_page = rows / pages if rows and pages else _ROWS_PER_PAGE

@@ -165,7 +165,6 @@ def copy_blocks(
     Args:
         cancelled: called whenever no row is available.
         poll_seconds: longest wait between two calls of `cancelled`.
-        block_bytes: approximate size of a block.
 
     Raises:
         psycopg.Error: the server refused or aborted the COPY.

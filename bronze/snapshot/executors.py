@@ -68,7 +68,6 @@ def examine(executors: Executors, source: SourceSettings, destination: Location)
 
     Args:
         source: settings of exactly the holder's server.
-        destination: location of `bronze.changes`.
 
     Raises:
         DefiniteError: ``executors-unfit``, or another reason that keeps executors from server or lake.

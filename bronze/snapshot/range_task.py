@@ -185,7 +185,6 @@ def reach(source: SourceSettings, destination: Location, name: str) -> str:
 
     Args:
         source: settings of exactly the holder's server.
-        destination: location of `bronze.changes`.
         name: name of the file; the caller removes the file.
 
     Returns:

@@ -54,7 +54,6 @@ def rows_of_range(
     Args:
         connection: connection in a transaction that sees the snapshot and has locked the leaf.
         source: settings for the check of a silent connection.
-        rows: builder of the rows of `bronze.changes`.
         condition: SQL condition on the rows; empty: all rows.
         cancelled: called whenever no input is available.
 

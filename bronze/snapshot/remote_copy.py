@@ -94,8 +94,6 @@ class RemoteCopy:
         holder: session that has locked the tables and holds the snapshot until the end.
         source: settings of exactly the holder's server (`bronze.postgres.conninfo.pinned`).
         taken_at: the server's clock when the snapshot was taken.
-        uri: location of the Delta table `bronze.changes`.
-        workers: number of jobs that run concurrently.
     """
 
     def __init__(

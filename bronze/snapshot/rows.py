@@ -23,12 +23,7 @@ SEQ_OF_CHUNK: Final = 1 << 32
 
 
 class SnapshotRows:
-    """A builder of the rows of one table's snapshot.
-
-    Args:
-        lsn: S, the LSN of every row.
-        taken_at: the server's clock when the snapshot was taken.
-    """
+    """A builder of the rows of one table's snapshot."""
 
     def __init__(self, relation: Relation, lsn: Lsn, taken_at: datetime) -> None:
         self._relation = relation
@@ -43,7 +38,6 @@ class SnapshotRows:
         Args:
             cells: values row after row, in the relation's order; for a table without columns one empty cell
                 per row.
-            first_seq: `seq` of the block's first row.
 
         Raises:
             ValueError: the cells do not fill whole rows of the relation.

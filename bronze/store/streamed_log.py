@@ -35,7 +35,6 @@ class StreamedLog(CatalogLog[StreamedParts]):
     """The named partitions of each root; see `CatalogLog`.
 
     Args:
-        uri: location of the table; the first record creates the table.
         storage_of: returns the results of catalog polls of a table.
     """
 
@@ -48,14 +47,10 @@ class StreamedLog(CatalogLog[StreamedParts]):
         parts: Iterable[StreamedPart],
         copied: Callable[[Sequence[TableName]], Mapping[TableName, Lsn]],
     ) -> list[TableName]:
-        """Make durable which partitions no poll had seen before the transaction that named them.
+        """Record partitions that no poll had seen before their transaction; return the roots of new records.
 
         Args:
-            parts: the partitions in the stream's order.
             copied: returns the newest snapshot of each copied table; the snapshot settles earlier partitions.
-
-        Returns:
-            The roots of the partitions that were not recorded yet.
         """
         new: dict[TableName, StreamedParts] = {}
         for part in parts:

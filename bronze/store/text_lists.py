@@ -1,10 +1,7 @@
 """Convert text in a buffer to rows of text: ``list<string>`` arrays without a Python object per cell.
 
 Bronze stores a row as one list of values, and both inputs arrive row by row: the stream's tuples
-(`bronze.pgoutput.tuples`) and COPY's lines (`bronze.snapshot.copy_out`). The cells are in ascending order in
-the received bytes. An Arrow array over the received buffer gets the offsets start, end, start, end … The
-cells are then at even indexes, the bytes between cells at odd indexes. A single `take` copies all cells
-together.
+(`bronze.pgoutput.tuples`) and COPY's lines (`bronze.snapshot.copy_out`).
 
 Arrow's ``list`` and ``string`` count in int32, so one array holds at most 2 GiB of text.
 """
@@ -30,12 +27,14 @@ def cells_between(
 
     Args:
         bounds: start and end of each cell, ascending; shape (cells, 2).
-        buffer: bytes of UTF-8 text.
         absent: the NULL cells, as a mask or as indexes; None without NULL cells.
     """
     cells = len(bounds)
     if cells == 0:
         return pa.array([], pa.string())
+    # The cells are in ascending order in the received bytes. An Arrow array over the buffer gets the offsets
+    # start, end, start, end … The cells are then at even indexes, the bytes between cells at odd indexes. A
+    # single `take` copies all cells together.
     with_gaps = pa.StringArray.from_buffers(2 * cells - 1, pa.py_buffer(bounds), pa.py_buffer(buffer))
     selected = with_gaps.take(pa.array(np.arange(0, 2 * cells, 2, dtype=np.int32)))
     if absent is None:

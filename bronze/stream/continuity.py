@@ -31,12 +31,7 @@ def check_start(
     """Compare a stream just started at `position.confirm` with its slot.
 
     Args:
-        position: the position that bronze's marks hold.
         slot: the slot as read after the start; None without a slot.
-        backend_pid: process id of the walsender of this stream.
-        wal_end: end of the server's log.
-        name: name of the replication slot.
-        where: address of the server, for messages.
 
     Raises:
         DefiniteError: ``slot-gap``, ``slot-lost``, ``server-behind``: changes are missing, or would be.
@@ -74,11 +69,10 @@ def check_start(
 def refuse_behind(end: Lsn, newest: Lsn, *, where: str) -> None:
     """Refuse a server whose log does not reach beyond all changes that bronze holds.
 
-    Silver orders by LSN, and a snapshot replaces only changes before the snapshot's LSN.
-
     Raises:
         DefiniteError: ``server-behind``.
     """
+    # Silver orders by LSN, and a snapshot replaces only changes before the snapshot's LSN.
     if end <= newest:
         raise DefiniteError(
             f"the server's log ends at {end}, before the end of bronze at {newest}; new changes would get "

@@ -53,7 +53,6 @@ def counting_relations(
     Args:
         connection: idle and in autocommit mode.
         relations: all versions of shapes, oldest first.
-        sent: the newest transaction that bronze received.
     """
     tables = {relation.relation_id: relation.table for relation in relations}
     carried = fingerprints(connection, publication, set(tables.values()))

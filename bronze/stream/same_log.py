@@ -66,7 +66,6 @@ class LogComparison:
     """A comparison of resent transactions with bronze's newest transaction. Pure.
 
     Args:
-        position: bronze's position when the session starts.
         sent: bronze's newest transaction among the compared transactions.
         confirmed: the slot's place, at or before the position.
         counts: OIDs of the tables whose transactions are compared, besides the transaction `sent` and

@@ -59,7 +59,6 @@ class InOrder:
     """A thread that runs tasks in order until a task fails.
 
     Args:
-        name: name prefix of the thread.
         pending: number of tasks that may wait; `submit` blocks beyond this number.
     """
 

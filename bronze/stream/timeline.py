@@ -74,7 +74,6 @@ def parting(history: str, timeline: int) -> Lsn | None:
 
     Args:
         history: a timeline's history file: lines of parent timeline, LSN, reason.
-        timeline: number of an ancestor timeline.
     """
     points = {int(number): Lsn.parse(lsn) for number, lsn in _LINE.findall(history)}
     return points.get(timeline)

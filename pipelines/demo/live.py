@@ -152,14 +152,7 @@ class Preparation:
 
 
 class LiveView:
-    """The view, as a context manager; `refresh` redraws the view.
-
-    Attributes:
-        phase: the present part of the demo.
-        preparation: shown until every step is finished.
-        followed: followed changes with their seconds.
-        crash: description of the killed reader.
-    """
+    """The view, as a context manager; `refresh` redraws the view."""
 
     def __init__(self, output: Output, preparation: Preparation) -> None:
         self._output = output
@@ -169,6 +162,7 @@ class LiveView:
         self._printed: set[str] = set()
         self._lags = False
         self.phase = ""
+        # shown until every step is finished
         self.preparation = preparation
         self.heads = HeadHistory()
         self.source = LayerLine("PostgreSQL", "transactions")
@@ -176,6 +170,7 @@ class LiveView:
         self.silver = LayerLine("silver", "changes merged")
         self.gold = LayerLine("gold", "documents written")
         self.followed: Sequence[Followed] = ()
+        # description of the killed reader
         self.crash = ""
 
     def layer(self, name: Layer) -> LayerLine:

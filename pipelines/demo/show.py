@@ -49,13 +49,6 @@ _GOLD: Final = "gold: first build of the documents"
 def show(pipeline: Pipeline, dsn: str, output: Output, *, seconds: float, rate: float) -> Summary:
     """Run the live part, then examine the result.
 
-    Args:
-        pipeline: the demo's pipeline.
-        dsn: the shop's database.
-        output: receives the printed lines.
-        seconds: shortest time of the open shop.
-        rate: the shop's transactions per second.
-
     Raises:
         SmeltError: the reason for an early end.
     """

@@ -85,18 +85,7 @@ def summarize(
     order: Mapping[Layer, str],
     report: Callable[[str], None],
 ) -> Summary:
-    """Run the quality checks, and return the contents of the summary.
-
-    Args:
-        spark: the session of the run.
-        pipeline: the demo's pipeline.
-        proof: the comparison with the source.
-        transactions: the shop's number of commits.
-        changes: bronze's number of rows, including the first snapshot.
-        followed: changes with the seconds until each layer.
-        order: the order's row in each layer, as JSON.
-        report: takes the progress of the work.
-    """
+    """Run the quality checks, and return the contents of the summary."""
     report("checking the data's quality")
     quality = run_quality(spark, pipeline, report=pipeline.folder / "quality.html", progress=report)
     errors = ControlTables(pipeline.lake_address()).open_errors()
@@ -104,7 +93,7 @@ def summarize(
 
 
 def print_summary(summary: Summary, pipeline: Pipeline, output: Output, *, seconds: float) -> None:
-    """Print it."""
+    """Print the summary, with the seconds that the demo took."""
     _print_order(summary, output)
     output.line()
     rows = [

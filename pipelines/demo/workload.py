@@ -269,9 +269,7 @@ def run_workload(
     """Run the shop; return the number of committed transactions.
 
     Args:
-        seconds: duration of the run.
         rate: transactions per second; fewer on a slow server.
-        stop: event for an early end.
         committed: receives the number so far, now and then.
         seed: seed of the dice, for repeatable runs.
     """

@@ -36,8 +36,6 @@ class Half(Generic[_T]):
     """Reads one half repeatedly.
 
     Args:
-        name: name of the half in messages.
-        read: function that reads the half.
         code: error code for a half without an answer.
         patience: seconds to wait for an answer.
         threaded: use a thread; without a thread, the caller's thread reads without a limit.

@@ -1,9 +1,9 @@
 """Findings about numeric columns: their types in silver, and how many of their values do not fit.
 
 A column counts if its decimal may not hold every value: a numeric without a precision or with more than 38
-digits, and a numeric that `silver.types` makes a decimal. The server counts the values (`bronze.catalog.
-numeric_values`) for at most half a minute over all tables. The finding of a table beyond this limit reports
-the missing count.
+digits, and a numeric that `silver.types` makes a decimal. The server counts the values
+(`bronze.catalog.numeric_values`) for at most half a minute over all tables. The finding of a table beyond
+this limit reports the missing count.
 """
 
 from __future__ import annotations

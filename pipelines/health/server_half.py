@@ -51,7 +51,6 @@ def read_server(source: SourceSettings, *, rate: bool) -> ServerHalf:
     """Query the server.
 
     Args:
-        source: source settings of the pipeline.
         rate: measure the rate of writing WAL for a moment; needless for a series of statuses.
 
     Raises:

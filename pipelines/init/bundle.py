@@ -74,9 +74,6 @@ def without_variables(text: str) -> str | None:
 def bundle_files(sources: Mapping[str, str], choices: BundleChoices) -> dict[str, str]:
     """Return the bundle's files by their path.
 
-    Args:
-        sources: files of `conf/databricks` by path.
-
     Raises:
         LookupError: a source lacks a text to be replaced.
     """

@@ -104,10 +104,8 @@ def pipeline_text(
     """Return the whole pipeline file.
 
     Args:
-        proposal: the drafted documents beside the file.
         connection: keys of `source` for the server.
         secrets: keys of `source` with their environment variables.
-        documents: patterns for the documents' files.
     """
     schemas = [item_text(pattern_of(schema)) for schema in catalog.schemas]
     lines = [

@@ -107,7 +107,6 @@ class Alerts:
     """Compares each status with the status before; `now` is in seconds of the monotonic clock.
 
     Args:
-        kinds: kinds of alerts in the pipeline file.
         layers: layers of the command, whose lag counts.
         limit: seconds of lag, and of a half without an answer, before an alert.
     """

@@ -38,10 +38,7 @@ def render(view: View, pipeline: str, reasons: Sequence[str], *, report: bool) -
     """Return the page as text.
 
     Args:
-        view: the newest sample.
-        pipeline: name of the pipeline.
         reasons: why the layers are not ready; empty for ready layers.
-        report: True if a report of `smelt quality` exists.
     """
     status = view.status
     ladder = () if status is None else status.ladder

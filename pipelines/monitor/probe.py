@@ -6,8 +6,7 @@
 The probe serves a container's ``HEALTHCHECK`` and a pod's ``exec`` probes, which see nothing but an exit
 code. Kubernetes' own HTTP client could not send the token, which no manifest should hold. The probe loads a
 tenth of the modules of `smelt`, because the probe runs every few seconds for months. Every outcome except an
-answer of 200 is one line and exit code 1. A hung command does not answer within ``--seconds``. A command too
-busy for one more client is alive, and a supervisor must not end a busy command.
+answer of 200 is one line and exit code 1. A hung command does not answer within ``--seconds``.
 """
 
 from __future__ import annotations
@@ -56,9 +55,6 @@ def request(address: Address, path: str, token: str, seconds: float) -> tuple[bo
     """Return the probe's success and the answer's text; a busy command passes the liveness probe.
 
     Args:
-        address: address of the command's page.
-        path: path of the probe.
-        token: the required token; empty for none.
         seconds: time limit for each step of the answer.
     """
     host = _EVERYWHERE.get(address.host, address.host)
@@ -72,6 +68,7 @@ def request(address: Address, path: str, token: str, seconds: float) -> tuple[bo
         text = type(error).__name__ if isinstance(error, ValueError) else str(error) or type(error).__name__
         return False, f"no answer from {address}: {text}"
     else:
+        # A command too busy for one more client is alive, and a supervisor must not end a busy command.
         return answer.status == http.HTTPStatus.OK or (path == "/healthz" and text == BUSY), text
     finally:
         connection.close()

@@ -62,9 +62,7 @@ def interruption_behind(error: BaseException, kinds: tuple[type[BaseException], 
 def terminable() -> Iterator[None]:
     """End the block in order at SIGTERM, and at SIGHUP of a closed terminal, as at Ctrl-C.
 
-    The protection needs the right to handle signals; an ignored SIGHUP (`nohup`) stays ignored. Python prints
-    and drops an interruption during the finalizer of an object. The sender of a signal sends no second signal
-    before SIGKILL, so this process repeats the signal to itself.
+    The protection needs the right to handle signals; an ignored SIGHUP (`nohup`) stays ignored.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -84,11 +82,13 @@ def terminable() -> Iterator[None]:
             previous_hook(lost)
             return
         number = lost.exc_value.number if isinstance(lost.exc_value, Terminated) else signal.SIGINT
-        # later and from a thread: here it would be lost in the same way
+        # Later and from a thread: raised here, the signal would be lost, too.
         timer = threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number))
         timer.daemon = True
         timer.start()
 
+    # Python prints and drops an interruption during the finalizer of an object. The sender of a signal sends
+    # no second signal before SIGKILL, so this process repeats the signal to itself.
     sys.unraisablehook = again
     try:
         yield
