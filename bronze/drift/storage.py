@@ -174,7 +174,7 @@ def plain_defaults(known: Storage, now: Storage) -> frozenset[int]:
         # Several transactions may have created the new columns.
         and len({column.written for column in new.values()}) == 1
         and names.isdisjoint(column.name for column in new.values())
-        # A column was renamed or otherwise written between the two polls.
+        # A column may have been renamed or otherwise written between the two polls.
         and all((old.name, old.written) == (later.name, later.written) for old, later in stayed)
     )
     if not clear:
@@ -226,9 +226,9 @@ def _why_unlogged(known: Storage, now: Storage) -> str | None:
     old_part, new_part = known.parts.get(known.relation_id), now.parts.get(now.relation_id)
     if old_part is None or new_part is None or old_part.file == new_part.file:
         return None
-    # Among the four, only SET LOGGED replaces the TOAST table (finish_heap_swap exchanges the links; the
-    # other statements keep the OID). Without a TOAST table the four leave equal traces, so each of the four
-    # costs a copy.
+    # Of VACUUM FULL, CLUSTER, TRUNCATE and SET LOGGED, only SET LOGGED replaces the TOAST table
+    # (finish_heap_swap exchanges the links; the other statements keep the OID). Without a TOAST table all
+    # four leave equal traces, so each costs a copy.
     same_toast = old_part.toast == new_part.toast != 0
     return None if same_toast else "the table may have been unlogged for a while"
 

@@ -21,7 +21,8 @@ is also a gap that is being healed.
 **The resnapshot mark** is an application transaction of `bronze.changes`, `resnapshot_app(table)`, whose
 version is an LSN R. A table needs a snapshot if the table has no complete snapshot, or if R is at or past the
 newest snapshot. R is the server's WAL position at the request. Any snapshot that began afterwards (S > R)
-therefore settles the mark, and no process needs to remove the mark: marks only grow.
+therefore settles the mark, and no process needs to remove the mark: marks only grow, except a mark beyond the
+server's own log (`move_back`).
 
 **Silver's part.** Silver leaves a table out of its cuts from a mark until the first snapshot after the mark
 (`is_whole`). So no new cut names a version that lacks changes. `healing` explains why only a snapshot ends a

@@ -6,7 +6,7 @@ run compares the newest cut of each layer that ran:
 
 * silver's cut must name every table that bronze has at the position and that the source still has. A missing
   table with an open error, from any process, is stopped; a missing table without an error waits for a
-  snapshot.
+  snapshot;
 * gold's cut must name every defined document;
 * an open error also counts if the error's own layer ran: only this layer records and closes the error.
 

@@ -1,4 +1,4 @@
-"""Alerts for a new status: each alert reports a change, never an unchanged state again. Pure.
+"""Alerts for a new status: each alert reports a change, never an unchanged state again.
 
 An alert fires when a fault appears, and is resolved when the fault ends. A lag alert is resolved at half the
 limit, so a layer near the limit does not fire repeatedly. A slot alert fires again at a higher level of

@@ -4,8 +4,8 @@
 newest status unchanged; the status grows old, and every view shows the age.
 
 `Sampler` is the thread that samples the pipeline every few seconds while a command runs. The sampler never
-ends or delays the pipeline: the sampler only reads, nobody waits for the sampler, and each failure is logged
-once and remains the reason of the aging sample.
+ends or delays the pipeline: the sampler only reads, no thread waits for the sampler, and each failure is
+logged once and remains the reason of the aging sample.
 """
 
 from __future__ import annotations
