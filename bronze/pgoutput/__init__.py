@@ -1,4 +1,4 @@
-"""Decode bytes of pgoutput into Arrow rows of `bronze.changes`. Pure.
+"""Decode bytes of pgoutput into Arrow rows of `bronze.changes`, without I/O of its own.
 
 In reading order:
 

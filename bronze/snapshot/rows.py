@@ -1,4 +1,4 @@
-"""Build rows of `bronze.changes` from the cells of a snapshot. Pure."""
+"""Build rows of `bronze.changes` from the cells of a snapshot."""
 
 from __future__ import annotations
 
