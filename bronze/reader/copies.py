@@ -76,6 +76,7 @@ class SnapshotThread:
         self._timing = source.timing
         self._settings = settings
         self._landing = landing
+        # failures of rounds since the last completed round
         self.trouble = Trouble(errors, source.timing)
         self._wait = Wait()
         self._snapshot = Snapshot(source, settings, landing, wait=self._wait, executors=executors)

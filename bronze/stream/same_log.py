@@ -91,6 +91,7 @@ class LogComparison:
         self.end = position.confirm
         # LSN up to which the log was compared
         self.reached = self.start
+        # whether the log was compared up to bronze's position
         self.complete = False
         self._open: OpenTransaction | None = None
         self._last = 0
@@ -133,8 +134,8 @@ class LogComparison:
             counted[transactions.number[message]] |= not self._counts.isdisjoint(truncated.tolist())
         with_message = transactions.number[frames.types == MESSAGE]
         newest = ZERO if self._position.sent is None else self._position.sent.lsn
-        # Bronze keeps no row of deltasmelt's own messages, and cannot determine whether an earlier message
-        # was received.
+        # Messages count only after bronze's newest transaction: bronze keeps no row of deltasmelt's own
+        # messages, and cannot determine whether an earlier message was received.
         counted[with_message] |= transactions.commit_lsn[with_message] > newest
         # The expected transaction always counts, even a heartbeat.
         counted[1:] |= transactions.commit_lsn[1:] == int(self._sent.lsn)

@@ -94,6 +94,7 @@ class EmbeddedServer:
         self._own_folder = folder is None
         self._own_port = port is None
         self._reach: Reach = reach
+        # TCP port on 127.0.0.1; for a socket, a part of its name
         self.port = port or free_port()
         self.version: ServerVersion = version
         listen = "127.0.0.1" if reach == "port" else ""
@@ -103,6 +104,7 @@ class EmbeddedServer:
         self._group = self._account.pw_gid if self._account else None
         self._extra_groups: list[int] | None = [] if self._account else None
         self._process: subprocess.Popen[bytes] | None = None
+        # private folder with data, socket and log
         self.folder = folder or Path(tempfile.mkdtemp(prefix="smelt-pg-"))
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
