@@ -30,11 +30,14 @@ _CODE: Final = {"spark.sql.codegen.cache.maxEntries": "2000"}
 """How many generated classes Spark caches: 100 by default, too few for the tests' several hundred shapes."""
 
 _ZONED: Final = re.compile(r'(?<=[tT]ype":)"timestamp"')
-_READING: Final = {
-    # A test's SELECT is run once over few rows: code made for it would cost more than all of them.
+_INTERPRETED: Final = {
+    # A statement runs once over few rows: generated code would cost more than all rows.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.constraintPropagation.enabled": "false",
+}
+_READING: Final = {
+    **_INTERPRETED,
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.files.minPartitionNum": "1",
 }
@@ -75,6 +78,13 @@ def spark() -> Iterator[SparkSession]:
     session = spark_session(configuration)
     yield session
     stop_session(session)
+
+
+@pytest.fixture(scope="module")
+def interpreted(spark: SparkSession) -> Iterator[None]:
+    """Interpret all queries of a module's tests, the product's included: few rows, many different plans."""
+    with settings(spark, _INTERPRETED):
+        yield
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from deltasmelt.silver.schema.catalog import SilverTable
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.usefixtures("interpreted")]
 
 OWN: Final = "_commit_lsn, _commit_ts, _unrepresentable, _deleted"
 TABLES: Final = """

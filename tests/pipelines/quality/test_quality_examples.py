@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from deltasmelt.pipelines.quality.expectations import QualityResult, Result
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.usefixtures("interpreted")]
 
 CUSTOMERS = """\
 table: silver.customers

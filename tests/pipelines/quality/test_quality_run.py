@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.settings import Pipeline
     from tests.pipelines.quality_lake import QualityLake
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.usefixtures("interpreted")]
 
 
 def failures(result: QualityResult) -> dict[tuple[str, str, str | None], tuple[int | None, tuple[str, ...]]]:

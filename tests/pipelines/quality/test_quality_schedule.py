@@ -28,7 +28,7 @@ expectations:
   - sql: SELECT d.id FROM {batch} AS d LEFT ANTI JOIN {silver.customers} AS c ON c.id = d.id
 """
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres]
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.usefixtures("interpreted")]
 
 
 def test_a_run_runs_beside_cycles_when_due(
