@@ -26,7 +26,7 @@ BY_FIXTURE: Final = {
 """Marks, each with the fixtures that cause the mark."""
 
 _PROCESSES: Final = re.compile(
-    r"\b(subprocess|Popen|multiprocessing|EmbeddedServer"
+    r"\b(subprocess|Popen|multiprocessing|EmbeddedServer|CopiedServer"
     r"|tests\.pipelines\.(processes|test_cli)|tests\.bronze\.tls_server)\b"
 )
 """Words in the files of tests that start processes."""

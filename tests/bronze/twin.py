@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import psycopg
 
-from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
+from tests.fix_postgres import CopiedServer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,7 +26,7 @@ class Twin:
     """
 
     def __init__(self, folder: Path, version: Literal[16, 18] = 16) -> None:
-        self.server = EmbeddedServer(version=version)
+        self.server = CopiedServer(version=version)
         self._copy = folder / "copy"
         self.server.start()
 

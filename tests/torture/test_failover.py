@@ -17,15 +17,16 @@ from deltasmelt.bronze.config.timing import Timing
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.postgres.connection import connect, identify
-from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.bronze.replaying import bronze_rows, execute, fetch, read_all, session, source_of
 from tests.bronze.running import Running, wait_for
+from tests.fix_postgres import CopiedServer
 from tests.torture.two_tables import SCHEMA, assert_whole
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 pytestmark = pytest.mark.postgres
 
@@ -34,7 +35,7 @@ STANDBY_SETTINGS = {"sync_replication_slots": "on", "hot_standby_feedback": "on"
 
 @pytest.fixture
 def primary() -> Iterator[EmbeddedServer]:
-    with EmbeddedServer(version=18) as server:
+    with CopiedServer(version=18) as server:
         yield server
 
 
@@ -44,7 +45,7 @@ def standby(primary: EmbeddedServer) -> Iterator[EmbeddedServer]:
 
     A standby polls more and more rarely while the primary has no slots.
     """
-    server = EmbeddedServer(version=18, settings=STANDBY_SETTINGS)
+    server = CopiedServer(version=18, settings=STANDBY_SETTINGS)
     owner = server.data.stat()
     shutil.rmtree(server.data)
     source = f"host=127.0.0.1 port={primary.port} user=postgres dbname=postgres"

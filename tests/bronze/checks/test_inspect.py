@@ -21,13 +21,14 @@ from deltasmelt.bronze.postgres.connection import connect
 from deltasmelt.bronze.setup.create_slot import ensure_slot
 from deltasmelt.bronze.setup.publication import ensure_publication
 from deltasmelt.bronze.stream.replication import ReplicationStream
-from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.bronze.replaying import make_reader, read_all, source_of
+from tests.fix_postgres import CopiedServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from deltasmelt.bronze.checks.finding import Finding
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 
 def source(dsn: str, **values: object) -> SourceSettings:
@@ -215,7 +216,7 @@ def test_server_without_replication_setup_gets_errors() -> None:
         "wal_level": "replica", "max_replication_slots": "1", "max_wal_senders": "1",
         "wal_sender_timeout": "2s", "max_slot_wal_keep_size": "100MB",
     }  # fmt: skip
-    with EmbeddedServer(settings=limits) as server:
+    with CopiedServer(settings=limits) as server:
         run(server.dsn(), "CREATE TABLE a (id int PRIMARY KEY)")
         reported = findings(source(server.dsn()))
         assert codes(reported, "error") == ["wal-level"]
@@ -230,7 +231,7 @@ def test_server_without_replication_setup_gets_errors() -> None:
 
 
 def test_slot_close_to_loss_is_warning() -> None:
-    with EmbeddedServer(settings={"max_slot_wal_keep_size": "64MB"}) as server:
+    with CopiedServer(settings={"max_slot_wal_keep_size": "64MB"}) as server:
         settings = source(server.dsn())
         with connect(settings) as connection:
             ensure_slot(connection, settings)
@@ -269,7 +270,7 @@ def pooler(server: EmbeddedServer) -> socket.socket:
 
 
 def test_pooler_refusing_walsender_is_detected_by_connecting() -> None:
-    with EmbeddedServer() as server, pooler(server) as listener:
+    with CopiedServer() as server, pooler(server) as listener:
         port = listener.getsockname()[1]
         reported = findings(
             source(f"host=127.0.0.1 port={port} user=postgres dbname=postgres sslmode=disable")
@@ -280,7 +281,7 @@ def test_pooler_refusing_walsender_is_detected_by_connecting() -> None:
 
 
 def test_a_standby_is_refused(lake_path: str) -> None:
-    with EmbeddedServer() as server:
+    with CopiedServer() as server:
         server.stop()
         (server.data / "standby.signal").touch()
         server.start()
@@ -319,7 +320,7 @@ def test_doomed_start_stops_before_any_change(
         ({"max_wal_senders": "0"}, "", "senders-exhausted"),
     ]
     for number, (limits, spoil, code) in enumerate(cases):
-        with EmbeddedServer(settings=limits) as server:
+        with CopiedServer(settings=limits) as server:
             run(server.dsn(), "CREATE TABLE a (id int PRIMARY KEY)")
             if spoil:
                 run(server.dsn(), spoil)
@@ -354,7 +355,7 @@ def test_risk_of_start_is_logged_as_warning(
 @pytest.fixture(scope="module")
 def bare_server() -> Iterator[EmbeddedServer]:
     """Run a server with a too low wal_level and with roles that no other test may see."""
-    with EmbeddedServer(settings={"wal_level": "replica"}) as server:
+    with CopiedServer(settings={"wal_level": "replica"}) as server:
         yield server
 
 

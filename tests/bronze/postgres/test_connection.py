@@ -22,6 +22,7 @@ from deltasmelt.bronze.postgres.replication import ReplicationConnection
 from deltasmelt.bronze.reader.table_errors import SOURCE_CODES
 from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer, free_port
 from tests.bronze.enumerated import swallow
+from tests.fix_postgres import CopiedServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,7 +53,7 @@ def failure(settings: SourceSettings) -> SmeltError:
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[EmbeddedServer]:
     """Run a server with passwords, few connections, and a locked database."""
-    with EmbeddedServer(settings={"max_connections": "8", "superuser_reserved_connections": "3",
+    with CopiedServer(settings={"max_connections": "8", "superuser_reserved_connections": "3",
                                   "max_wal_senders": "2"}) as guarded:  # fmt: skip
         with psycopg.connect(guarded.dsn(), autocommit=True) as connection:
             connection.execute(f"CREATE ROLE guest LOGIN PASSWORD '{PASSWORD}'")

@@ -28,7 +28,7 @@ from tests.bronze.replaying import assert_bronze_equals_source, execute, make_re
 from tests.bronze.running import Running, wait_for
 from tests.bronze.tls_front import TlsFront
 from tests.bronze.tls_server import TlsServer, installation_with_tls
-from tests.fix_postgres import drop_database, make_database
+from tests.fix_postgres import CopiedServer, drop_database, make_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +56,7 @@ ROLES = f"""
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedServer]:
     """Run a server that requires a password of the role `smelt` by SCRAM, except on the socket."""
-    with EmbeddedServer() as server:
+    with CopiedServer() as server:
         guard(server, HBA)
         yield server
 
@@ -203,7 +203,7 @@ def test_a_unix_socket(server: EmbeddedServer, admin: SourceSettings) -> None:
 
 
 def test_an_account_that_the_socket_does_not_admit(admin: SourceSettings, lake_path: str) -> None:
-    with EmbeddedServer() as guarded:
+    with CopiedServer() as guarded:
         guard(guarded, "local all all peer map=nobody_at_all\nhost all postgres 127.0.0.1/32 trust\n")
         error = refusal(
             way(admin, host=str(guarded.folder), port=guarded.port, database="postgres"), lake_path
@@ -279,7 +279,7 @@ def test_of_several_hosts_the_one_that_answers(server: EmbeddedServer, admin: So
 
 
 def test_of_several_hosts_the_primary(server: EmbeddedServer, admin: SourceSettings, lake_path: str) -> None:
-    with EmbeddedServer() as standby:
+    with CopiedServer() as standby:
         standby.stop()
         (standby.data / "standby.signal").touch()
         standby.start()

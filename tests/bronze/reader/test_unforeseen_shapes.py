@@ -62,7 +62,7 @@ def make_tables(source: SourceSettings) -> None:
 def test_unreadable_table_is_copied_later_and_others_continue(
     source: SourceSettings, lake_path: str, unforeseen: Unforeseen
 ) -> None:
-    source = source.with_timing(Timing(catalog_poll=3.0))
+    source = source.with_timing(Timing(catalog_poll=1.5))
     make_tables(source)
     read_all(source, lake_path)  # a copy under way would yield to ALTER TABLE, with an error of its own
     control = ControlTables(Lake(lake_path))

@@ -18,7 +18,6 @@ from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.postgres.connection import connect
 from deltasmelt.bronze.postgres.replication import ReplicationConnection
 from deltasmelt.bronze.stream.receiver import Nudge
-from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 from deltasmelt.pipelines.runtime.progress_text import reader_text
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
@@ -31,12 +30,13 @@ from tests.bronze.replaying import (
     source_of,
 )
 from tests.bronze.running import Running, wait_for
-from tests.fix_postgres import drop_database, make_database
+from tests.fix_postgres import CopiedServer, drop_database, make_database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 pytestmark = pytest.mark.postgres
 
@@ -49,7 +49,7 @@ HELD = (
 @pytest.fixture(scope="module")
 def narrow() -> Iterator[EmbeddedServer]:
     """Yield a server with room for the stream and one snapshot."""
-    with EmbeddedServer(settings={"max_replication_slots": "2", "max_wal_senders": "2"}) as server:
+    with CopiedServer(settings={"max_replication_slots": "2", "max_wal_senders": "2"}) as server:
         yield server
 
 

@@ -19,13 +19,14 @@ from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.postgres.connection import connect
 from deltasmelt.bronze.setup.create_slot import ensure_slot
 from deltasmelt.bronze.setup.slot import read_slot
-from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 from tests.bronze.replaying import make_reader
+from tests.fix_postgres import CopiedServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from deltasmelt.bronze.checks.finding import Finding
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 
 def source(dsn: str, **values: object) -> SourceSettings:
@@ -118,7 +119,7 @@ def test_failover_before_17_is_rejected_without_changes(database: str, lake_path
 
 @pytest.fixture
 def primary() -> Iterator[EmbeddedServer]:
-    with EmbeddedServer(version=18) as server:
+    with CopiedServer(version=18) as server:
         yield server
 
 

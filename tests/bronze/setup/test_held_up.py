@@ -17,23 +17,23 @@ from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.postgres.connection import connect
 from deltasmelt.bronze.postgres.lock_holders import describe_holder
 from deltasmelt.bronze.setup.publication import ensure_publication
-from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 from deltasmelt.pipelines.runtime.progress_text import reader_text
 from tests.bronze.replaying import assert_bronze_equals_source, execute, make_reader, read_all, source_of
 from tests.bronze.running import wait_for
-from tests.fix_postgres import drop_database, make_database
+from tests.fix_postgres import CopiedServer, drop_database, make_database
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 pytestmark = pytest.mark.postgres
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedServer]:
-    with EmbeddedServer(settings={"max_prepared_transactions": "5"}) as server:
+    with CopiedServer(settings={"max_prepared_transactions": "5"}) as server:
         yield server
 
 

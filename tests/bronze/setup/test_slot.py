@@ -20,7 +20,7 @@ from deltasmelt.bronze.postgres.connection import connect
 from deltasmelt.bronze.postgres.conninfo import address_of, replication_conninfo
 from deltasmelt.bronze.setup.create_slot import ensure_slot
 from deltasmelt.bronze.setup.slot import SlotState, read_slot, slot_problem
-from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
+from tests.fix_postgres import CopiedServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -204,7 +204,7 @@ def test_concurrent_starts_share_single_slot(settings: SourceSettings) -> None:
 @pytest.mark.parametrize("version", [16, 18])
 def test_a_slot_whose_log_is_gone(version: int) -> None:
     limits = {"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB"}
-    with EmbeddedServer(version=18 if version == 18 else 16, settings=limits) as server:
+    with CopiedServer(version=18 if version == 18 else 16, settings=limits) as server:
         settings = source(server.dsn())
         with connect(settings) as connection:
             ensure_slot(connection, settings)
@@ -222,11 +222,11 @@ def test_a_slot_whose_log_is_gone(version: int) -> None:
 
 def test_server_without_logical_wal_or_free_slot() -> None:
     limits = {"wal_level": "replica"}
-    with EmbeddedServer(settings=limits) as server:
+    with CopiedServer(settings=limits) as server:
         error = refusal(source(server.dsn()))
     assert error.code == "wal-level"
     assert "ALTER SYSTEM SET wal_level = logical;" in str(error.remedy)
-    with EmbeddedServer(settings={"max_replication_slots": "1"}) as server:
+    with CopiedServer(settings={"max_replication_slots": "1"}) as server:
         settings = source(server.dsn())
         run(server.dsn(), "SELECT pg_create_physical_replication_slot('taken')")
         with connect(settings) as connection, pytest.raises(DefiniteError) as caught:

@@ -68,6 +68,9 @@ def run(source: SourceSettings, *statements: str) -> None:
             connection.execute(statement.format(**texts).encode())
 
 
+@pytest.mark.parametrize(
+    "source", ["WIN1252", "SQL_ASCII", pytest.param("EUC_JP", marks=pytest.mark.torture)], indirect=True
+)
 def test_unconvertible_text_stops_its_table_until_healed(source: SourceSettings, lake_path: str) -> None:
     run(
         source,

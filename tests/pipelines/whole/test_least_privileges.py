@@ -19,7 +19,6 @@ from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.postgres.connection import connect, log_end
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.gaps import request_snapshots
-from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 from deltasmelt.pipelines.health.check import run_check
 from deltasmelt.pipelines.health.status import read_status
 from deltasmelt.pipelines.proof.load import Load
@@ -27,9 +26,12 @@ from deltasmelt.pipelines.proof.source_copy import SourceCopy
 from deltasmelt.pipelines.settings import Pipeline, load_pipeline
 from tests.bronze.replaying import assert_bronze_equals_source, read_all, read_snapshot, source_of
 from tests.docs.blocks import blocks
+from tests.fix_postgres import CopiedServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 PAGE = Path(__file__).parents[3] / "docs" / "security.md"
 READS, MANAGES = [block.text for block in blocks(PAGE) if block.language == "sql"]
@@ -38,7 +40,7 @@ TABLES = [TableName("public", "customers"), TableName("public", "orders")]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedServer]:
-    with EmbeddedServer() as server:
+    with CopiedServer() as server:
         yield server
 
 

@@ -13,10 +13,10 @@ import pytest
 from deltalake import DeltaTable
 
 from deltasmelt.bronze.lake.delta import open_table
-from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 from deltasmelt.pipelines.secret_variables import without_secret_variables
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.spark.launch import PopenArguments
+from tests.fix_postgres import CopiedServer
 from tests.object_store import Faults, lake_text
 from tests.pipelines.in_process import smelt_here
 from tests.pipelines.processes import Command, in_turn, until
@@ -24,6 +24,7 @@ from tests.pipelines.processes import Command, in_turn, until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
     from tests.object_store import ObjectStore
 
 PASSWORD: Final = "gEh31m-Wort"
@@ -37,7 +38,7 @@ IN_NO_ENVIRONMENT: Final = ("password file", "dsn")
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[EmbeddedServer]:
-    with EmbeddedServer() as server:
+    with CopiedServer() as server:
         with psycopg.connect(server.dsn(), autocommit=True) as connection:
             connection.execute("SET password_encryption = 'scram-sha-256'")
             connection.execute(f"CREATE ROLE smelt LOGIN REPLICATION PASSWORD '{PASSWORD}'".encode())
