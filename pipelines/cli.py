@@ -344,7 +344,7 @@ def snapshot(
     file: File,
     tables: arguments.Tables = None,
     *,
-    every: arguments.AllTables = False,
+    all_tables: arguments.AllTables = False,
     wait: arguments.Wait = True,
 ) -> None:
     """Copy whole tables again from the source; safe while running.
@@ -353,7 +353,9 @@ def snapshot(
     """
     from deltasmelt.pipelines.commands.snapshot import run_snapshot
 
-    run_snapshot(_load(file), tables or [], Output(), every=every, wait=wait, command="smelt snapshot")
+    run_snapshot(
+        _load(file), tables or [], Output(), all_tables=all_tables, wait=wait, command="smelt snapshot"
+    )
 
 
 @app.command()

@@ -41,7 +41,7 @@ def secret(name: str) -> str:
     return _KNOWN[name]
 
 
-def known() -> Mapping[str, str]:
+def secret_values() -> Mapping[str, str]:
     """Return this process's values, for a child process."""
     return dict(_KNOWN)
 

@@ -339,7 +339,7 @@ class FreshTables:
                 frame = session.sql(_after(session, step, columns, little=little))
 
         with settings(session, ONE_TASK if small and rows <= SMALL_TARGET else {}):
-            _each(steps, carry)
+            _run_or_halve(steps, carry)
         return frame
 
     # -- as a clone
@@ -358,7 +358,7 @@ class FreshTables:
                 session, table.name, f"CREATE TABLE {address} SHALLOW CLONE {before}"
             )
         runner = StepRunner(scratch, self._settings, SilverLog(scratch))
-        _each(steps, lambda step: runner.run(session, step, changes=size.changes))
+        _run_or_halve(steps, lambda step: runner.run(session, step, changes=size.changes))
         return session.sql(f"SELECT * FROM {address}")
 
     def _folder(self, session: SparkSession, table: SilverTable) -> Lake:
@@ -388,7 +388,7 @@ def _frontier(bronze: Table) -> tuple[Lsn, datetime | None]:
     return position.frontier, position.commit_ts
 
 
-def _each(steps: Sequence[Step], carry: Callable[[Step], object]) -> None:
+def _run_or_halve(steps: Sequence[Step], carry: Callable[[Step], object]) -> None:
     """Run steps in order; halve a failed optional step, or skip the smallest half, as a cycle does."""
     remaining = [*reversed(steps)]
     while remaining:

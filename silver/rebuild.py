@@ -159,15 +159,15 @@ def _before_others(
     try:
         stored_before = log.read_at(table.name, commit.version - 1)
     except DeltaError as error:
-        _warn_kept(table, f"the version before {commit} no longer exists: {cause_of(error)}")
+        _warn_uncorrected(table, f"the version before {commit} no longer exists: {cause_of(error)}")
         return None
     if stored_before is None or stored_before.mark is None or stored_before.mark < snapshot:
-        _warn_kept(table, f"a snapshot is newer than the version before {commit}")
+        _warn_uncorrected(table, f"a snapshot is newer than the version before {commit}")
         return None
     return stored_before
 
 
-def _warn_kept(table: SilverTable, why: str) -> None:
+def _warn_uncorrected(table: SilverTable, why: str) -> None:
     _LOGGER.warning(
         "changes of other programs to silver.%s cannot be undone: %s. Rows that ended before the newest "
         "snapshot stay as the other program left them",
@@ -203,7 +203,7 @@ def _keep(
         except TableError:
             raise
         except Exception as error:  # noqa: BLE001 - the version's files may be removed
-            _warn_kept(table, f"version {stored_before.version} cannot be read: {cause_of(error)}")
+            _warn_uncorrected(table, f"version {stored_before.version} cannot be read: {cause_of(error)}")
     return _copied(session, lake, scratch, table, newest, versions=versions, snapshot=snapshot)
 
 

@@ -61,9 +61,9 @@ def inheritance_findings(
             subject=str(parents[parent]),
             message="a query of this table also shows the rows of tables that inherit from the table; "
             + (
-                f"the patterns do not select {_some(outside)}, so silver lacks the rows of these tables"
+                f"the patterns do not select {_names_of(outside)}, so silver lacks the rows of these tables"
                 if outside
-                else f"silver has the rows of {_some(heirs)} in separate tables"
+                else f"silver has the rows of {_names_of(heirs)} in separate tables"
             ),
             remedy=f"select these tables as well, each with a key: add {_patterns(outside)} to "
             "source.tables; combine them with this table where documents or queries need all rows"
@@ -72,7 +72,7 @@ def inheritance_findings(
         )
 
 
-def _some(tables: Sequence[TableName]) -> str:
+def _names_of(tables: Sequence[TableName]) -> str:
     names = ", ".join(map(str, tables[:_SHOWN]))
     return f"{names} … ({len(tables)} tables)" if len(tables) > _SHOWN else names
 

@@ -45,7 +45,7 @@ FOREIGN_CODES: Final = frozenset(
         "slot-of-another-lake",
     }
 )
-"""Codes of the gate's refusals; no refusal is recorded in the lake (`bronze.reader.trouble`)."""
+"""Codes of the gate's refusals; no refusal is recorded in the lake (`bronze.reader.pipeline_errors`)."""
 
 _CONNECT_SECONDS: Final = "4"
 
@@ -153,18 +153,18 @@ def _refuse_slot(slot: SlotClaims | None, source: SourceSettings, changes: Table
     lake = None if changes is None else str(changes.metadata().id)
     if slot.lake is not None:
         if slot.lake != lake:
-            raise _of_another_lake(source, f"belongs to another lake ({slot.lake}); {_this(lake)}")
+            raise _of_another_lake(source, f"belongs to another lake ({slot.lake}); {_lake_text(lake)}")
     elif slot.sent and (changes is None or position_of(changes) is None):
-        raise _of_another_lake(source, f"has sent {slot.sent} transactions to a reader; {_this(None)}")
+        raise _of_another_lake(source, f"has sent {slot.sent} transactions to a reader; {_lake_text(None)}")
 
 
-def _this(lake_id: str | None) -> str:
+def _lake_text(lake_id: str | None) -> str:
     return "this lake is empty" if lake_id is None else f"this lake is {lake_id}"
 
 
-def _of_another_lake(source: SourceSettings, remedy: str) -> DefiniteError:
+def _of_another_lake(source: SourceSettings, reason: str) -> DefiniteError:
     return DefiniteError(
-        f"replication slot {source.slot} {remedy}",
+        f"replication slot {source.slot} {reason}",
         code="slot-of-another-lake",
         where=address_of(source),
         remedy="if this is the wrong lake (a volume that is not mounted, a wrong lake.path), correct "

@@ -77,7 +77,7 @@ def _without_privilege(tables: Sequence[SourceTable]) -> dict[tuple[str, str], l
 
 def _lacking(problem: TableError, tables: Sequence[SourceTable]) -> Finding:
     schema = tables[0].table.schema
-    subject, names = f"schema {schema}", _some(tables)
+    subject, names = f"schema {schema}", _names_of(tables)
     if problem.code == "schema-privilege":
         message = f"{problem.message}; {len(tables)} of the selected tables are in this schema"
         return Finding(
@@ -112,11 +112,11 @@ def _skipped(skipped: Sequence[SkippedRelation]) -> Iterator[Finding]:
                 level="info",
                 code="relation-skipped",
                 subject="source.tables",
-                message=f"{len(group)} relations are not replicated, {_some(group)}: {reason}",
+                message=f"{len(group)} relations are not replicated, {_names_of(group)}: {reason}",
             )
 
 
-def _some(tables: Sequence[SourceTable] | Sequence[SkippedRelation]) -> str:
+def _names_of(tables: Sequence[SourceTable] | Sequence[SkippedRelation]) -> str:
     names = ", ".join(str(table.table) for table in tables[:_SHOWN])
     return f"{names}{' …' if len(tables) > _SHOWN else ''}"
 

@@ -260,7 +260,7 @@ class StreamDecoder:
             # point.
             left_out |= self._left_out
             if left_out:
-                self._tell_left_out(left_out, relation_id[~keep], transactions, message_of_row[~keep])
+                self._report_left_out(left_out, relation_id[~keep], transactions, message_of_row[~keep])
             message_of_row, relation_id = message_of_row[keep], relation_id[keep]
             layout_of_row = layout_of_row[keep]
         return SliceRows(message_of_row, relation_id, *only_used(layouts, layout_of_row))
@@ -305,7 +305,7 @@ class StreamDecoder:
         self._partitions.leads(version)
         return TupleLayout.of(version.table, names)
 
-    def _tell_left_out(
+    def _report_left_out(
         self,
         left_out: Mapping[int, TableName],
         relation_id: Positions,

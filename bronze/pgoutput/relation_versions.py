@@ -25,6 +25,7 @@ from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from math import comb
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.builtin_types import builtin_type, format_type
@@ -331,7 +332,7 @@ def _key(
                 or identity == {column.attnum for column in version.columns if column.in_identity}
             )
             keys.append((not is_same, tuple(names[attnum] for attnum in attnums if attnum is not None)))
-    for _, key in sorted(keys, key=lambda one: one[0]):
+    for _, key in sorted(keys, key=lambda ranked: ranked[0]):
         return key
     # Without any version the identity's columns are the key.
     if announced.replica_identity in "di":
@@ -367,7 +368,7 @@ class ShapeVersions:
     ) -> None:
         self._describe = describe
         self._recorded = recorded
-        self._newest = {version.relation_id: version for version in sorted(known, key=lambda one: one.place)}
+        self._newest = {version.relation_id: version for version in sorted(known, key=attrgetter("place"))}
         self._types: dict[int, AnnouncedType] = {}
 
     def note_type(self, announced: AnnouncedType) -> None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-_ASKED_BYTES: Final = 8 << 20
+_QUERY_BYTES: Final = 8 << 20
 
 
 _CONVERT: Final = (
@@ -33,7 +33,7 @@ def to_utf8(connection: psycopg.Connection[Any], encoding: str, texts: Sequence[
 
     if not texts:
         return []
-    if len(texts) > 1 and sum(map(len, texts)) > _ASKED_BYTES:
+    if len(texts) > 1 and sum(map(len, texts)) > _QUERY_BYTES:
         return _by_halves(connection, encoding, texts)
     try:
         with connection.transaction():  # a savepoint: a refusal leaves the caller's transaction usable

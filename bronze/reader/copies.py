@@ -26,8 +26,8 @@ from deltasmelt.bronze.postgres.blockers import Wait
 from deltasmelt.bronze.postgres.connection import translated
 from deltasmelt.bronze.postgres.error_rules import REFUSALS
 from deltasmelt.bronze.reader.carried_tables import CarriedTables
+from deltasmelt.bronze.reader.pipeline_errors import RetryGate
 from deltasmelt.bronze.reader.table_errors import TableErrors
-from deltasmelt.bronze.reader.trouble import Trouble
 from deltasmelt.bronze.reader.watch import Watch
 from deltasmelt.bronze.snapshot.snapshot import Snapshot
 from deltasmelt.bronze.snapshot.table_copy import Outcome
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.control_tables import ControlTables
     from deltasmelt.bronze.lsn import Lsn
     from deltasmelt.bronze.reader.catalog_poll import CatalogPoll
-    from deltasmelt.bronze.reader.trouble import PipelineErrors
+    from deltasmelt.bronze.reader.pipeline_errors import PipelineErrors
     from deltasmelt.bronze.snapshot.executors import ExecutorsAtHand
     from deltasmelt.bronze.store.landing import Landing
 
@@ -77,7 +77,7 @@ class SnapshotThread:
         self._settings = settings
         self._landing = landing
         # failures of rounds since the last completed round
-        self.trouble = Trouble(errors, source.timing)
+        self.retry_gate = RetryGate(errors, source.timing)
         self._wait = Wait()
         self._snapshot = Snapshot(source, settings, landing, wait=self._wait, executors=executors)
         self._errors = TableErrors(control, source.timing, strays=errors.strays)
@@ -88,7 +88,7 @@ class SnapshotThread:
             lambda: self.tables.newest.oids,
             self._poll_meanwhile,
             lambda: self._copying.is_set() and self._has_requests(self.tables.newest),
-            trouble=Trouble(errors, source.timing),
+            retry_gate=RetryGate(errors, source.timing),
             types=lambda: self.tables.newest.types,
         )
         self._first: CatalogPoll | None = None
@@ -135,7 +135,7 @@ class SnapshotThread:
         self._watch.stop()
         if self._thread.ident is not None:
             self._thread.join()
-        self.trouble.ended()
+        self.retry_gate.ended()
 
     def raise_failure(self) -> None:
         """Raise the error that ended a thread: the thread does not restart, so no session may continue.
@@ -169,7 +169,7 @@ class SnapshotThread:
                     with translated(self._source), lake_failures("the lake"):
                         poll = self.tables.poll(self._stop) if poll is None else poll
                         self._copy(poll)
-                        self.trouble.worked()
+                        self.retry_gate.worked()
                     self._end_round(poll)
                     self._pause(poll)
                 except SmeltError as error:
@@ -180,8 +180,8 @@ class SnapshotThread:
                         raise
                     _LOGGER.warning("copying tables is retried: %s", error)
                     self._landing.progress.set(copies_wait=f"snapshots are retried: {error.in_a_line()}")
-                    self.trouble.failed(error)
-                    if self.trouble.pause(self._stop):
+                    self.retry_gate.failed(error)
+                    if self.retry_gate.pause(self._stop):
                         return
         except BaseException as error:  # noqa: BLE001 - raised by `raise_failure`
             self._failure = error

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 _GROUP: Final = 64
 """Tables per group; a server has room for 64 locks per connection by default."""
 
-_GONE: Final = (
+_UNREADABLE: Final = (
     psycopg.errors.InsufficientPrivilege,
     psycopg.errors.InvalidSchemaName,
     psycopg.errors.UndefinedTable,
@@ -182,6 +182,6 @@ class _Recorder:
         except psycopg.errors.LockNotAvailable:
             busy.append(relation)
             return False
-        except _GONE:
+        except _UNREADABLE:
             return False
         return True

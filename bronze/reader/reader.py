@@ -11,9 +11,9 @@ Order of a start, safe to repeat after a kill at any step:
 4. A separate thread copies tables without a snapshot (`bronze.reader.copies`), in parallel with the stream.
 
 A transient fault ends the session, not the reader: a new session starts at bronze's mark after a growing
-pause. `control.errors` shows the fault until a session has committed (`bronze.reader.trouble`). Uncommitted
-rows of a failed session are discarded. Definite errors are recorded and raised. `Reader` lists all waits with
-their limits.
+pause. `control.errors` shows the fault until a session has committed (`bronze.reader.pipeline_errors`).
+Uncommitted rows of a failed session are discarded. Definite errors are recorded and raised. `Reader` lists
+all waits with their limits.
 
 Threads of one reader::
 
@@ -47,10 +47,10 @@ from deltasmelt.bronze.postgres.error_rules import REFUSALS, UNCONVERTIBLE
 from deltasmelt.bronze.postgres.liveness import Liveness, walsender_liveness
 from deltasmelt.bronze.progress import Growth, Progress
 from deltasmelt.bronze.reader.copies import SnapshotThread
+from deltasmelt.bronze.reader.pipeline_errors import PipelineErrors, RetryGate
 from deltasmelt.bronze.reader.recovery import is_starting_over, start_over
 from deltasmelt.bronze.reader.session_decoder import session_decoder
 from deltasmelt.bronze.reader.session_start import SessionStart
-from deltasmelt.bronze.reader.trouble import PipelineErrors, Trouble
 from deltasmelt.bronze.store.landing import Landing
 from deltasmelt.bronze.store.relations import ShapeLog
 from deltasmelt.bronze.store.sink import DeltaSink
@@ -135,7 +135,7 @@ class Reader:
         self._gave_up = False
         self._control = ControlTables(lake)
         self._errors = PipelineErrors(lake, pipeline, self._control)
-        self._trouble = Trouble(self._errors, source.timing, stream=True)
+        self._retry_gate = RetryGate(self._errors, source.timing, stream=True)
         self._unconverted = self._converting = False
         self._refused_at = ZERO
         self._stop = threading.Event()
@@ -174,13 +174,13 @@ class Reader:
                         raise
                     if until is not None and self._growth.stuck(self.progress.read()) > self._timing.failing:
                         raise
-                    self._trouble.failed(error)
+                    self._retry_gate.failed(error)
                     _LOGGER.warning("the stream is restarted: %s", error)
                     self.progress.set(phase="waiting", said=error.in_a_line())
                     self._report(now=True)
-                    self._trouble.pause(stop)
+                    self._retry_gate.pause(stop)
         except SmeltError as error:
-            self._trouble.failed(error)
+            self._retry_gate.failed(error)
             self.progress.set(said=error.in_a_line())
             raise
         finally:
@@ -283,7 +283,7 @@ class Reader:
                     reached = self._follow(stream, receiver, copies, until=until, stop=stop)
                     stream.finish()
                     if stream.durable.frontier > position.frontier:
-                        self._trouble.worked()
+                        self._retry_gate.worked()
                 finally:
                     self._connected_at = time.monotonic()
                     if isinstance(decoder, ConvertingDecoder):
@@ -350,7 +350,7 @@ class Reader:
             copies.raise_failure()
             if not works and stream.durable.frontier > start:
                 works = True
-                self._trouble.worked()
+                self._retry_gate.worked()
             if tables.wants_new_stream:
                 return False
             complete = copies.complete  # read before `lsn`: the last snapshot sets `lsn` first
@@ -360,14 +360,14 @@ class Reader:
             if until is not None:
                 self._give_up_copies(copies)
             if is_reached:
-                self._trouble.worked()
+                self._retry_gate.worked()
                 return True
             restart_at, ahead = tables.wants_stream_from, stream.durable.frontier < shapes_at
             if restart_at is not None and stream.durable.frontier >= restart_at:
                 return False
             # After a failure, request something to commit from the server, because an idle server sends
             # nothing.
-            proof = Lsn(start + 1) if self._trouble.is_open() else None
+            proof = Lsn(start + 1) if self._retry_gate.is_open() else None
             goals = [target, restart_at, shapes_at if ahead else None, proof]
             target = max((goal for goal in goals if goal is not None), default=None)
             patience = self._timing.report if target is None else nudge.patience
@@ -379,7 +379,7 @@ class Reader:
 
     def _give_up_copies(self, copies: SnapshotThread) -> None:
         """Raise the error of copies refused or held up for too long; called for jobs with a target."""
-        for failure in (copies.trouble.refused(), copies.held_up):
+        for failure in (copies.retry_gate.refused(), copies.held_up):
             if failure is not None and failure[1] > self._timing.refused:
                 self._gave_up = True
                 raise failure[0]

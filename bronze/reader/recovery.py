@@ -76,7 +76,7 @@ _STOP_READER: Final = "stop the reader of this pipeline first"
 _HEALED: Final = ("server-behind", "server-history-differs", "slot-gap", "slot-lost")
 """Errors of a stream from bronze's place that a new slot and snapshots of all tables heal."""
 
-_RELEASE_LOOKS: Final = 4
+_RELEASE_POLLS: Final = 4
 """Number of reads of an occupied slot before the slot counts as a streaming reader's slot."""
 
 
@@ -183,7 +183,7 @@ def _goes_on(
 ) -> bool:
     """Check whether the stream continues at bronze's place; a streaming reader has proved this."""
     # A slot of a reader just refused becomes free within moments. Wait for a foreign comparison, too.
-    for _ in range(_RELEASE_LOOKS):
+    for _ in range(_RELEASE_POLLS):
         slot = read_slot(connection, begin.source.slot)
         if slot is None or slot.active_pid is None or is_comparing(connection, slot.active_pid):
             break

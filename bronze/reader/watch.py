@@ -6,8 +6,8 @@
   in `status`, also during copies, which may take hours.
 
 The watch decides nothing. After a failure the watch reconnects after a pause that grows until a whole turn
-succeeds (`bronze.reader.trouble`). The stream and the copies report an absent server. The watch records
-errors that need a person, because no other thread may query the server for hours.
+succeeds (`bronze.reader.pipeline_errors`). The stream and the copies report an absent server. The watch
+records errors that need a person, because no other thread may query the server for hours.
 
 **The fingerprint** covers the catalog's rows about the read tables, cheap enough for a query per second. The
 fingerprint changes whenever a statement may have changed rows without an event, or the publication.
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.checks.wal_budget import WalBudget
     from deltasmelt.bronze.config.sections import SourceSettings
     from deltasmelt.bronze.progress import Progress
-    from deltasmelt.bronze.reader.trouble import Trouble
+    from deltasmelt.bronze.reader.pipeline_errors import RetryGate
     from deltasmelt.bronze.setup.slot import SlotState
 
 # An ALTER TABLE that rewrites a table or a partition, or adds a column, writes the table's row in pg_class;
@@ -132,7 +132,7 @@ class Watch:
     Args:
         progress: progress of the reader; source of the copies' progress, and target of slot warnings.
         oids: returns the OIDs of the currently known tables and partitions.
-        trouble: failures of the watch since its last complete turn.
+        retry_gate: failures of the watch since its last complete turn.
         types: returns the OIDs of types that may be redefined in place.
         meanwhile: called every second after a catalog change, until the call returns True.
         poll_needed: checks whether a poll is due although the catalog did not change.
@@ -146,11 +146,11 @@ class Watch:
         meanwhile: Callable[[], bool],
         poll_needed: Callable[[], bool] = lambda: False,
         *,
-        trouble: Trouble,
+        retry_gate: RetryGate,
         types: Callable[[], Collection[int]] = lambda: (),
     ) -> None:
         self._source = source
-        self._trouble = trouble
+        self._retry_gate = retry_gate
         self._timing = source.timing
         self._progress = progress
         self._oids = oids
@@ -177,7 +177,7 @@ class Watch:
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
-        self._trouble.ended()
+        self._retry_gate.ended()
 
     def news(self) -> bool:
         """Check whether the catalog changed since the last call."""
@@ -194,8 +194,8 @@ class Watch:
                 lasts = not isinstance(error, TransientError)
                 level = logging.WARNING if lasts else logging.DEBUG
                 _LOGGER.log(level, "the watch for changed tables connects again: %s", error)
-                self._trouble.failed(error, recorded=lasts)
-                if self._trouble.pause(self._stop):
+                self._retry_gate.failed(error, recorded=lasts)
+                if self._retry_gate.pause(self._stop):
                     return
             except BaseException as error:  # noqa: BLE001 - `raise_failure` raises the error; the watch ends
                 self.failure = error
@@ -209,7 +209,7 @@ class Watch:
             # Measure before `_meanwhile`: the catalog poll that it may make has a separate time share.
             elapsed = time.monotonic() - started
             self._pending = (self._pending or self._poll_needed()) and not self._meanwhile()
-            self._trouble.worked()
+            self._retry_gate.worked()
             if self._stop.wait(max(self._timing.watch, elapsed / _SHARE)):
                 return
 

@@ -59,7 +59,7 @@ def ensure_slot(
         DefiniteError: the slot cannot be used or created; with the remedy.
         TransientError: running transactions did not end in time; the message names them.
     """
-    report = progress or _say_nothing
+    report = progress or _ignore
     created = False
     timing = source.timing
     silence = _Silence(timing)
@@ -259,5 +259,5 @@ def _in_the_way(own_pid: int, source: SourceSettings) -> str:
         return running_transactions(connection, [own_pid])
 
 
-def _say_nothing(_: str) -> None:
+def _ignore(_: str) -> None:
     """Discard the text: no caller wants reports of progress."""

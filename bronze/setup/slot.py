@@ -102,22 +102,22 @@ def slot_problem(slot: SlotState, source: SourceSettings, database: str) -> Defi
     drop = f"SELECT pg_drop_replication_slot({quote_literal(slot.name)});"
     rename = "choose another name for source.slot"
     if not slot.plugin:
-        code, trouble, cure = "slot-physical", "is a physical slot, of a standby or a backup", rename
+        code, problem, cure = "slot-physical", "is a physical slot, of a standby or a backup", rename
     elif slot.plugin != PLUGIN:
         code = "slot-wrong-plugin"
-        trouble, cure = (
+        problem, cure = (
             f"uses plugin {slot.plugin}, not {PLUGIN}",
             f"{rename}, or drop the slot if it is unused: {drop}",
         )
     elif slot.database != database:
         code = "slot-other-database"
-        trouble, cure = f"belongs to database {slot.database}, not {database}", rename
+        problem, cure = f"belongs to database {slot.database}, not {database}", rename
     elif slot.temporary:
-        code, trouble, cure = "slot-temporary", "is a temporary slot of another session", rename
+        code, problem, cure = "slot-temporary", "is a temporary slot of another session", rename
     elif slot.invalidation is not None or slot.wal_status == "lost":
         code = "slot-lost"
         reason = slot.invalidation or "wal_removed"
-        trouble = f"is invalidated ({reason}): the slot has lost the changes after {slot.confirmed_flush}"
+        problem = f"is invalidated ({reason}): the slot has lost the changes after {slot.confirmed_flush}"
         cure = (
             f"{_invalidation_cure(slot.invalidation)}; then `smelt snapshot FILE --all` creates a new slot "
             "and resnapshots every table, deletes included (for a pipeline that has read nothing yet: "
@@ -126,7 +126,7 @@ def slot_problem(slot: SlotState, source: SourceSettings, database: str) -> Defi
     else:
         return None
     return DefiniteError(
-        f"replication slot {slot.name} {trouble}", code=code, where=address_of(source), remedy=cure
+        f"replication slot {slot.name} {problem}", code=code, where=address_of(source), remedy=cure
     )
 
 

@@ -121,7 +121,7 @@ def locked_by(table: TableName, holder: str) -> TableError:
     )
 
 
-def gone(table: TableName) -> TableError:
+def dropped_error(table: TableName) -> TableError:
     """Return the error of a table that the snapshot lacks under its name."""
     return TableError(
         table,

@@ -116,7 +116,7 @@ class RemoteCopy:
         self._round = uuid.uuid4().hex[:12]
         self._lock = threading.Lock()
         self._named: set[str] = set()
-        self._left: list[tuple[TableCopy, Chunk]] = []
+        self._remaining: list[tuple[TableCopy, Chunk]] = []
         self._last_answer = time.monotonic()
 
     def run(
@@ -142,7 +142,7 @@ class RemoteCopy:
             thread.start()
         self._watch(threads, hooks)
         self._remove_strays(copies)
-        return [] if hooks.cancelled() else self._left
+        return [] if hooks.cancelled() else self._remaining
 
     def _watch(self, threads: Sequence[threading.Thread], hooks: Hooks) -> None:
         """Wait for the threads; cancel running jobs when the round is cancelled."""
@@ -261,7 +261,7 @@ class RemoteCopy:
             case "locked":
                 with self._lock:
                     # Another session waits for the holder's lock, so the holder itself copies the range.
-                    self._left.append((copy, chunks[result.number]))
+                    self._remaining.append((copy, chunks[result.number]))
             case "failed":
                 error = result.error
                 copy.error = copy.error or TableError(

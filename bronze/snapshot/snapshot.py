@@ -54,7 +54,7 @@ from deltasmelt.bronze.snapshot.locks import (
     sessions_of,
     weight,
 )
-from deltasmelt.bronze.snapshot.ranges import gone, interrupted_again, locked_by
+from deltasmelt.bronze.snapshot.ranges import dropped_error, interrupted_again, locked_by
 from deltasmelt.bronze.snapshot.table_copy import Outcome, TableCopy
 from deltasmelt.bronze.snapshot.workers import SnapshotCopy
 
@@ -385,7 +385,7 @@ class Snapshot:
                 worker.connection, relation_id, self._source.keys, self._source.publication
             )
             if shape is None or shape.table != table.table:
-                outcome.fail(gone(table.table))
+                outcome.fail(dropped_error(table.table))
                 continue
             parts = [(leaf.table, leaf.pages) for leaf in leaves[relation_id]]
             chunks = chunks_of(parts, table.rows_estimate, self._settings.chunk_rows)

@@ -142,7 +142,7 @@ class CommentsWatch:
     """Reader of a lake's comments, for one thread at a time; reads again if the mark has changed."""
 
     def __init__(self, lake: Lake) -> None:
-        self._kept = KeptTable(lake, "control", COMMENTS)
+        self._cached = KeptTable(lake, "control", COMMENTS)
         self._mark: int | None = None
         self._comments: dict[int, Comments] = {}
 
@@ -154,7 +154,7 @@ class CommentsWatch:
         mark = comments_mark(changes)
         if mark is not None and mark != self._mark:
             try:
-                table = self._kept.newest()
+                table = self._cached.newest()
                 comments = {} if table is None else _newest(table)
             except DAMAGED:
                 # Unreadable comments stop no rows: the former comments stay, and the next call retries.

@@ -48,7 +48,7 @@ class RelationsWatch:
     """
 
     def __init__(self, lake: Lake) -> None:
-        self._kept = KeptTable(lake, "bronze", RELATIONS)
+        self._cached = KeptTable(lake, "bronze", RELATIONS)
         self._lock = threading.Lock()
         self._table: Table | None = None
         self._version = -1
@@ -62,7 +62,7 @@ class RelationsWatch:
             DeltaError, OSError: the lake cannot be read.
         """
         with self._lock:
-            table = self._kept.newest()
+            table = self._cached.newest()
             if table is None:
                 return []
             if table is not self._table:
@@ -96,7 +96,7 @@ def _recorded(table: Table, path: str) -> list[_Recorded]:
 def _in_order(versions: list[_Recorded]) -> list[Relation]:
     # One position may be recorded twice, because the catalog had more facts the second time. The later record
     # counts: no row of the shape was durable before.
-    versions.sort(key=lambda one: (one[0].relation_id, *one[0].place, one[1]))
+    versions.sort(key=lambda version: (version[0].relation_id, *version[0].place, version[1]))
     return list({(shape.relation_id, shape.place): shape for shape, _ in versions}.values())
 
 

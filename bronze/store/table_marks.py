@@ -79,11 +79,11 @@ class TableMarks:
 
     def requests(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
         """Return the resnapshot marks of tables that have a mark; raises like `needing_copy`."""
-        return self._each(tables, gaps.resnapshot_of)
+        return self._marks_of(tables, gaps.resnapshot_of)
 
     def snapshots(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
         """Return the LSN of each copied table's newest complete snapshot; raises like `needing_copy`."""
-        return self._each(tables, snapshot_of)
+        return self._marks_of(tables, snapshot_of)
 
     def newest(self, relations: Iterable[Relation]) -> dict[TableName, Lsn]:
         """Return the greatest LSN in bronze of each table apart from the stream; raises like `needing_copy`.
@@ -254,7 +254,7 @@ class TableMarks:
                     set_mark(self._changes.uri, mark)
                 self._comments_marked = mark
 
-    def _each(
+    def _marks_of(
         self, tables: Sequence[TableName], mark_of: Callable[[Table, TableName], Lsn | None]
     ) -> dict[TableName, Lsn]:
         marks = self._changes.read_newest(

@@ -88,7 +88,7 @@ def newest_counting(
         if rows.num_rows:
             last = rows.take(pc.select_k_unstable(rows, 1, sort_keys=[("commit_lsn", "descending")]))
             lsn, time = Lsn(last["commit_lsn"][0].as_py()), last["commit_ts"][0].as_py()
-            newest = max(newest, SentTransaction.of(lsn, time), key=lambda one: one.lsn)
+            newest = max(newest, SentTransaction.of(lsn, time), key=lambda newer: newer.lsn)
     # No transaction before a snapshot serves as evidence in place of bronze's newest transaction. A snapshot
     # is proved by the message that follows and that a server always sends; bronze keeps no row of the
     # message. Before bronze has received the message, a restarted server may be another server, and the

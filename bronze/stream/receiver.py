@@ -221,7 +221,7 @@ class Receiver:
             if self._size >= self._capacity:
                 # A keepalive unread behind data needs no answer, because any feedback counts.
                 self._sleep(min(_FULL_SECONDS, due - now))
-                self._connection.heard()
+                self._connection.restart_clock()
                 continue
             drained = self._connection.drain()
             if drained.reply_requested:

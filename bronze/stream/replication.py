@@ -106,7 +106,7 @@ class ReplicationStream:
         self._pgconn = self._connection.pgconn
         self._where = self._connection.where
         self._socket: socket.socket | None = None
-        self._heard = time.monotonic()
+        self._last_byte_at = time.monotonic()
         self._ended: Exception | None = None
 
     @property
@@ -117,11 +117,11 @@ class ReplicationStream:
     @property
     def silent_for(self) -> float:
         """Seconds since the last byte, as seen by `wait` and `drain`."""
-        return time.monotonic() - self._heard
+        return time.monotonic() - self._last_byte_at
 
-    def heard(self) -> None:
+    def restart_clock(self) -> None:
         """Restart the clock of the silence: nothing was read until now."""
-        self._heard = time.monotonic()
+        self._last_byte_at = time.monotonic()
 
     def start(self, start_at: Lsn, *, encoding: str | None = None) -> None:
         """Send START_REPLICATION for the source's slot at a position.
@@ -168,7 +168,7 @@ class ReplicationStream:
             self._set_low_water(_WAKE_BYTES)
         # Bytes count, not messages: one large row may be on its way for minutes.
         if any(descriptor == self._pgconn.socket for descriptor, _ in ready):
-            self.heard()
+            self.restart_clock()
 
     def drain(self) -> Drained:
         """Read all arrived input, up to about a megabyte, without waiting.
@@ -205,7 +205,7 @@ class ReplicationStream:
                     raise self._ended
                 break  # return the messages before the end first
         if messages or keepalive is not None:
-            self.heard()
+            self.restart_clock()
         # Join the messages at once: a queue of single messages would take many times the memory.
         drained = Drained(Block.of(messages), reply_requested=reply_requested)
         if messages:

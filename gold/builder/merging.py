@@ -54,23 +54,25 @@ class Merge:
     listed: Mapping[str, str] = field(default_factory=dict)
 
 
-def merge(spark: SparkSession, table: GoldTable, what: Merge, run: Run) -> None:
+def merge(spark: SparkSession, table: GoldTable, inputs: Merge, run: Run) -> None:
     """Build and run the MERGE into a document's table; `run` gets the counts."""
-    mark_writer = writer_of(spark, table.uri, Mark(GOLD_APP, what.cut.commit_lsn, what.position))
-    on = [*mark_writer.conditions(f"t.{LSN}"), _on(spark, table, what, run.changes)]
+    mark_writer = writer_of(spark, table.uri, Mark(GOLD_APP, inputs.cut.commit_lsn, inputs.position))
+    on = [*mark_writer.conditions(f"t.{LSN}"), _on(spark, table, inputs, run.changes)]
     statement = "\n".join(
         [
             f"MERGE INTO {table.address} AS t",
             "USING (",
             # Without WHEN NOT MATCHED Spark broadcasts the source to the target's rows; otherwise Spark would
             # shuffle and sort the target.
-            f"SELECT /*+ BROADCAST(f) */ * FROM (\n{what.source}\n) AS f" if what.no_inserts else what.source,
+            f"SELECT /*+ BROADCAST(f) */ * FROM (\n{inputs.source}\n) AS f"
+            if inputs.no_inserts
+            else inputs.source,
             ") AS s",
             f"ON {' AND '.join(on)}",
-            *_clauses(what),
+            *_clauses(inputs),
         ]
     )
-    plan = {**FINE_PAGES, **(LOOKED_UP if what.listed else {})}
+    plan = {**FINE_PAGES, **(LOOKED_UP if inputs.listed else {})}
     for result in table.writer.run(spark, table.name, statement, plan=plan, needed=mark_writer.settings):
         run.inserts, run.updates = int(result["num_inserted_rows"]), int(result["num_updated_rows"])
         run.deletes = int(result["num_deleted_rows"])
@@ -78,66 +80,66 @@ def merge(spark: SparkSession, table: GoldTable, what: Merge, run: Run) -> None:
         run.changes = run.inserts + run.updates + run.deletes
 
 
-def _on(spark: SparkSession, table: GoldTable, what: Merge, roots: int) -> str:
-    key = what.compiled.key
-    if not what.restricted:
+def _on(spark: SparkSession, table: GoldTable, inputs: Merge, roots: int) -> str:
+    key = inputs.compiled.key
+    if not inputs.restricted:
         return " AND ".join(f"t.{one} = s.{one}" for one in key)
     same = [f"t.{one} = s.{ROOT}{i}" for i, one in enumerate(key)]
-    return " AND ".join(same + _on_target(spark, table, what, roots))
+    return " AND ".join(same + _on_target(spark, table, inputs, roots))
 
 
-def _clauses(what: Merge) -> list[str]:
+def _clauses(inputs: Merge) -> list[str]:
     """Return the clauses of the MERGE, in the order of Spark's grammar."""
-    columns = what.compiled.columns
+    columns = inputs.compiled.columns
     values = {
         **{quote(name): f"s.{quote(name)}" for name in columns},
-        LSN: f"{int(what.cut.commit_lsn)}L",
+        LSN: f"{int(inputs.cut.commit_lsn)}L",
         HASH: f"s.{HASH}",
     }
     sets = ", ".join(f"{name} = {value}" for name, value in values.items())
     listed, inserted = ", ".join(values), ", ".join(values.values())
     differs = f"t.{HASH} <> s.{HASH}"
-    if what.distrust:
+    if inputs.distrust:
         held = f"sha2({as_json(quote('t', name) for name in columns)}, 256)"
-        late = f"NOT coalesce(t.{LSN} <= {int(what.cut.commit_lsn)}L, false)"
+        late = f"NOT coalesce(t.{LSN} <= {int(inputs.cut.commit_lsn)}L, false)"
         differs = f"(NOT t.{HASH} <=> s.{HASH} OR {held} <> s.{HASH} OR {late})"
     insert = f"WHEN NOT MATCHED AND s.{HASH} IS NOT NULL THEN INSERT ({listed}) VALUES ({inserted})"
     return [
-        *([f"WHEN MATCHED AND s.{HASH} IS NULL THEN DELETE"] if what.restricted else []),
+        *([f"WHEN MATCHED AND s.{HASH} IS NULL THEN DELETE"] if inputs.restricted else []),
         f"WHEN MATCHED AND {differs} THEN UPDATE SET {sets}",
-        *([] if what.no_inserts else [insert]),
-        *([] if what.restricted else ["WHEN NOT MATCHED BY SOURCE THEN DELETE"]),
+        *([] if inputs.no_inserts else [insert]),
+        *([] if inputs.restricted else ["WHEN NOT MATCHED BY SOURCE THEN DELETE"]),
     ]
 
 
-def _on_target(spark: SparkSession, table: GoldTable, what: Merge, roots: int) -> list[str]:
+def _on_target(spark: SparkSession, table: GoldTable, inputs: Merge, roots: int) -> list[str]:
     """Return conditions on the target alone, by which MERGE skips files, and rows before the join.
 
     `roots` is the number of rows in the session's view ``affected``.
     """
-    files, key = table.files(), what.compiled.key
+    files, key = table.files(), inputs.compiled.key
     small = is_small([size_of(files)])
     found: list[str] = []
     if not small:
         found = [
-            f"t.{one} IN ({what.listed[f'k{i}']})" for i, one in enumerate(key) if f"k{i}" in what.listed
+            f"t.{one} IN ({inputs.listed[f'k{i}']})" for i, one in enumerate(key) if f"k{i}" in inputs.listed
         ]
     if len(found) == len(key):
         return found
-    found += _ranges(spark, what, files, table.file_count())
+    found += _ranges(spark, inputs, files, table.file_count())
     if roots <= MOST_KEYS and not small:
         row = spark.sql(bitmap([f"k{i}" for i in range(len(key))], "affected", roots)).collect()[0]
         found.append(in_bitmap([f"t.{one}" for one in key], row["bitmap"], roots))
     return found
 
 
-def _ranges(spark: SparkSession, what: Merge, files: pa.Table, number: int) -> list[str]:
+def _ranges(spark: SparkSession, inputs: Merge, files: pa.Table, number: int) -> list[str]:
     """Return ranges of the key as literals, if the ranges skip files (`silver.run.key_ranges`)."""
-    key = what.compiled.key
-    types = {i: ddl for i, ddl in enumerate(what.compiled.key_types) if prunable(ddl)}
+    key = inputs.compiled.key
+    types = {i: ddl for i, ddl in enumerate(inputs.compiled.key_types) if prunable(ddl)}
     found = key_ranges(
         spark,
-        what.source,
+        inputs.source,
         {i: f"{ROOT}{i}" for i in types},
         files=number,
         share=lambda i, low, high: share_of(files, key[i].replace("`", ""), low, high),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from deltasmelt.gold.compile.query import TableSql
     from deltasmelt.gold.tree.nodes import Tree
 
-_UNTOLD: Final = 64 * 2**30
+_UNKNOWN_HEAP: Final = 64 * 2**30
 """Bytes of a heap of unknown size."""
 
 LARGEST: Final = "largest_document_bytes"
@@ -46,7 +46,7 @@ def machine_of(spark: SparkSession) -> Machine:
     master = setting(spark, "spark.master", "")
     # A server that does not name its master does not name its memory either; gold then refuses no document.
     if not master:
-        return Machine(_UNTOLD, os.cpu_count() or 1)
+        return Machine(_UNKNOWN_HEAP, os.cpu_count() or 1)
     if is_local(master):
         heap = bytes_of(setting(spark, "spark.driver.memory", "1g"), unit="m")
         return Machine(heap, cores_of(master, machine=os.cpu_count() or 1))

@@ -41,7 +41,7 @@ _OWN: Final = 24
 
 def average(tree: Tree, sizes: TableSizes) -> int:
     """Return the average bytes of a document."""
-    return round(_of_tree(tree, sizes, lambda node: _each(node, sizes), None))
+    return round(_of_tree(tree, sizes, lambda node: _rows_per_parent(node, sizes), None))
 
 
 def most(tree: Tree, sizes: TableSizes, fans: Mapping[int, int] | None = None) -> int:
@@ -57,7 +57,7 @@ def most(tree: Tree, sizes: TableSizes, fans: Mapping[int, int] | None = None) -
         found = max(sizes[scope.table.table][0] for scope in node.scopes)
         return found if fans is None else fans.get(number, found)
 
-    def each(node: Node) -> float:
+    def per_parent(node: Node) -> float:
         return fan(node, node.id)
 
     def levels(node: Node, recursion: Recursion, rows: float) -> float:
@@ -71,7 +71,7 @@ def most(tree: Tree, sizes: TableSizes, fans: Mapping[int, int] | None = None) -
             rows = min(rows * further, max(bound, rows if isinstance(node, One) else 0), _BEYOND)
         return found
 
-    return round(min(_of_tree(tree, sizes, each, levels), _BEYOND))
+    return round(min(_of_tree(tree, sizes, per_parent, levels), _BEYOND))
 
 
 def is_forest(node: Node, recursion: Recursion) -> bool:
@@ -95,7 +95,7 @@ def below(tree: Tree, sizes: TableSizes) -> dict[TableName, int]:
     def wide(node: Node) -> float:
         own = fields_width(node.fields, node.scope, sizes)
         own += sum(fields_width(link.fields, link.scope, sizes) for link in node.links)
-        return own + sum(max(1.0, _each(child, sizes)) * wide(child) for child in node.children)
+        return own + sum(max(1.0, _rows_per_parent(child, sizes)) * wide(child) for child in node.children)
 
     for node in tree.nodes():
         for scope in node.scopes:
@@ -118,7 +118,7 @@ def many(tree: Tree) -> list[Node]:
     return [node for node in tree.nodes() if isinstance(node, Many | Collect)]
 
 
-def _each(node: Node, sizes: TableSizes) -> float:
+def _rows_per_parent(node: Node, sizes: TableSizes) -> float:
     """Return the average number of a node's rows per parent."""
     if isinstance(node, One | Pick):
         return 1
@@ -129,13 +129,13 @@ def _each(node: Node, sizes: TableSizes) -> float:
 def _of_tree(
     tree: Tree,
     sizes: TableSizes,
-    each: Callable[[Node], float],
+    per_parent: Callable[[Node], float],
     levels: Callable[[Node, Recursion, float], float] | None,
 ) -> float:
     """Return the bytes of a document.
 
-    `each` gives the rows of a node per parent, `levels` a recursion's rows from the rows of its first level.
-    With `levels` the result is a maximum.
+    `per_parent` gives the rows of a node per parent, `levels` a recursion's rows from the rows of its first
+    level. With `levels` the result is a maximum.
     """
 
     def of(nodes: Sequence[Node], parents: float) -> Iterator[float]:
@@ -143,7 +143,7 @@ def _of_tree(
             if isinstance(node, Aggregate):
                 yield parents * sum(len(measure.label) + _SHORT for measure in node.measures)
                 continue
-            rows = parents * each(node)
+            rows = parents * per_parent(node)
             if levels is not None and not isinstance(node, One | Pick):
                 # If rows are found from one parent only, a node has at most the rows of its table.
                 rows = min(rows, max(sizes[scope.table.table][0] for scope in node.scopes))

@@ -93,13 +93,13 @@ def _left_out(name: str, why: str) -> str:
     return yaml_comment(f"{name}    # {why}, left out")
 
 
-def _counted(each: DraftField, join: Join, indent: str) -> Iterator[str]:
+def _counted(draft: DraftField, join: Join, indent: str) -> Iterator[str]:
     """Yield the number of rows, and an array of the rows as a comment if the rows have fields to show."""
     short = "; `limit` or `cap` would limit the length of an array:" if join.fields else ""
-    yield f"{indent}# {yaml_comment(each.note)}{short}"
+    yield f"{indent}# {yaml_comment(draft.note)}{short}"
     for line in _join(DraftField(join.counted), join, indent) if join.fields else ():
         yield f"{indent}# {line.removeprefix(indent)}"
-    head, inner = f"{indent}- {scalar(each.name)}:", indent + "    "
+    head, inner = f"{indent}- {scalar(draft.name)}:", indent + "    "
     flat = f"{head} {{count: {table_text(join.table)}, on: {_pairs(join.on)}}}"
     if join.through is None and len(flat) <= WIDTH:
         yield flat
@@ -110,21 +110,21 @@ def _counted(each: DraftField, join: Join, indent: str) -> Iterator[str]:
     yield from _through(bare, inner) if join.through is not None else [f"{inner}on: {_pairs(join.on)}"]
 
 
-def _column(each: DraftField) -> str:
-    if each.name == each.column:
-        return scalar(each.name)
-    return f"{scalar(each.name)}: {{column: {scalar(each.column)}}}"
+def _column(draft: DraftField) -> str:
+    if draft.name == draft.column:
+        return scalar(draft.name)
+    return f"{scalar(draft.name)}: {{column: {scalar(draft.column)}}}"
 
 
-def _join(each: DraftField, join: Join, indent: str) -> Iterator[str]:
-    head = f"{indent}- {scalar(each.name)}:"
+def _join(draft: DraftField, join: Join, indent: str) -> Iterator[str]:
+    head = f"{indent}- {scalar(draft.name)}:"
     flat = _flat(join.fields, join.omitted)
-    if join.verb == "one" and flat is not None and not each.note:
+    if join.verb == "one" and flat is not None and not draft.note:
         line = f"{head} {{one: {table_text(join.table)}, on: {_pairs(join.on)}, fields: {flat}}}"
         if len(line) <= WIDTH:
             yield line
             return
-    yield head + (f"    # {yaml_comment(each.note)}" if each.note else "")
+    yield head + (f"    # {yaml_comment(draft.note)}" if draft.note else "")
     inner = indent + "    "
     yield f"{inner}{join.verb}: {table_text(join.table)}"
     yield from _through(join, inner) if join.through is not None else [f"{inner}on: {_pairs(join.on)}"]

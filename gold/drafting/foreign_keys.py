@@ -87,7 +87,7 @@ class Schema:
     """
 
     def __init__(self, tables: Iterable[Described]) -> None:
-        self.tables = {table.name: table for table in sorted(tables, key=lambda each: each.name)}
+        self.tables = {table.name: table for table in sorted(tables, key=lambda table: table.name)}
         self.keys: dict[TableName, list[ForeignKey]] = {}
         self.incoming: dict[TableName, list[tuple[Described, ForeignKey]]] = {
             name: [] for name in self.tables
@@ -191,7 +191,7 @@ class Schema:
             table for table in able if any(child is not table for child, _ in self.incoming[table.name])
         ]
         candidates = [table for table in able if not self.is_lookup(table)] or able
-        return sorted(candidates, key=lambda each: (*(-number for number in self.score(each)), each.name))
+        return sorted(candidates, key=lambda table: (*(-number for number in self.score(table)), table.name))
 
 
 def _column(table: SilverTable, name: str) -> SilverColumn | None:

@@ -96,7 +96,7 @@ def _joint_stem(columns: Sequence[str]) -> str:
     if len(columns) == 1:
         return stem(columns[0])
     words = zip(*(column.split("_") for column in columns), strict=False)
-    return "_".join(position[0] for position in takewhile(lambda each: len(set(each)) == 1, words))
+    return "_".join(position[0] for position in takewhile(lambda position: len(set(position)) == 1, words))
 
 
 def names_of_children(

@@ -60,7 +60,7 @@ def propose(tables: Iterable[Described], *, most: int = MAX_DOCUMENTS) -> Propos
     schema = Schema(tables)
     ranked = schema.roots()
     names: dict[TableName, str] = {}
-    for root in sorted(ranked[:most], key=lambda each: each.name.schema != "public"):
+    for root in sorted(ranked[:most], key=lambda root: root.name.schema != "public"):
         table = root.name
         candidates = [document_name(table.name), document_name(f"{table.schema}_{table.name}")]
         names[table] = unique(candidates, {name.lower() for name in names.values()})
@@ -242,11 +242,11 @@ class _Drafter:
             if alone and not self._chooses(child.table, place.table.table, join.on):
                 continue
             note = _several(times[child.name], f"by {', '.join(key.columns)}")
-            rows_each = 1 if alone else _each(child.rows, place.table.rows)
+            rows_each = 1 if alone else _rows_per_parent(child.rows, place.table.rows)
             names = names_of_children(
                 child, key, place.table.name, alone=alone, several=times[child.name] > 1
             )
-            below = _below(place, join, child, hidden=key.columns, each=rows_each)
+            below = _below(place, join, child, hidden=key.columns, rows_each=rows_each)
             yield _Candidate(join, names, note, below, _why_counted(rows_each, below.inside))
 
     def _linked(self, place: _Place) -> Iterator[_Candidate]:
@@ -271,7 +271,7 @@ class _Drafter:
                 through=link.name,
                 to=tuple(zip(far_key.columns, far_key.referenced, strict=True)),
             )
-            rows_each = _each(link.rows, place.table.rows)
+            rows_each = _rows_per_parent(link.rows, place.table.rows)
             by_column = plural(stem(far_key.columns[-1]))
             names = [
                 plural(far_key.target.name),
@@ -280,7 +280,7 @@ class _Drafter:
             ]
             if far_key.target == place.table.name:
                 names = names[1:]
-            below = _below(place, join, target, hidden=(), link=link, each=rows_each)
+            below = _below(place, join, target, hidden=(), link=link, rows_each=rows_each)
             counted = _why_counted(rows_each, below.inside)
             yield _Candidate(join, names, f"through {link.name.name}", below, counted)
 
@@ -292,7 +292,7 @@ def _below(
     *,
     hidden: Iterable[str],
     link: Described | None = None,
-    each: int = 1,
+    rows_each: int = 1,
 ) -> _Place:
     is_one = join.verb == "one"
     return _Place(
@@ -307,7 +307,7 @@ def _below(
         link=link,
         link_fields=join.through_fields,
         link_omitted=join.through_omitted,
-        inside=place.inside * each,
+        inside=place.inside * rows_each,
     )
 
 
@@ -367,15 +367,15 @@ def _without(
     return shown
 
 
-def _each(rows: int, parents: int) -> int:
+def _rows_per_parent(rows: int, parents: int) -> int:
     """Return the average number of rows per parent, at least 1; 1 if unknown."""
     return max(1, round(rows / parents)) if parents else 1
 
 
-def _why_counted(each: int, inside: int) -> str:
+def _why_counted(rows_each: int, inside: int) -> str:
     """Return why a draft counts rows that are too many for an array; else empty."""
     # The statistics of one parent, or of a whole document, decide. With an array, each change of one row
     # would build and write all rows again; the draft has the array as a comment.
-    if each > MOST_EACH:
-        return f"about {each:,} rows each, so the rows are counted"
+    if rows_each > MOST_EACH:
+        return f"about {rows_each:,} rows each, so the rows are counted"
     return f"about {inside:,} rows in a document, so the rows are counted" if inside > MOST_INSIDE else ""

@@ -83,7 +83,7 @@ def built_from(
     control: ControlTables,
     position: Lsn,
     known_by: datetime | None,
-    same: Callable[[str, int, int], bool] = lambda _name, one, other: one == other,
+    same_rows: Callable[[str, int, int], bool] = lambda _name, earlier, later: earlier == later,
 ) -> Cut | None:
     """Return the silver cut that a document was built from; None if no longer known.
 
@@ -92,7 +92,7 @@ def built_from(
         position: LSN of the cut to find.
         known_by: the time up to which records count (`Cut.seen`), if a gold cut places the document at
             `position`.
-        same: checks whether a silver table holds the same rows at two versions, the earlier first.
+        same_rows: checks whether a silver table holds the same rows at two versions, the earlier first.
     """
     # Silver may have recorded the cut of one LSN again, with a rebuilt table. The gold cut that names the
     # document's table then identifies the record.
@@ -106,15 +106,15 @@ def built_from(
     while known_by is None and earlier_cut is not None and earlier_cut.recorded_at is not None:
         if earlier_cut.commit_lsn != position:
             break
-        if not _is_within(earlier_cut, newest, same):
+        if not _is_within(earlier_cut, newest, same_rows):
             return None
         earlier = earlier_cut.recorded_at - timedelta(microseconds=1)
         earlier_cut = control.latest_cut("silver", at=position, known_by=earlier)
     return newest
 
 
-def _is_within(one: Cut, newer: Cut, same: Callable[[str, int, int], bool]) -> bool:
+def _is_within(older: Cut, newer: Cut, same_rows: Callable[[str, int, int], bool]) -> bool:
     return all(
-        name in newer.tables and same(name, version, newer.tables[name])
-        for name, version in one.tables.items()
+        name in newer.tables and same_rows(name, version, newer.tables[name])
+        for name, version in older.tables.items()
     )

@@ -308,18 +308,18 @@ def _array(element: Comparison) -> Comparison:
     name = f"{element.name}[]"
     equality, order = element.equality, element.order
     if equality.key is not None:
-        equality = Rule(_each(equality.key), f"ARRAY<{equality.ddl}>", tag=equality.tag)
+        equality = Rule(_of_elements(equality.key), f"ARRAY<{equality.ddl}>", tag=equality.tag)
     if not order.refused:
         inner = order.key or str
         # Spark alone places a NULL inside an array before all values.
-        order = Rule(_each(lambda value: f"struct({value} IS NULL, {inner(value)})"), "ARRAY<STRUCT>")
+        order = Rule(_of_elements(lambda value: f"struct({value} IS NULL, {inner(value)})"), "ARRAY<STRUCT>")
     written = None if element.written is None else _NEVER
     # PostgreSQL only compares arrays of one element type, not varchar[] with text[].
     family = f"{element.family} {element.name}[]"
     return Comparison(name, family, equality, order, written, element, remedy=element.remedy)
 
 
-def _each(key: _Key) -> _Key:
+def _of_elements(key: _Key) -> _Key:
     return lambda value: f"transform({value}, e -> {key('e')})"
 
 

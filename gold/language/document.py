@@ -64,11 +64,11 @@ def parse_document(file: YamlFile) -> Document:
 
 
 def load_documents(
-    paths: Iterable[Path], wrong: dict[str, ConfigurationError] | None = None
+    paths: Iterable[Path], errors: dict[str, ConfigurationError] | None = None
 ) -> list[Document]:
     """Read document files; refuse two documents whose names are equal or differ only in case.
 
-    `wrong` collects the error of each unreadable document, by the document's name, or by the file's name if
+    `errors` collects the error of each unreadable document, by the document's name, or by the file's name if
     the file gives none. The function then returns the other documents.
 
     Raises:
@@ -85,13 +85,13 @@ def load_documents(
                 problem = Problem(document.file.line(("document",)), message)
                 raise problems_error(path, [problem], code="document-invalid")
         except ConfigurationError as error:
-            if wrong is None:
+            if errors is None:
                 raise
             name = _name_in(path)
             # Several files with one name give one error that names each file.
-            wrong[name] = _both(wrong[name], error) if name in wrong else error
+            errors[name] = _both(errors[name], error) if name in errors else error
     # Gold cannot know which of two definitions with one name the user means.
-    unclear = {name.lower() for name in wrong or ()}
+    unclear = {name.lower() for name in errors or ()}
     return [document for name, document in documents.items() if name not in unclear]
 
 

@@ -36,7 +36,7 @@ class Comparisons:
         for scope in scopes:
             scope.table = extended(scope.table, self._derived.get(scope.table.table, {}).values())
 
-    def known(self, scope: Scope) -> dict[str, Known]:
+    def columns(self, scope: Scope) -> dict[str, Known]:
         """Return the columns of a scope with all properties needed by an expression."""
         columns = {}
         for column in scope.table.columns:

@@ -125,7 +125,7 @@ class _Resolver:
         if text is None:
             return None
         try:
-            expression = parse_expression(text, self._comparisons.known(scope), str(scope.table.table))
+            expression = parse_expression(text, self._comparisons.columns(scope), str(scope.table.table))
         except ValueError as error:
             self._problem(path, str(error))
             return None

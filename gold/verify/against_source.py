@@ -125,7 +125,7 @@ def wrong_documents(
             document = reader.document(answer, converter.convert)
             if document is not None:
                 expected[json.dumps(reader.key(answer, converter.convert))] = json.dumps(document)
-        differences += _wrong(answered[place][0].name, documents[place], expected)
+        differences += _differences(answered[place][0].name, documents[place], expected)
     return differences
 
 
@@ -225,7 +225,7 @@ def _key(text: str) -> str:
     return json.dumps(list(json.loads(text, parse_float=str).values()))
 
 
-def _wrong(name: str, made: dict[str, str], expected: dict[str, str]) -> Iterable[WrongDocument]:
+def _differences(name: str, made: dict[str, str], expected: dict[str, str]) -> Iterable[WrongDocument]:
     for key in sorted(made.keys() | expected.keys()):
         if key not in made:
             yield WrongDocument(name, key, "missing")

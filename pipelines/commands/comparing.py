@@ -62,7 +62,7 @@ class Verified:
             problems += [f"not equal to PostgreSQL: {', '.join(differing)}"] if differing else []
             unproven = [f"silver.{comparison.name}" for comparison in self.proof.unproven]
             problems += [f"not compared: {', '.join(unproven)}"] if unproven else []
-            differing = [f"gold.{document.name}" for document in self.proof.documents if document.wrong]
+            differing = [f"gold.{document.name}" for document in self.proof.documents if document.differing]
             problems += [f"documents not equal to PostgreSQL's: {', '.join(differing)}"] if differing else []
             server_documents = self.proof.documents
             if server_documents and not any(

@@ -49,7 +49,7 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
                     raise
             return
         spark = spark_session(
-            pipeline.spark, log=log, announce=output.say, brief=True, lake=pipeline.lake_address().path
+            pipeline.spark, log=log, announce=output.report, brief=True, lake=pipeline.lake_address().path
         )
         try:
             with death_reported(pipeline.spark, log):
@@ -129,18 +129,18 @@ def documents_to_join(pipeline: Pipeline, output: Output) -> list[Document] | No
     try:
         return load_documents_of(pipeline)
     except ConfigurationError as error:
-        output.say(f"{without_secrets(error.message)}; tables stay clustered as they are")
+        output.report(f"{without_secrets(error.message)}; tables stay clustered as they are")
         return None
 
 
 def load_documents_of(
-    pipeline: Pipeline, wrong: dict[str, ConfigurationError] | None = None
+    pipeline: Pipeline, errors: dict[str, ConfigurationError] | None = None
 ) -> list[Document]:
-    """Return the pipeline's document definitions; for `wrong` see `gold.language.document.load_documents`.
+    """Return the pipeline's document definitions; for `errors` see `gold.language.document.load_documents`.
 
     Raises:
         ConfigurationError: a file is wrong (the message names file and line), or a pattern selects no file.
     """
     from deltasmelt.gold.language.document import load_documents  # noqa: PLC0415 - a job of bronze alone has no use for it
 
-    return list(load_documents(pipeline.document_files(), wrong))
+    return list(load_documents(pipeline.document_files(), errors))

@@ -89,7 +89,7 @@ def run_drop(pipeline: Pipeline, output: Output, *, confirm: bool = False) -> No
     if foreign_statement is not None:
         # Also for publications made by releases before the mark: the statement is for a person.
         output.line(foreign_statement + ";")
-        output.say(
+        output.report(
             f"publication {source.publication} is not changed: "
             + (
                 f"slot {', '.join(other_slots)} of another pipeline reads the publication"
@@ -99,9 +99,9 @@ def run_drop(pipeline: Pipeline, output: Output, *, confirm: bool = False) -> No
             + "; if no other subscriber uses the publication, run the statement above yourself"
         )
     elif not statements:
-        output.say("neither slot nor publication exists; nothing to do")
+        output.report("neither slot nor publication exists; nothing to do")
     elif not source.manage:
-        output.say("source.manage is false: nothing was changed; run the statements above yourself")
+        output.report("source.manage is false: nothing was changed; run the statements above yourself")
 
 
 def _exists(lake: Lake) -> bool:

@@ -34,7 +34,7 @@ def run_maintain(pipeline: Pipeline, output: Output) -> None:
     require_lake(pipeline)
     lake = pipeline.lake_address()
     for place in remove_left(lake):
-        output.say(f"removed the copy of a `smelt verify` that was killed: {place}")
+        output.report(f"removed the copy of a `smelt verify` that was killed: {place}")
     control = ControlTables(lake)
     with spark_for(pipeline, output) as spark:
         documents = documents_to_join(pipeline, output)
@@ -46,7 +46,7 @@ def run_maintain(pipeline: Pipeline, output: Output) -> None:
             else:
                 output.line(maintenance_text(result))
         for name, error in work.failed.items():
-            output.say(without_secrets(f"{name}: {cause_of(error)}"))
+            output.report(without_secrets(f"{name}: {cause_of(error)}"))
     if work.failed:
         names = ", ".join(sorted(work.failed))
         raise Failure(f"maintenance failed: {names}", exit_code=TABLES_STOPPED)

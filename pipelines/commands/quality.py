@@ -37,7 +37,7 @@ def run_quality_checks(pipeline: Pipeline, output: Output, *, report: Path | Non
     target = report or log_folder(pipeline.pipeline) / "quality.html"
     load_in_background()
     with spark_for(pipeline, output) as spark, output.waiting("checking data quality"):
-        result = run_quality(spark, pipeline, report=target, progress=output.say)
+        result = run_quality(spark, pipeline, report=target, progress=output.report)
     show_quality(result, output)
     if (failure := failure_of(result)) is not None:
         raise failure

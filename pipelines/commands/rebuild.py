@@ -130,7 +130,7 @@ def rebuild_silver(
             # The tables refused by a cycle, too: a rebuild would overwrite another table's rows, or write
             # columns that do not fit.
             if rejection is not None:
-                output.say(error_text(rejection))
+                output.report(error_text(rejection))
                 failed.append(catalog[name].name)
                 continue
             for table in [catalog[name], *histories([catalog[name]], settings)]:
@@ -139,7 +139,7 @@ def rebuild_silver(
                         spark, pipeline, control, table, relations=relations, cut=cut, output=output
                     )
                 except TableError as error:
-                    output.say(error_text(error))
+                    output.report(error_text(error))
                     failed.append(table.name)
                     whole = False
             if whole:
@@ -206,7 +206,7 @@ def rebuild_gold(spark: SparkSession, pipeline: Pipeline, names: Sequence[str], 
     errors = {error.name: error for error in control.open_errors() if error.scope == "document"}
     for name in names:
         if name in errors:
-            output.say(f"gold.{name}: {errors[name].message}\n  remedy: {errors[name].remedy}")
+            output.report(f"gold.{name}: {errors[name].message}\n  remedy: {errors[name].remedy}")
         else:
             output.line(f"gold.{name}: rebuilt in full from silver")
     return [name for name in names if name in errors]

@@ -83,7 +83,7 @@ def stage_goal(pipeline: Pipeline, layer: Layer) -> Lsn:
     return reached
 
 
-_LOOK_SECONDS: Final = {True: 0.05, False: 0.2}
+_POLL_SECONDS: Final = {True: 0.05, False: 0.2}
 """Seconds between two polls of the stages; the key is whether the stages end by themselves."""
 
 
@@ -126,7 +126,7 @@ def run_layers(
         until = None
         if until_caught_up:
             until = head_of_source(pipeline) if "bronze" in layers else stage_goal(pipeline, layers[0])
-            output.say(f"running {', '.join(layers)} until {until} is reached")
+            output.report(f"running {', '.join(layers)} until {until} is reached")
         elif "bronze" not in layers:
             _report_wait(pipeline, layers[0], output)
         with (
@@ -139,7 +139,7 @@ def run_layers(
                 until=until,
                 observe=progress.cut,
                 progress=progress.reader,
-                announce=output.say,
+                announce=output.report,
                 loaded_reader=loaded_reader,
                 after_cycle=None if quality_checks is None else quality_checks.after_cycle,
             ) as supervisor,
@@ -150,7 +150,7 @@ def run_layers(
             if watching is not None:
                 watching.runs(supervisor.alive, supervisor.restarts)
 
-            while not supervisor.wait(_LOOK_SECONDS[until_caught_up]):
+            while not supervisor.wait(_POLL_SECONDS[until_caught_up]):
                 pass
         if until_caught_up:
             stalled = standing_still(
@@ -167,29 +167,29 @@ def run_layers(
                 "caught up, but no table is replicated: source.tables is "
                 f"{', '.join(pipeline.source.tables)}\nremedy: `smelt check` reports the reason"
             )
-        output.say("caught up")
+        output.report("caught up")
 
 
 def _documents(
     pipeline: Pipeline,
     layers: Sequence[Layer],
-    wrong: dict[str, ConfigurationError],
+    errors: dict[str, ConfigurationError],
     output: Output,
     *,
     until_caught_up: bool,
 ) -> list[Document]:
-    """Return the document definitions to build; `wrong` collects the errors of the other documents.
+    """Return the document definitions to build; `errors` collects the errors of the other documents.
 
     Raises:
         ConfigurationError: a pattern selects no file, or gold alone is to run and all documents are wrong.
         Failure: gold alone is to catch up and has no document.
     """
-    documents = load_documents_of(pipeline, wrong) if "gold" in layers else []
-    if wrong and not documents and set(layers) == {"gold"}:
-        raise next(iter(wrong.values()))
+    documents = load_documents_of(pipeline, errors) if "gold" in layers else []
+    if errors and not documents and set(layers) == {"gold"}:
+        raise next(iter(errors.values()))
     # An unreadable document is an error of this document alone: the run builds the other documents.
-    for name, error in wrong.items():
-        output.say(f"document {name} is not built: {error}")
+    for name, error in errors.items():
+        output.report(f"document {name} is not built: {error}")
     if until_caught_up and not documents and set(layers) == {"gold"}:
         raise Failure(
             "no document to build: gold.documents is empty\nremedy: name the document files in "
@@ -209,14 +209,14 @@ def _watched(
     return watched(pipeline, layers, views, output)
 
 
-def _quality(pipeline: Pipeline, every: float, output: Output) -> ParallelQuality:
+def _quality(pipeline: Pipeline, interval: float, output: Output) -> ParallelQuality:
     """Return the data quality runs in parallel with the run; refuse impossible runs at once."""
     from deltasmelt.pipelines.quality.engine import require_installed  # noqa: PLC0415 - only where it is asked for
     from deltasmelt.pipelines.quality.schedule import ParallelQuality  # noqa: PLC0415
 
     require_installed()
     pipeline.suite_files()
-    return ParallelQuality(pipeline, every, output.say)
+    return ParallelQuality(pipeline, interval, output.report)
 
 
 def _report_wait(pipeline: Pipeline, layer: Layer, output: Output) -> None:
@@ -224,4 +224,4 @@ def _report_wait(pipeline: Pipeline, layer: Layer, output: Output) -> None:
     try:
         stage_goal(pipeline, layer)
     except DefiniteError as error:
-        output.say(f"{error.message}; waiting for data")
+        output.report(f"{error.message}; waiting for data")

@@ -48,8 +48,8 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.settings import Pipeline
     from deltasmelt.pipelines.terminal.output import Output
 
-_LOOK_SECONDS: Final = 0.5
-_SAY_SECONDS: Final = 10.0
+_POLL_SECONDS: Final = 0.5
+_REPORT_SECONDS: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Request:
 
 
 def run_snapshot(
-    pipeline: Pipeline, names: Sequence[str], output: Output, *, every: bool, wait: bool, command: str
+    pipeline: Pipeline, names: Sequence[str], output: Output, *, all_tables: bool, wait: bool, command: str
 ) -> None:
     """Resnapshot tables.
 
@@ -73,7 +73,7 @@ def run_snapshot(
         pipeline: the pipeline.
         names: tables or patterns (``public.order_*``).
         output: takes progress reports.
-        every: all tables of the pipeline instead of `names`.
+        all_tables: all tables of the pipeline instead of `names`.
         wait: return after the snapshots are complete; otherwise after the request.
         command: name of the command for the lake's lock.
 
@@ -81,29 +81,29 @@ def run_snapshot(
         SmeltError: a name is unknown; the server or the lake cannot be reached.
         Failure: some tables cannot be snapshotted.
     """
-    request = _request(pipeline, names, every=every)
+    request = _request(pipeline, names, all_tables=all_tables)
     # Repairs a lost or moved slot: one commit gives up the undeliverable part of the stream and requests
     # every table.
-    if every and _start_over(pipeline, output):
-        request = _request(pipeline, names, every=every)
+    if all_tables and _start_over(pipeline, output):
+        request = _request(pipeline, names, all_tables=all_tables)
     marked = _set_request(pipeline, request)
     listed = ", ".join(map(str, request.tables)) or "no table"
-    output.say(f"requested snapshots of {listed}, as of a point after {request.lsn}")
+    output.report(f"requested snapshots of {listed}, as of a point after {request.lsn}")
     if wait:
         with terminable():
             _await(pipeline, request, output, command)
-        output.say(f"snapshots complete: {listed}")
+        output.report(f"snapshots complete: {listed}")
     elif not marked:
-        output.say("bronze is still empty: the first start snapshots every table in any case")
+        output.report("bronze is still empty: the first start snapshots every table in any case")
     else:
-        output.say("a running reader starts the snapshots within seconds; otherwise the next start does")
+        output.report("a running reader starts the snapshots within seconds; otherwise the next start does")
     if request.stopped:
         raise tables_stopped([str(table) for table in request.stopped])
 
 
-def _request(pipeline: Pipeline, names: Sequence[str], *, every: bool) -> Request:
+def _request(pipeline: Pipeline, names: Sequence[str], *, all_tables: bool) -> Request:
     source = pipeline.source
-    if bool(names) == every:
+    if bool(names) == all_tables:
         raise ConfigurationError(
             "no table is named" if not names else "--all cannot be combined with table names",
             code="table-unknown",
@@ -116,7 +116,7 @@ def _request(pipeline: Pipeline, names: Sequence[str], *, every: bool) -> Reques
         end = primary_log_end(connection)
     if end is None:
         raise standby_without_slot(address_of(source))
-    chosen = list(tables) if every else named_tables(names, tables, skipped)
+    chosen = list(tables) if all_tables else named_tables(names, tables, skipped)
     if not chosen:
         raise ConfigurationError(
             f"no table to snapshot: source.tables is {', '.join(source.tables)}",
@@ -136,10 +136,10 @@ def _start_over(pipeline: Pipeline, output: Output) -> bool:
     lake = pipeline.lake_address()
     if delta.open_table(lake.uri("bronze", CHANGES)) is None:
         return False
-    lost = start_over(pipeline.source, lake, pipeline.pipeline, progress=output.say)
+    lost = start_over(pipeline.source, lake, pipeline.pipeline, progress=output.report)
     if lost is None:
         return False
-    output.say(
+    output.report(
         f"the stream lacks the changes between {lost.before} and {lost.lsn}; every table is resnapshotted"
     )
     return True
@@ -159,7 +159,7 @@ def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -
     lake, control = pipeline.lake_address(), ControlTables(pipeline.lake_address())
     before = {_key(error) for error in control.open_errors()}
     changes = KeptTable(lake, "bronze", CHANGES)
-    last_count, said_at, marked = -1, 0.0, False
+    last_count, reported_at, marked = -1, 0.0, False
     while True:
         marked = marked or _set_request(pipeline, request)
         waiting = _waiting(changes.newest(), request)
@@ -168,17 +168,17 @@ def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -
         _raise_failed(control, waiting, request.lsn, before)
         completed = len(request.tables) - len(waiting)
         if not reader_runs(pipeline) and read_until(pipeline, request.lsn, output, command):
-            _raise_gone(pipeline, waiting)
-        elif completed != last_count or time.monotonic() - said_at > _SAY_SECONDS:
-            _raise_gone(pipeline, waiting)
-            last_count, said_at = completed, time.monotonic()
+            _raise_dropped(pipeline, waiting)
+        elif completed != last_count or time.monotonic() - reported_at > _REPORT_SECONDS:
+            _raise_dropped(pipeline, waiting)
+            last_count, reported_at = completed, time.monotonic()
             view = read_progress(lake)
             remaining = "" if view is None else f"; {snapshot_text(view)}"
-            output.say(
+            output.report(
                 f"{time.strftime('%H:%M:%S')} the running reader has completed {completed} of "
                 f"{len(request.tables)} snapshots{remaining}"
             )
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
 
 
 def _waiting(changes: Table | None, request: Request) -> list[TableName]:
@@ -207,7 +207,7 @@ def _raise_failed(
         raise Failure("\n".join([*lines, *remedies]))
 
 
-def _raise_gone(pipeline: Pipeline, waiting: Sequence[TableName]) -> None:
+def _raise_dropped(pipeline: Pipeline, waiting: Sequence[TableName]) -> None:
     source = pipeline.source
     with connect(source) as connection, translated(source):
         carried = {table.table for table in select_tables(connection, source, sizes=False)}

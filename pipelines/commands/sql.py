@@ -77,7 +77,7 @@ def run_sql(pipeline: Pipeline, options: SqlOptions, output: Output) -> None:
         run_shell(pipeline, output, cut_of(pipeline, at), display)
         return
     if not statements:
-        output.say(f"{_name(options)}: no statement")
+        output.report(f"{_name(options)}: no statement")
         return
     _run_each(options, statements, _refuse_writing)  # before Spark starts
     text = "\n".join(statement.text for statement in statements if not statement.is_meta)
@@ -94,7 +94,7 @@ def run_sql(pipeline: Pipeline, options: SqlOptions, output: Output) -> None:
         finally:
             session.close()
         if display.form is not RowFormat.JSON:
-            output.say(f"as of {moment_text(session.cut_read or session.cut)}")
+            output.report(f"as of {moment_text(session.cut_read or session.cut)}")
 
 
 def _waiting(display: Display, output: Output) -> AbstractContextManager[None]:

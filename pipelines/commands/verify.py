@@ -52,7 +52,7 @@ def repair(pipeline: Pipeline, tables: Sequence[TableName], output: Output, *, c
     """
     # What is between double quotes means itself and is no pattern.
     names = [table.quoted for table in tables]
-    run_snapshot(pipeline, names, output, every=False, wait=True, command=command)
+    run_snapshot(pipeline, names, output, all_tables=False, wait=True, command=command)
     layers: tuple[Layer, ...] = ("silver", "gold") if pipeline.gold.documents else ("silver",)
     for layer in layers:
         try:
@@ -60,11 +60,11 @@ def repair(pipeline: Pipeline, tables: Sequence[TableName], output: Output, *, c
         except Failure as failure:
             if failure.exit_code != TABLES_STOPPED:
                 raise
-            output.say(str(failure))  # others may stand still; these are compared once more
+            output.report(str(failure))  # others may stand still; these are compared once more
         except DefiniteError as error:
             if error.code != "already-running":
                 raise
-            output.say(f"the running pipeline updates {', '.join(map(str, tables))} in {layer}")
+            output.report(f"the running pipeline updates {', '.join(map(str, tables))} in {layer}")
 
 
 _SHOWN: Final = 5
@@ -108,7 +108,7 @@ def run_verify(
             [table.quoted for table in unequal],
             sorted(
                 {verification.document for verification in first.documents if not verification.equal}
-                | {server_document.name for server_document in first.proof.documents if server_document.wrong}
+                | {result.name for result in first.proof.documents if result.differing}
             ),
             None if load is None else replace(load, sample=None),
         )
@@ -177,7 +177,7 @@ def _together(first: Verified, second: Verified) -> Verified:
 def _repair(pipeline: Pipeline, tables: Sequence[TableName], output: Output) -> None:
 
     repair(pipeline, tables, output, command="smelt verify --repair")
-    output.say(f"resnapshotted from the source: {', '.join(map(str, tables))}")
+    output.report(f"resnapshotted from the source: {', '.join(map(str, tables))}")
 
 
 def _plain(results: Verified) -> dict[str, object]:
@@ -201,8 +201,8 @@ def _plain(results: Verified) -> dict[str, object]:
                 "not_compared": document.reason,
                 "fields_not_compared": list(document.left_out),
                 "values_not_held": document.lost,
-                "equal": None if document.reason and not document.wrong else not document.wrong,
-                "wrong": [asdict(difference) for difference in document.wrong[:_SHOWN]],
+                "equal": None if document.reason and not document.differing else not document.differing,
+                "wrong": [asdict(difference) for difference in document.differing[:_SHOWN]],
             }
             for document in (() if results.proof is None else results.proof.documents)
         ],
@@ -237,7 +237,7 @@ def _print(result: Compared, output: Output, sample: float | None) -> None:
     from deltasmelt.pipelines.proof.documents import ServerDocument  # noqa: PLC0415 - likewise
 
     if isinstance(result, Verification):
-        _say_document(result, output, sample)
+        _print_document(result, output, sample)
     elif isinstance(result, ServerDocument):
         _print_server_document(result, output)
     elif isinstance(result, Proof):
@@ -250,7 +250,7 @@ def _print_proof(proof: Proof, output: Output, sample: float | None) -> None:
     if proof.compared:
         rows = sum(comparison.source_rows for comparison in proof.compared)
         share = "" if sample is None else f", a sample of {sample:g}"
-        output.say(f"{rows:,} rows of the source were read in {seconds_text(proof.seconds)}{share}")
+        output.report(f"{rows:,} rows of the source were read in {seconds_text(proof.seconds)}{share}")
 
 
 def _print_table(result: TableComparison | Unproven, output: Output, sample: float | None) -> None:
@@ -303,9 +303,9 @@ def _print_uncompared(result: TableComparison, output: Output) -> None:
         output.line(f"  not compared: {reason}", style=WARNING)
 
 
-def _print_row(wrong: WrongRow, text: str, output: Output) -> None:
-    output.line(f"  {wrong.key} {text}")
-    for cell in wrong.cells:
+def _print_row(row: WrongRow, text: str, output: Output) -> None:
+    output.line(f"  {row.key} {text}")
+    for cell in row.cells:
         source, silver = (("NULL" if value is None else value) for value in (cell.source, cell.silver))
         output.line(f"    {cell.column}: {source} at the source, {silver} in silver")
 
@@ -318,12 +318,12 @@ def _print_server_document(document: ServerDocument, output: Output) -> None:
         output.line(text, style=WARNING)
         return
     text = f"PostgreSQL's documents as of {document.lsn}; a sample of {document.compared:,}"
-    if document.wrong:
+    if document.differing:
         output.line(f"gold.{document.name}: not equal to {text}", style=ERROR)
         output.line(
-            f"  {len(document.wrong):,} documents from silver's rows differ from the server's documents"
+            f"  {len(document.differing):,} documents from silver's rows differ from the server's documents"
         )
-        for difference in document.wrong[:_SHOWN]:
+        for difference in document.differing[:_SHOWN]:
             place = _place(difference.difference, "PostgreSQL")
             output.line(f"  {difference.key} {KINDS[difference.kind]}{place}")
         if document.lost:
@@ -343,7 +343,7 @@ def _print_server_document(document: ServerDocument, output: Output) -> None:
         output.line(f"  not compared with PostgreSQL: {reason}", style=WARNING)
 
 
-def _say_document(result: Verification, output: Output, sample: float | None) -> None:
+def _print_document(result: Verification, output: Output, sample: float | None) -> None:
     from deltasmelt.gold.verify.verify import KINDS  # noqa: PLC0415 - loads Spark
 
     scope = "" if sample is None else f" (a sample of {sample:g})"
@@ -362,10 +362,10 @@ def _say_document(result: Verification, output: Output, sample: float | None) ->
     output.line("  remedy: smelt rebuild FILE gold " + result.document)
 
 
-def _place(difference: Difference | None, other: str) -> str:
+def _place(difference: Difference | None, label: str) -> str:
     if difference is None:
         return ""
     stored = "nothing" if difference.stored is None else difference.stored
     rebuilt = "nothing" if difference.rebuilt is None else difference.rebuilt
     place = difference.path or "the order of its fields"
-    return f" at {place}\n    in gold:  {stored}\n    {other}: {' ' * max(0, 8 - len(other))}{rebuilt}"
+    return f" at {place}\n    in gold:  {stored}\n    {label}: {' ' * max(0, 8 - len(label))}{rebuilt}"

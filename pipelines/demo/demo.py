@@ -70,13 +70,13 @@ def shop_database(output: Output, dsn: str | None) -> Iterator[str]:
         ConfigurationError: the given server is unusable.
     """
     if dsn is None:
-        output.say("starting an embedded PostgreSQL 16 …")
+        output.report("starting an embedded PostgreSQL 16 …")
         with EmbeddedServer(reach="socket") as server:
             _seed(server.dsn(), "shop")
             yield server.dsn("shop")
         return
     name = f"smelt_demo_{uuid.uuid4().hex[:8]}"
-    output.say(f"creating the database {name} on your server; the demo drops it at the end")
+    output.report(f"creating the database {name} on your server; the demo drops it at the end")
     try:
         _seed(dsn, name)
     except psycopg.Error as error:
@@ -132,7 +132,7 @@ def empty_folder(folder: Path, output: Output) -> None:
                 remedy="choose another folder with --folder",
             )
         with lake_lock(Lake(path=str(folder / "lake")), ("bronze",), command="smelt demo"):
-            output.say(f"removing the files of an earlier demo in {folder}")
+            output.report(f"removing the files of an earlier demo in {folder}")
             shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     (folder / _MARKER).touch()

@@ -222,7 +222,7 @@ class LiveView:
             self._live.update(self._rendered())
             return
         for change in self.followed:
-            if change.found is not None and change.title not in self._printed:
+            if change.arrived is not None and change.title not in self._printed:
                 self._printed.add(change.title)
                 self._output.line(f"{self._elapsed()} {change_text(change)}")
         if self.crash and self.crash not in self._printed:
@@ -268,7 +268,7 @@ class LiveView:
         for layer in LAYERS:
             table.add_column(layer, justify="right", min_width=9, no_wrap=True)
         for change in self.followed:
-            mark, style = _MARKS[change.found]
+            mark, style = _MARKS[change.arrived]
             cells = [seconds_text(change.seconds[name]) if name in change.seconds else "…" for name in LAYERS]
             table.add_row(Text(f"{mark} {change.title}", style=style), *cells)
         return table
@@ -294,4 +294,4 @@ def change_text(change: Followed) -> str:
     times = ", ".join(
         f"in {layer} after {seconds_text(seconds)}" for layer, seconds in change.seconds.items()
     )
-    return f"{change.title}: {times}{'' if change.found else ' BUT NOT FOUND THERE'}"
+    return f"{change.title}: {times}{'' if change.arrived else ' BUT NOT FOUND THERE'}"

@@ -236,7 +236,7 @@ class _InView(Output):
         super().__init__()
         self._view = view
 
-    def say(self, text: str, *, style: str | None = None) -> None:  # noqa: ARG002 - its interface
+    def report(self, text: str, *, style: str | None = None) -> None:  # noqa: ARG002 - its interface
         """Show a message."""
         self._view.enter(text)
 

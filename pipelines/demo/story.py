@@ -50,7 +50,7 @@ class Followed:
     # time until each layer contained the change
     seconds: dict[Layer, float] = field(default_factory=dict)
     # whether a query found the change in the lake; None before the query
-    found: bool | None = None
+    arrived: bool | None = None
 
     def reached(self, layer: Layer, place: Lsn | None) -> None:
         """Record a layer's position."""
@@ -105,9 +105,9 @@ class Story:
 
     def __init__(self, shop: psycopg.Connection[Any]) -> None:
         self._shop = shop
-        (self._customer, self._name), (self._other, self._other_name) = shop.execute(_CHOSEN).fetchall()
+        (self._customer, self._name), (self._rekeyed, self._rekeyed_name) = shop.execute(_CHOSEN).fetchall()
         # The workload spares these customers, so only the story changes the followed rows.
-        self.spared = Spared({self._customer, self._other})
+        self.spared = Spared({self._customer, self._rekeyed})
         self.followed: list[Followed] = []
         self.order: Order | None = None
         self._checks: dict[str, str] = {}
@@ -115,11 +115,11 @@ class Story:
     def first_act(self) -> None:
         """Make an order: a row of `orders`, a row of `order_items`, and the total, in a transaction."""
         with self._shop.transaction():
-            order = self._one(
+            order = self._value(
                 "INSERT INTO orders (customer_id, status) VALUES (%s, 'paid') RETURNING id", self._customer
             )
             self.spared.orders.add(order)
-            product = self._one(
+            product = self._value(
                 "INSERT INTO order_items (order_id, line, product_id, sku, qty, unit_price) "
                 "SELECT %s, 1, id, sku, 2, price FROM products WHERE id = 42 "
                 "RETURNING (SELECT name FROM products WHERE id = 42)",
@@ -135,7 +135,7 @@ class Story:
 
     def second_act(self, kill_reader: Callable[[], None]) -> None:
         """Make a TRUNCATE, a changed key, a new column, a long unchanged value; kill the reader between."""
-        now = self._one("SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')")
+        now = self._value("SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US')")
         self._shop.execute("TRUNCATE customer_tags")
         self._committed(
             "TRUNCATE customer_tags",
@@ -143,15 +143,15 @@ class Story:
             f"WHERE added_at < TIMESTAMP {literal(now)}) = 0 AND "
             f"(SELECT max(size(tags)) FROM gold.customer WHERE id = {self._customer}) = 0",
         )
-        new = self._one("SELECT nextval(pg_get_serial_sequence('customers', 'id'))")
+        new = self._value("SELECT nextval(pg_get_serial_sequence('customers', 'id'))")
         self.spared.customers.add(new)
-        self._shop.execute("UPDATE customers SET id = %s WHERE id = %s", [new, self._other])
+        self._shop.execute("UPDATE customers SET id = %s WHERE id = %s", [new, self._rekeyed])
         kill_reader()
         self._committed(
-            f"{self._other_name}'s key changes, {self._other} → {new}",
-            f"(SELECT array_sort(collect_list(id)) FROM silver.customers WHERE id IN ({self._other}, {new})) "
-            f"= array({new}L) AND "
-            f"(SELECT collect_list(id) FROM gold.customer WHERE id IN ({self._other}, {new})) "
+            f"{self._rekeyed_name}'s key changes, {self._rekeyed} → {new}",
+            "(SELECT array_sort(collect_list(id)) FROM silver.customers "
+            f"WHERE id IN ({self._rekeyed}, {new})) = array({new}L) AND "
+            f"(SELECT collect_list(id) FROM gold.customer WHERE id IN ({self._rekeyed}, {new})) "
             f"= array({new}L)",
         )
         self._shop.execute("ALTER TABLE customers ADD COLUMN points integer NOT NULL DEFAULT 10")
@@ -194,7 +194,7 @@ class Story:
             texts = rows(query)
             if len(texts) == 1 and self.order.is_in(layer, json.loads(texts[0])):
                 order_texts[layer] = texts[0]
-        self.followed[0].found = len(order_texts) == len(LAYERS)
+        self.followed[0].arrived = len(order_texts) == len(LAYERS)
         return order_texts
 
     def find_rest(self, rows: Callable[[str], list[str]]) -> None:
@@ -204,16 +204,16 @@ class Story:
         (text,) = rows(f"SELECT {columns}")
         answers = json.loads(text)
         for at, change in enumerate(changes):
-            change.found = answers.get(f"c{at}") is True
+            change.arrived = answers.get(f"c{at}") is True
 
     def _committed(self, title: str, check: str | None = None) -> None:
         at = time.monotonic()
-        position = Lsn.parse(self._one("SELECT pg_current_wal_insert_lsn()::text"))
+        position = Lsn.parse(self._value("SELECT pg_current_wal_insert_lsn()::text"))
         self.followed.append(Followed(title, at, position))
         if check is not None:
             self._checks[title] = check
 
-    def _one(self, statement: str, *values: object) -> Any:
+    def _value(self, statement: str, *values: object) -> Any:
         return self._row(statement, *values)[0]
 
     def _row(self, statement: str, *values: object) -> tuple[Any, ...]:

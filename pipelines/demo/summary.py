@@ -70,7 +70,7 @@ class Summary:
     @property
     def equal(self) -> bool:
         """True if silver equals the source, every followed change was found, and nothing stopped."""
-        proven = self.proof.holds and all(change.found for change in self.followed)
+        proven = self.proof.holds and all(change.arrived for change in self.followed)
         return proven and bool(self.proof.compared) and not self.errors
 
 

@@ -68,13 +68,13 @@ class Shop:
 
     def customer(self) -> int:
         """Return some customer's id, newer customers more often; the customer may be deleted."""
-        return self._some(4, self.customers, self.spared.customers)
+        return self._pick_id(4, self.customers, self.spared.customers)
 
     def order(self) -> int:
         """Return some order's id, newer orders more often; the order may be deleted."""
-        return self._some(6, self.orders, self.spared.orders)
+        return self._pick_id(6, self.orders, self.spared.orders)
 
-    def _some(self, steepness: float, newest: int, spared: set[int]) -> int:
+    def _pick_id(self, steepness: float, newest: int, spared: set[int]) -> int:
         while (number := newest - min(int(self.dice.expovariate(steepness) * newest), newest - 1)) in spared:
             pass
         return number

@@ -257,7 +257,7 @@ def _catalog(
 ) -> dict[TableName, SilverTable]:
     """Return silver's tables by their newest shapes; a table without a valid form becomes a finding."""
     catalog: dict[TableName, SilverTable] = {}
-    for relation in sorted(relations, key=lambda each: each.from_lsn):
+    for relation in sorted(relations, key=lambda shape: shape.from_lsn):
         try:
             catalog[relation.table] = silver_table(relation, pipeline.silver)
         except ConfigurationError as error:

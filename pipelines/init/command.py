@@ -81,9 +81,9 @@ def run_init(output: Output, *, dsn: str | None, out: Path, schemas: Sequence[st
     if files and not schema.exists():  # another pipeline of this folder may have written the schema
         files[schema] = json.dumps(file_schema(), indent=1) + "\n"
     write_new({**files, out: pipeline})
-    _say_written(output, out, catalog, address_of(source), slot)
-    _say_documents(output, proposal, documents)
-    _say_next(output, out, proposal, secrets)
+    _print_written(output, out, catalog, address_of(source), slot)
+    _print_documents(output, proposal, documents)
+    _print_next_steps(output, out, proposal, secrets)
 
 
 def _connection(
@@ -107,7 +107,7 @@ def _patterns(folder: Path, documents: Mapping[Path, Draft]) -> list[str]:
     return [f"{_DOCUMENTS}/*.yml"]
 
 
-def _say_written(output: Output, out: Path, catalog: SourceCatalog, where: str, slot: str) -> None:
+def _print_written(output: Output, out: Path, catalog: SourceCatalog, where: str, slot: str) -> None:
     tables = f"{counted(len(catalog.tables), 'table')} of {', '.join(catalog.schemas)}"
     output.line(f"wrote {out}: {tables} at {where}; slot and publication {slot}")
     for reason, exclusions in by_reason(catalog.excluded).items():
@@ -118,7 +118,7 @@ def _say_written(output: Output, out: Path, catalog: SourceCatalog, where: str, 
         output.line(f"  remedy: {exclusions[0].remedy}")
 
 
-def _say_documents(output: Output, proposal: Proposal, documents: Mapping[Path, Draft]) -> None:
+def _print_documents(output: Output, proposal: Proposal, documents: Mapping[Path, Draft]) -> None:
     for path, draft in documents.items():
         joined = [join.name for join in draft.joins]
         output.line(
@@ -139,7 +139,7 @@ def _say_documents(output: Output, proposal: Proposal, documents: Mapping[Path, 
         output.line(f"  … and {len(proposal.left_out) - _LISTED} more", style="dim")
 
 
-def _say_next(output: Output, out: Path, proposal: Proposal, secrets: Mapping[str, str]) -> None:
+def _print_next_steps(output: Output, out: Path, proposal: Proposal, secrets: Mapping[str, str]) -> None:
     file = shlex.quote(str(out))
     output.line("next:")
     for key, variable in secrets.items():

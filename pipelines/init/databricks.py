@@ -66,7 +66,7 @@ def run_init_databricks(
         f"wrote {folder}: a bundle for the pipeline {choices.name} on {choices.cloud}, "
         f"catalog {choices.catalog}, {counted(len(files) + 1, 'file')}"
     )
-    _say_next(output, yaml, folder, choices)
+    _print_next_steps(output, yaml, folder, choices)
 
 
 def _choices(yaml: YamlFile, *, cloud: Cloud | None, catalog: str | None) -> BundleChoices:
@@ -124,7 +124,7 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _say_next(output: Output, yaml: YamlFile, folder: Path, choices: BundleChoices) -> None:
+def _print_next_steps(output: Output, yaml: YamlFile, folder: Path, choices: BundleChoices) -> None:
     scope, volume = choices.name, f"dbfs:/Volumes/{choices.catalog}/{choices.schema}/config"
     dist = shlex.quote(f"{folder}{os.sep}dist{os.sep}")
     output.line("next:")

@@ -125,10 +125,10 @@ def pipeline_text(
     return "\n".join(lines) + "\n"
 
 
-def left_out_text(each: UndraftedTable) -> str:
+def left_out_text(table: UndraftedTable) -> str:
     """Return the reason for a table without a document, and the documents with its rows."""
-    inside = f"; included in {', '.join(each.inside)}" if each.inside else ""
-    return f"{each.table}: {each.reason}{inside}"
+    inside = f"; included in {', '.join(table.inside)}" if table.inside else ""
+    return f"{table.table}: {table.reason}{inside}"
 
 
 def by_reason(excluded: Iterable[Excluded]) -> dict[str, list[Excluded]]:

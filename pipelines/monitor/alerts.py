@@ -127,7 +127,7 @@ class Alerts:
     def after(self, status: Status, now: float | None = None) -> list[Alert]:
         """Return the alerts for a new status."""
         now = time.monotonic() if now is None else now
-        self._fire_again(now)
+        self._fire_repeated(now)
         alerts = self.errors(status.errors) if status.lake_read else []
         alerts += self._unseen("status", None, now)
         alerts += self._unseen("lake", status.unseen.get("lake"), now)
@@ -145,7 +145,7 @@ class Alerts:
         """Record an undelivered alert; any thread may call."""
         self._dropped.append((time.monotonic() if now is None else now, alert))
 
-    def _fire_again(self, now: float) -> None:
+    def _fire_repeated(self, now: float) -> None:
         """Forget alerts dropped long enough ago, so the present comparison finds them new."""
         while self._dropped and now - self._dropped[0][0] >= AGAIN_SECONDS:
             _, alert = self._dropped.popleft()

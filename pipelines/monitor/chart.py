@@ -116,8 +116,8 @@ def _series(points: Sequence[LadderPoint], name: str, label: str, now: datetime)
     return [*sorted(newest.values(), reverse=True)[:-1], *ages[-1:]]
 
 
-def _value(point: LadderPoint, name: str, what: str) -> float | None:
-    return next((getattr(rung, what) for rung in point.ladder if rung.name == name), None)
+def _value(point: LadderPoint, name: str, attribute: str) -> float | None:
+    return next((getattr(rung, attribute) for rung in point.ladder if rung.name == name), None)
 
 
 def _paths(

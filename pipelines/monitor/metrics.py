@@ -56,7 +56,7 @@ class SlotTrend:
             return status
         self._add(status, now)
         wal = None if status.wal is None else replace(status.wal, rate=self._written())
-        return replace(status, slot_seconds_left=self._left(), wal=wal)
+        return replace(status, slot_seconds_left=self._seconds_left(), wal=wal)
 
     def _add(self, status: Status, now: float) -> None:
         slot, limit = status.slot, None if status.wal is None else status.wal.limit
@@ -70,24 +70,25 @@ class SlotTrend:
         while len(self._samples) > 1 and now - self._samples[1].at >= 2 * HALF_SECONDS:
             self._samples.popleft()
 
-    def _known(self) -> bool:
+    def _is_long_enough(self) -> bool:
         return bool(self._samples) and self._samples[-1].at - self._samples[0].at >= 2 * HALF_SECONDS
 
-    def _left(self) -> float | None:
-        if not self._known():
+    def _seconds_left(self) -> float | None:
+        if not self._is_long_enough():
             return None
         # Compare the largest room of one minute with the largest room of the minute before. Steps more often
         # than once a minute then do not count, and the net pace of the shrinking room remains.
         middle = self._samples[-1].at - HALF_SECONDS
-        before = max((look for look in self._samples if look.at <= middle), key=lambda look: look.room)
-        after = max((look for look in self._samples if look.at > middle), key=lambda look: look.room)
+        earlier = [sample for sample in self._samples if sample.at <= middle]
+        later = [sample for sample in self._samples if sample.at > middle]
+        before, after = (max(half, key=lambda sample: sample.room) for half in (earlier, later))
         shrunk = before.room - after.room
         if shrunk <= 0:
             return None
         return max(self._samples[-1].room, 0) * max(after.at - before.at, HALF_SECONDS) / shrunk
 
     def _written(self) -> float | None:
-        if not self._known():
+        if not self._is_long_enough():
             return None
         first, last = self._samples[0], self._samples[-1]
         return max(last.head - first.head, 0) / (last.at - first.at)

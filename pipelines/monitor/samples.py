@@ -31,7 +31,7 @@ LATE_SECONDS: Final = 120.0
 """Age at which a sample is late; more for slow samples."""
 LATEST_SECONDS: Final = 600.0
 """Age at which any sample is late."""
-_LOOKS: Final = 3.0
+_LATE_FACTOR: Final = 3.0
 """A sample may be as old as its own duration and the next sample's, which may be twice as long."""
 _REST_SECONDS: Final = 30.0
 """Longest pause between two samples within this age."""
@@ -73,7 +73,7 @@ class View:
     @property
     def late(self) -> bool:
         """True if the newest status is too old to describe the present."""
-        allowed = max(LATE_SECONDS, _LOOKS * self.took + _REST_SECONDS)
+        allowed = max(LATE_SECONDS, _LATE_FACTOR * self.took + _REST_SECONDS)
         return self.age is None or self.age > min(allowed, LATEST_SECONDS)
 
 
@@ -144,7 +144,7 @@ class Sampler:
     Args:
         on_status: receives each status, in the sampler's thread.
         on_failure: receives the reason of each failed sample, in the sampler's thread.
-        every: seconds from one sample to the next.
+        interval: seconds from one sample to the next.
     """
 
     def __init__(
@@ -154,13 +154,13 @@ class Sampler:
         *,
         on_status: Callable[[Status], None] | None = None,
         on_failure: Callable[[str], None] | None = None,
-        every: float = EVERY_SECONDS,
+        interval: float = EVERY_SECONDS,
     ) -> None:
         self._read = read
         self._samples = samples
         self._on_status = on_status
         self._on_failure = on_failure
-        self._every = every
+        self._interval = interval
         self._stop = threading.Event()
         self._logged: dict[str, str] = {}
         self._thread = threading.Thread(target=self._work, name="sampler", daemon=True)
@@ -181,7 +181,7 @@ class Sampler:
             self._sample(start)
             duration = time.monotonic() - start
             # Sampling takes at most a tenth of one core's time, as long as no sample grows late thereby.
-            self._stop.wait(rest(duration, self._every))
+            self._stop.wait(rest(duration, self._interval))
 
     def _sample(self, start: float) -> None:
         at = datetime.now(UTC)
@@ -212,10 +212,10 @@ class Sampler:
         self._logged = unseen
 
 
-def rest(took: float, every: float = EVERY_SECONDS) -> float:
+def rest(took: float, interval: float = EVERY_SECONDS) -> float:
     """Return the pause after a sample: nine times its duration, unless the next sample would be late.
 
     Args:
         took: seconds of the sample; the next sample may take twice as long.
     """
-    return max(every - took, min(_REST * took, max(LATE_SECONDS - 3 * took, _LONGEST_REST)))
+    return max(interval - took, min(_REST * took, max(LATE_SECONDS - 3 * took, _LONGEST_REST)))

@@ -103,7 +103,7 @@ class Watched:
     """A watched command, with the state of its stages.
 
     Args:
-        every: seconds between two samples; default: the sampler's.
+        interval: seconds between two samples; default: the sampler's.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Watched:
         layers: Sequence[Layer],
         *,
         read: Callable[[], Status] | None = None,
-        every: float | None = None,
+        interval: float | None = None,
     ) -> None:
         self._pipeline = pipeline
         self._layers = layers
@@ -127,7 +127,7 @@ class Watched:
         self.webhook = None if url is None else Webhook(url, dropped=self._alerts.dropped)
         self._alerting = threading.Lock()
         self._trend = SlotTrend()
-        extra = {} if every is None else {"every": every}
+        extra = {} if interval is None else {"interval": interval}
         reader = StatusReader(pipeline, rate=False)
         read = read or (lambda: without_login(reader.read()))
         self.sampler = Sampler(
@@ -264,7 +264,7 @@ def watched(
         for server, template in _servers(command, views):
             cleanups.callback(server.stop)
             server.start()
-            output.say(template.format(server.address))
+            output.report(template.format(server.address))
         if command.webhook is not None:
             command.webhook.start()
             cleanups.callback(command.webhook.stop, _LAST_ALERTS_SECONDS)

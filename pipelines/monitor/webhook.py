@@ -160,7 +160,7 @@ class Webhook:
                 idle = [entry for entry in oldest.values() if not entry.under_way]
                 if self._end is not None and (now >= self._end or not idle):
                     return None
-                first = min(idle, key=lambda one: one.due, default=None)
+                first = min(idle, key=lambda waiting: waiting.due, default=None)
                 if first is not None and first.due <= now:
                     first.under_way = True
                     # At the end, the waiting alerts share the remaining time.
@@ -198,9 +198,9 @@ class Webhook:
             self._waiting.remove(alert)
             return True
 
-    def _drop_waiting(self, one: _Waiting, why: str) -> None:
-        if self._take(one):
-            self._drop(one.alert, why)
+    def _drop_waiting(self, waiting: _Waiting, why: str) -> None:
+        if self._take(waiting):
+            self._drop(waiting.alert, why)
 
     def _post(self, alert: Alert, timeout: float) -> None:
         try:

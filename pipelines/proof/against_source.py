@@ -96,12 +96,12 @@ class CatchingUp(threading.Thread):
     def wait(self) -> None:
         """Wait for the thread's end; raise as `check` does."""
         while self.is_alive():
-            self.join(_LOOK_SECONDS)
+            self.join(_POLL_SECONDS)
         self.check()
 
 
-_SAY_SECONDS: Final = 5.0
-_LOOK_SECONDS: Final = 0.1
+_REPORT_SECONDS: Final = 5.0
+_POLL_SECONDS: Final = 0.1
 _LONG_SECONDS: Final = 86_400.0
 _SIDE_BY_SIDE: Final = 2
 """Number of tables compared at once: the driver plans one table while another table's tasks run."""
@@ -128,7 +128,7 @@ class Proof:
     def holds(self) -> bool:
         """True if silver and documents equal the source, within the requested scope."""
         equal = all(comparison.equal for comparison in self.compared) and not any(
-            document.wrong for document in self.documents
+            document.differing for document in self.documents
         )
         return equal and not self.unproven
 
@@ -262,14 +262,14 @@ def _without_problems(tables: Sequence[SourceTable], record: Callable[[Unproven]
 
 def _wait(copy: SourceCopy, bronze: CatchingUp, output: Output) -> None:
     """Wait for the source's rows, and report their progress now and then."""
-    said_at = time.monotonic()
+    reported_at = time.monotonic()
     with output.waiting("reading the source's rows"):
-        while not copy.wait(_LOOK_SECONDS):
+        while not copy.wait(_POLL_SECONDS):
             bronze.check()  # without it, the rows are read in vain
-            if time.monotonic() - said_at > _SAY_SECONDS:
-                said_at = time.monotonic()
+            if time.monotonic() - reported_at > _REPORT_SECONDS:
+                reported_at = time.monotonic()
                 counters = copy.counters()
                 view = snapshot_view(counters["snapshots"], time.time())
                 text = counters["copies_wait"] or ("" if view is None else snapshot_text(view))
                 if text:
-                    output.say(f"{time.strftime('%H:%M:%S')} {text}")
+                    output.report(f"{time.strftime('%H:%M:%S')} {text}")

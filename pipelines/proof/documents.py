@@ -71,7 +71,7 @@ class ServerDocument:
         reason: reason for no comparison; empty for a comparison.
         lsn: position of the snapshot.
         answers: the server's documents.
-        wrong: documents with a different result in gold.
+        differing: documents with a different result in gold.
         lost: columns with values outside silver's types; queried after a difference.
         withdrawn: different documents with such values: gold cannot be equal there.
         empty: True if the root's table has no rows.
@@ -83,7 +83,7 @@ class ServerDocument:
     reason: str = ""
     lsn: Lsn = ZERO
     answers: list[str] = field(default_factory=list)
-    wrong: list[WrongDocument] = field(default_factory=list)
+    differing: list[WrongDocument] = field(default_factory=list)
     lost: str = ""
     withdrawn: int = 0
     empty: bool = False
@@ -100,8 +100,8 @@ class ServerDocument:
         with such values, as JSON.
         """
         self.lost = ", ".join(f"{name} ({times:,})" for name, times in lost.items())
-        valid = [document for document in self.wrong if document.key not in roots]
-        self.withdrawn, self.wrong = len(self.wrong) - len(valid), valid
+        valid = [document for document in self.differing if document.key not in roots]
+        self.withdrawn, self.differing = len(self.differing) - len(valid), valid
         if self.withdrawn == len(self.answers):
             self.reason = f"all sampled documents read values that silver's types cannot hold: {self.lost}"
 

@@ -109,8 +109,8 @@ class Sides:
         with child_session(self._silver.session) as session:
             try:
                 relation = views_at_head(session, document.tree, head)
-                document.wrong = wrong_documents(session, [(document.tree, document.answers)], relation)
-                if document.wrong and (lost := lost_values(session, document.tree, relation)):
+                document.differing = wrong_documents(session, [(document.tree, document.answers)], relation)
+                if document.differing and (lost := lost_values(session, document.tree, relation)):
                     roots = lost_roots(session, document.tree, document.answers, relation)
                     document.explain(lost, roots)
             except Exception as error:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 _FOLDER: Final = "_verify"
 """Folder next to the layers' folders; no layer has this name."""
 _OWN: Final = "copy-"
-_OWN_ELSEWHERE: Final = "smelt-verify-"
+_OWN_TEMPORARY: Final = "smelt-verify-"
 """Prefixes of folders: within a local lake, and among the machine's temporary folders."""
 _TOUCHED: Final = "alive"
 _TOUCH_SECONDS: Final = 60.0
@@ -106,7 +106,7 @@ def scratch_lake(lake: Lake, *, tasks_are_local: bool) -> Iterator[Lake]:
 def remove_left(lake: Lake) -> list[str]:
     """Remove the copies of killed comparisons, and return their places."""
     # Copies in this machine's temporary folder are of every lake.
-    removed = _remove_left_folders(Path(tempfile.gettempdir()), _OWN_ELSEWHERE)
+    removed = _remove_left_folders(Path(tempfile.gettempdir()), _OWN_TEMPORARY)
     if lake.in_store:
         return removed + _remove_left_objects(lake.root)
     folder = lake.folder
@@ -140,8 +140,8 @@ def _touching(touch: Callable[[], None]) -> Iterator[None]:
 def _own_folder(parent: Path | None) -> Path:
     """Return a new folder readable by this account alone; without a parent, among the temporary folders."""
     if parent is None:
-        _remove_left_folders(Path(tempfile.gettempdir()), _OWN_ELSEWHERE)
-        return Path(tempfile.mkdtemp(prefix=_OWN_ELSEWHERE))
+        _remove_left_folders(Path(tempfile.gettempdir()), _OWN_TEMPORARY)
+        return Path(tempfile.mkdtemp(prefix=_OWN_TEMPORARY))
     while True:
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _remove_left_folders(parent, _OWN)

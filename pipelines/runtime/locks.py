@@ -49,7 +49,7 @@ def _report_wait(message: str) -> None:
     """Report a wait, also to a person at a terminal: after a crash the wait lasts a minute or two."""
     _LOGGER.warning("%s", message)
     if output.as_json():
-        output.say(message, level="warning")
+        output.report(message, level="warning")
     else:
         sys.stderr.write(f"{visible(message)}\n")
         sys.stderr.flush()

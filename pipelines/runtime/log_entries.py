@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.location import Lake
     from deltasmelt.bronze.lake.table import Table
 
-_KEPT: Final = "delta.deletedFileRetentionDuration"
-_LOG_KEPT: Final = "delta.logRetentionDuration"  # Delta wants it to be no less
+_FILE_RETENTION: Final = "delta.deletedFileRetentionDuration"
+_LOG_RETENTION: Final = "delta.logRetentionDuration"  # Delta wants it to be no less
 _CLEANUP: Final = "delta.enableExpiredLogCleanup"
 _HOURS: Final = re.compile(r"interval (\d+) hours")
 _AHEAD: Final = 24
@@ -73,13 +73,13 @@ def state_retention(table: Table, address: str, seconds: float, run: Callable[[s
     The table's log is read up to the newest version; `address` is the table as SQL names it.
     """
     current = table.metadata().configuration
-    retention = _HOURS.fullmatch(current.get(_KEPT, ""))
+    retention = _HOURS.fullmatch(current.get(_FILE_RETENTION, ""))
     before = None if retention is None else int(retention[1])
     hours = hours_to_state(seconds, before)
     in_catalog = not table.shows_files
     target = {
-        _KEPT: f"interval {hours} hours",
-        _LOG_KEPT: f"interval {hours + (_LOG_AHEAD if in_catalog else 0)} hours",
+        _FILE_RETENTION: f"interval {hours} hours",
+        _LOG_RETENTION: f"interval {hours + (_LOG_AHEAD if in_catalog else 0)} hours",
         # Nothing else removes old entries of a catalog's log.
         _CLEANUP: "true" if in_catalog else "false",
     }

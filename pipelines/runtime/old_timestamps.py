@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger("deltasmelt.maintenance")
 _OWED: Final = "deltasmelt.timestampsOwed"
 """Table property: the columns, as JSON, by which the table was clustered before the rewrite."""
-_LOOKED: Final = "deltasmelt.timestampsVersion"
+_CHECKED_VERSION: Final = "deltasmelt.timestampsVersion"
 """Table property: the version up to which files are known; no version without the property."""
 _FEW: Final = 100
 """Number of files whose footers are read at each maintenance."""
@@ -74,7 +74,7 @@ def renewed(spark: SparkSession, address: str, table: Table, run: Callable[[str]
     fields = json.loads(table.schema().to_json())["fields"]
     if '"timestamp"' not in json.dumps(fields) or not writes_microseconds(spark) or (proven and in_catalog):
         return False
-    checked_version = int(properties.get(_LOOKED, -1))
+    checked_version = int(properties.get(_CHECKED_VERSION, -1))
     doubtful = _doubtful(table, checked_version) if proven else None
     work = _OWED in properties or in_catalog or has_old_files(table, doubtful)
     if work:
@@ -88,7 +88,7 @@ def renewed(spark: SparkSession, address: str, table: Table, run: Callable[[str]
             return True
     elif doubtful is not None and not _is_worth_stating(table, checked_version, len(doubtful)):
         return False
-    proof = {TIMESTAMPS: MICROSECONDS, _LOOKED: str(table.version())}
+    proof = {TIMESTAMPS: MICROSECONDS, _CHECKED_VERSION: str(table.version())}
     listed = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in proof.items())
     run(f"ALTER TABLE {address} SET TBLPROPERTIES ({listed})")
     return work

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.runtime.maintenance import MaintenanceResult
     from deltasmelt.pipelines.terminal.output import Output
 
-_SAY_EVERY: Final = 5.0
+_REPORT_SECONDS: Final = 5.0
 
 
 class ProgressReporter:
@@ -32,22 +32,22 @@ class ProgressReporter:
             return
         moved = sum(1 for run in runs if run.changes)
         noun = ("table" if cut.layer == "silver" else "document") + ("" if moved == 1 else "s")
-        self._output.say(
+        self._output.report(
             f"{time.strftime('%H:%M:%S')} {cut.layer:6} as of {cut.commit_lsn}: "
             f"{changes:,} changes in {moved} {noun}, {seconds:.1f} s"
         )
         for run in runs:
             if run.mode == "full" and run.reason:
-                self._output.say(f"         {run.name}: built in full, because {run.reason}")
+                self._output.report(f"         {run.name}: built in full, because {run.reason}")
 
     def reader(self, event: dict[str, Any]) -> None:
         """Report the reader's progress, at most every few seconds, and only news."""
-        if time.monotonic() - self._last < _SAY_EVERY:
+        if time.monotonic() - self._last < _REPORT_SECONDS:
             return
         text = reader_text(event)
         if text and text != self._printed:
             self._last, self._printed = time.monotonic(), text
-            self._output.say(f"{time.strftime('%H:%M:%S')} bronze {text}")
+            self._output.report(f"{time.strftime('%H:%M:%S')} bronze {text}")
 
 
 def reader_text(event: dict[str, Any]) -> str:

@@ -91,9 +91,9 @@ def _path(lake: Lake) -> Path | None:
 class StoredProgress:
     """Puts the newest progress, in a separate thread, which ends with the process."""
 
-    def __init__(self, root: str, every: float = PUT_EVERY) -> None:
+    def __init__(self, root: str, interval: float = PUT_EVERY) -> None:
         self._root = root
-        self._every = every
+        self._interval = interval
         self._newest = b""
         self._changed = threading.Event()
         threading.Thread(target=self._put_newest, name="smelt-progress", daemon=True).start()
@@ -111,7 +111,7 @@ class StoredProgress:
                 objects.replace(self._root, OBJECT, self._newest)
             except (OSError, BaseError) as error:
                 _LOGGER.warning("the progress of the snapshots could not be stored: %s", words_of(error))
-            time.sleep(self._every)
+            time.sleep(self._interval)
 
 
 @cache

@@ -36,7 +36,7 @@ from typing import IO, TYPE_CHECKING, Any, Final
 from deltasmelt.bronze.backoff import Backoff
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
 from deltasmelt.bronze.progress import Growth, is_under_way
-from deltasmelt.pipelines.databricks_secrets import known
+from deltasmelt.pipelines.databricks_secrets import secret_values
 from deltasmelt.pipelines.terminal import output
 from deltasmelt.pipelines.terminal.logs import log_folder, open_log
 
@@ -90,7 +90,7 @@ def send_orders(
     orders = {"file": str(file), "text": text, "log": str(log), "until": end, "json": as_json}
     # Only the process started by Databricks can read the secrets of Databricks, and no child process can. A
     # pipe shows them to nobody else.
-    line = json.dumps({**orders, "secrets": known()}).encode() + b"\n"
+    line = json.dumps({**orders, "secrets": secret_values()}).encode() + b"\n"
     if process.stdin is not None:
         with contextlib.suppress(BrokenPipeError):  # past the buffer, which would try again when it is closed
             while line:  # a signal may cut a write short

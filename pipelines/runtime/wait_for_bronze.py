@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.settings import Pipeline
     from deltasmelt.pipelines.terminal.output import Output
 
-_LOOK_SECONDS: Final = 0.2
-_SAY_SECONDS: Final = 10.0
+_POLL_SECONDS: Final = 0.2
+_REPORT_SECONDS: Final = 10.0
 
 
 def reach(pipeline: Pipeline, lsn: Lsn, output: Output, command: str, stop: threading.Event) -> None:
@@ -34,7 +34,7 @@ def reach(pipeline: Pipeline, lsn: Lsn, output: Output, command: str, stop: thre
     Raises:
         SmeltError: the error of this process's own reader.
     """
-    said_at, pushed, watch = time.monotonic(), False, PositionWatch(pipeline.lake_address())
+    reported_at, pushed, watch = time.monotonic(), False, PositionWatch(pipeline.lake_address())
     while ((frontier := _frontier(watch)) is None or frontier < lsn) and not stop.is_set():
         if not reader_runs(pipeline) and read_until(pipeline, lsn, output, command, stop):
             continue
@@ -42,10 +42,12 @@ def reach(pipeline: Pipeline, lsn: Lsn, output: Output, command: str, stop: thre
             pushed = True
             # A message in the log makes the reader commit at once.
             _push(pipeline)
-        if time.monotonic() - said_at > _SAY_SECONDS:
-            said_at = time.monotonic()
-            output.say(f"{time.strftime('%H:%M:%S')} the running reader is at {frontier}, waiting for {lsn}")
-        stop.wait(_LOOK_SECONDS)
+        if time.monotonic() - reported_at > _REPORT_SECONDS:
+            reported_at = time.monotonic()
+            output.report(
+                f"{time.strftime('%H:%M:%S')} the running reader is at {frontier}, waiting for {lsn}"
+            )
+        stop.wait(_POLL_SECONDS)
 
 
 def read_until(
@@ -64,9 +66,9 @@ def read_until(
             layers=("bronze",),
             until=lsn,
             progress=ProgressReporter(output).reader,
-            announce=output.say,
+            announce=output.report,
         ) as supervisor:
-            while not supervisor.wait(_LOOK_SECONDS) and not (stop and stop.is_set()):
+            while not supervisor.wait(_POLL_SECONDS) and not (stop and stop.is_set()):
                 pass
     except DefiniteError as error:
         if error.code != "already-running":

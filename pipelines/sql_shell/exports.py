@@ -139,5 +139,5 @@ def _write_parquet(spark: SparkSession, frame: DataFrame, folder: Path, *, one_f
         (writer.option("maxRecordsPerFile", 0) if one_file else writer).parquet(str(folder))
 
 
-def _unfit(target: str, what: str, remedy: str) -> ConfigurationError:
-    return ConfigurationError(what, code="sql-target", where=target, remedy=remedy)
+def _unfit(target: str, message: str, remedy: str) -> ConfigurationError:
+    return ConfigurationError(message, code="sql-target", where=target, remedy=remedy)

@@ -205,7 +205,7 @@ class SqlSession:
         if self._display.timing:
             parts.append(f"{seconds:.3f} s")
         if parts:
-            self._output.say(", ".join(parts), style="dim")
+            self._output.report(", ".join(parts), style="dim")
 
     @property
     def moment(self) -> str:
@@ -230,14 +230,14 @@ class SqlSession:
                 self._cut(command.argument)
             case "fresh":
                 self._display.fresh = meta.switched(command.argument, self._display.fresh, "fresh")
-                self._output.say(
+                self._output.report(
                     "statements read silver at the log's head"
                     if self._display.fresh
                     else f"statements read the lake as of {moment_text(self.cut)}"
                 )
             case "timing":
                 self._display.timing = meta.switched(command.argument, self._display.timing, "timing")
-                self._output.say(f"timing is {'on' if self._display.timing else 'off'}")
+                self._output.report(f"timing is {'on' if self._display.timing else 'off'}")
             case "watch":
                 self._watch(*meta.watch_arguments(command.argument))
             case "output":
@@ -299,13 +299,13 @@ class SqlSession:
             if argument not in _FORMATS:
                 raise meta.unfit("o", argument, "table, json or csv")
             self._display.form = RowFormat(argument)
-        self._output.say(f"results are printed as {self._display.form.value}")
+        self._output.report(f"results are printed as {self._display.form.value}")
 
     def _expanded(self, argument: str) -> None:
         if argument and argument not in {"on", "off", "auto"}:
             raise meta.unfit("x", argument, "on, off or auto")
         self._display.expanded = argument or ("off" if self._display.expanded == "on" else "on")
-        self._output.say(f"one value per line: {self._display.expanded}")
+        self._output.report(f"one value per line: {self._display.expanded}")
 
     def _print(self, cells: Cells) -> None:
         head = f"{visible(cells.head)}\n" if cells.head else ""

@@ -92,11 +92,13 @@ class Shell:
         self._functions: tuple[str, ...] = ()
         self._names: tuple[ConsistentCut, Names] | None = None
         self._prompt = self._prompt_session()
-        self._output.say(f"pipeline {pipeline.pipeline}, as of {moment_text(cut)}")
-        self._output.say(r"Statements end with ;   \d lists tables, \? helps, \q ends. Spark is starting …")
+        self._output.report(f"pipeline {pipeline.pipeline}, as of {moment_text(cut)}")
+        self._output.report(
+            r"Statements end with ;   \d lists tables, \? helps, \q ends. Spark is starting …"
+        )
         self._spark = WarmSpark(pipeline, self._announce)
         self._session = SqlSession(pipeline, output, self._spark, cut, display)
-        threading.Thread(target=self._look_at_names, name="names", daemon=True).start()
+        threading.Thread(target=self._load_names, name="names", daemon=True).start()
 
     def loop(self) -> None:
         """Read and run until Ctrl-D; raise a SparkLost at the end of Spark."""
@@ -112,12 +114,12 @@ class Shell:
             except EOFError:
                 return
             except KeyboardInterrupt:
-                self._output.say("interrupted")
+                self._output.report("interrupted")
 
     def close(self, *, lost: bool = False) -> None:
         """End Spark; `lost`: Spark has already ended."""
         if not self._spark.up:
-            self._output.say("Spark is still starting; it ends as soon as possible …")
+            self._output.report("Spark is still starting; it ends as soon as possible …")
         elif not lost:
             try:
                 self._session.close()
@@ -135,13 +137,13 @@ class Shell:
 
     def _succeeds(self, statement: Statement) -> bool:
         if not statement.is_meta and not self._spark.up:
-            self._output.say("the statement waits for Spark …", style="dim")
+            self._output.report("the statement waits for Spark …", style="dim")
         try:
             self._session.run(statement)
         except CancelledError:
-            self._output.say("cancelled")
+            self._output.report("cancelled")
         except SmeltError as error:
-            self._output.say(f"error: {without_secrets(_text(error))}", style="red")
+            self._output.report(f"error: {without_secrets(_text(error))}", style="red")
         except (SparkLost, EOFError):  # no Spark any more; \q
             raise
         except Exception as error:  # noqa: BLE001 - reported with its traceback in the log; the shell goes on
@@ -155,7 +157,7 @@ class Shell:
     def _prompt_session(self) -> PromptSession[str]:
         file = history_file(self._pipeline.pipeline)
         if file is None:
-            self._output.say("the history of statements is not stored: no private folder exists for it")
+            self._output.report("the history of statements is not stored: no private folder exists for it")
         session: PromptSession[str] = PromptSession(
             lexer=PygmentsLexer(SqlLexer),
             style=_STYLE,
@@ -189,7 +191,7 @@ class Shell:
         names.functions = self._functions
         return names
 
-    def _look_at_names(self) -> None:
+    def _load_names(self) -> None:
         """Read the names for completion in advance; the functions follow after Spark's start."""
         try:
             self._known_names()

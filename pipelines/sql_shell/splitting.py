@@ -146,9 +146,9 @@ class _Scan:
             return len(self._text)
         return end
 
-    def _open(self, at: int, what: str) -> None:
+    def _open(self, at: int, kind: str) -> None:
         self._begin = at if self._begin is None else self._begin
-        self._unclosed = (what, self._line(at))
+        self._unclosed = (kind, self._line(at))
 
     def _statement(self, start: int, end: int) -> Statement:
         return Statement(self._text[start:end].rstrip(), self._line(start))

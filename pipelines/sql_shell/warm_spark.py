@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 _LOGGER = logging.getLogger("deltasmelt.sql")
-_AGAIN: Final = 0.3
+_RETRY_SECONDS: Final = 0.3
 """Seconds between two attempts to cancel."""
 _PATIENCE: Final = 3
 """Number of the Ctrl-C that abandons a statement: Spark does not answer."""
@@ -232,5 +232,5 @@ class _Task:
             except Exception:
                 _LOGGER.exception("a statement could not be cancelled")
                 return
-            if self.done.wait(_AGAIN):
+            if self.done.wait(_RETRY_SECONDS):
                 return

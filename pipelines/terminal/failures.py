@@ -152,7 +152,7 @@ def report(error: BaseException, *, debug: bool = False, log: Path | None = None
         return error.exit_code
     if isinstance(error, SmeltError):
         if output.as_json():
-            output.say(without_secrets(error.message), level="error", error=error)
+            output.report(without_secrets(error.message), level="error", error=error)
         else:
             _print(error_text(error))
         return STOPPED
@@ -185,7 +185,7 @@ def _foreign(error: BaseException) -> str:
 def _print(text: str) -> None:
     """Print to standard error; on a terminal, colour the words that begin a line."""
     if output.as_json():
-        output.say(text, level="error")
+        output.report(text, level="error")
         return
     console, text = messages(), visible(text)
     if not console.is_terminal:

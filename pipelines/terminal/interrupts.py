@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_AGAIN_SECONDS: Final = 0.05
+_REPEAT_SECONDS: Final = 0.05
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def terminable() -> Iterator[None]:
             return
         number = lost.exc_value.number if isinstance(lost.exc_value, Terminated) else signal.SIGINT
         # Later and from a thread: raised here, the signal would be lost, too.
-        timer = threading.Timer(_AGAIN_SECONDS, os.kill, (os.getpid(), number))
+        timer = threading.Timer(_REPEAT_SECONDS, os.kill, (os.getpid(), number))
         timer.daemon = True
         timer.start()
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pyspark.errors import PySparkException
 
 
-_TOLD: Final = (
+_CONVERTED: Final = (
     ("py4j.protocol", "Py4JJavaError"),
     ("pyspark.errors.exceptions.captured", "CapturedException"),
     ("pyspark.errors.exceptions.connect", "SparkConnectException"),
@@ -48,7 +48,7 @@ def in_words(error: BaseException) -> BaseException:
 def _in_words(error: BaseException, known: dict[int, BaseException]) -> BaseException:
     if id(error) in known:
         return known[id(error)]
-    failure = known[id(error)] = _failure(error) if _asks_the_jvm(error) else error
+    failure = known[id(error)] = _failure(error) if _is_of_spark(error) else error
     behind = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
     if behind is None:
         failure.__suppress_context__ = failure.__suppress_context__ or failure is not error
@@ -60,12 +60,12 @@ def _in_words(error: BaseException, known: dict[int, BaseException]) -> BaseExce
     return failure
 
 
-def _asks_the_jvm(error: BaseException) -> bool:
+def _is_of_spark(error: BaseException) -> bool:
     if "pyspark" not in sys.modules:
         return False
     return any(
         isinstance(error, getattr(sys.modules[module], name))
-        for module, name in _TOLD
+        for module, name in _CONVERTED
         if module in sys.modules
     )
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 # Each process makes the choice before its first message; the reader's process receives the choice with its
 # orders.
 _chosen: list[bool] = []
-_SAID_BY: Final = "smelt"
+_LOGGER_NAME: Final = "smelt"
 
 
 class LogFormat(StrEnum):
@@ -60,9 +60,9 @@ def as_json() -> bool:
     return bool(_chosen)
 
 
-def say(message: str, *, level: str = "info", error: SmeltError | None = None) -> None:
+def report(message: str, *, level: str = "info", error: SmeltError | None = None) -> None:
     """Print one line to standard error; the message contains no password."""
-    record = _record(datetime.now(UTC), level, _SAID_BY, message)
+    record = _record(datetime.now(UTC), level, _LOGGER_NAME, message)
     if error is not None:
         record |= {"code": error.code, "where": error.where, "remedy": error.remedy}
     sys.stderr.write(visible(json.dumps(record, ensure_ascii=False)) + "\n")
@@ -134,7 +134,7 @@ def waiting(text: str, announce: Callable[[str], None] | None) -> Iterator[None]
         yield
 
 
-_ASKS_FOR_COLOURS: Final = ("FORCE_COLOR", "TTY_COMPATIBLE")
+_FORCES_COLOURS: Final = ("FORCE_COLOR", "TTY_COMPATIBLE")
 """Variables with which rich treats a file or pipe as a terminal."""
 
 
@@ -172,10 +172,10 @@ class Output:
             self._data = Console(soft_wrap=True, highlight=False)
         return self._data
 
-    def say(self, text: str, *, style: str | None = None) -> None:
+    def report(self, text: str, *, style: str | None = None) -> None:
         """Print progress or a message, apart from the data."""
         if as_json():
-            say(text)
+            report(text)
         elif _has_colours() and messages().is_terminal:
             _print(messages(), text, style)
         else:
@@ -279,7 +279,7 @@ class Output:
 class SilentOutput(Output):
     """Output for a caller from Python: results are values, and progress is dropped."""
 
-    def say(self, text: str, *, style: str | None = None) -> None:
+    def report(self, text: str, *, style: str | None = None) -> None:
         """Drop the message."""
 
     def waiting(self, text: str) -> AbstractContextManager[None]:  # noqa: ARG002 - its interface
@@ -291,7 +291,7 @@ def _has_colours() -> bool:
     """Check whether standard error may show colours; rich makes the decision then."""
     # Rich's own rules hold: no colours where standard error is a file or a pipe, with `NO_COLOR` or
     # `TERM=dumb`; `FORCE_COLOR` switches them on.
-    return sys.stderr.isatty() or any(os.environ.get(name) for name in _ASKS_FOR_COLOURS)
+    return sys.stderr.isatty() or any(os.environ.get(name) for name in _FORCES_COLOURS)
 
 
 def _print(console: Console, text: str, style: str | None) -> None:

@@ -24,7 +24,7 @@ _COLOURS: Final = re.compile(r"\x1b\[[0-9;]*m")
 
 def visible(text: str) -> str:
     """Return the text with every control character written as an escape."""
-    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _OBEYED.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def plain(text: str) -> str:

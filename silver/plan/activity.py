@@ -142,7 +142,7 @@ def activity_of(row: Mapping[str, Any], copied: int = 0) -> Activity:
 def _barriers(entries: Iterable[tuple[int, int | None, int | None]]) -> tuple[Barrier, ...]:
     chosen: dict[int, Barrier] = {}
     # A snapshot includes the TRUNCATEs at its LSN, so the snapshot comes last and counts.
-    snapshots_last = sorted(entries, key=lambda one: (one[0], one[1] is None, one[1] or 0))
+    snapshots_last = sorted(entries, key=lambda entry: (entry[0], entry[1] is None, entry[1] or 0))
     for lsn, seq, commit_ts in snapshots_last:
         chosen[lsn] = Barrier(Lsn(lsn), seq, commit_ts)
     return tuple(chosen.values())

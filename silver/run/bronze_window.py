@@ -142,7 +142,7 @@ class Source:
         relations: Iterable[int],
         low: Lsn,
         end: Lsn,
-        one: bool,
+        small: bool,
     ) -> str:
         """Cache the rows of ``low < commit_lsn <= end``; return the rows as Spark SQL.
 
@@ -153,7 +153,7 @@ class Source:
             later: the files that hold rows after `low`.
             relations: ids of relations whose rows count.
             low: all these relations are done up to the LSN.
-            one: whether the rows are few enough for one task.
+            small: whether the rows are few enough for one task.
         """
         self._session = session
         if files := self._plain_files(session, bronze, later):
@@ -163,8 +163,8 @@ class Source:
             rows = session.sql(f"SELECT {', '.join(_COLUMNS)} FROM {whole(self._lake, bronze)}")
         ids = ", ".join(str(relation) for relation in relations)
         rows = rows.where(f"commit_lsn > {int(low)} AND commit_lsn <= {int(end)} AND relation_id IN ({ids})")
-        kept = computed(rows.coalesce(1) if one else rows, now=False)
-        return access_of(session).share(kept, self._view)
+        cached = computed(rows.coalesce(1) if small else rows, now=False)
+        return access_of(session).share(cached, self._view)
 
     def _plain_files(self, session: SparkSession, bronze: Table, later: Later) -> list[str]:
         """Return the paths of the files; none if a file alone does not show which rows are valid."""

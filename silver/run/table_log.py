@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 _FARTHEST: Final = 10_000
 """Limit on the commits that a search in the history reads."""
 
-_LOOKED_AT: Final = (2, 200)
+_SEARCHED_COMMITS: Final = (2, 200)
 """Numbers of newest commits in which to search for the last commit that wrote rows; mostly the newest."""
 
 
@@ -333,7 +333,7 @@ class SilverLog:
         for entry in [] if tail is None else [tail.said[one] for one in sorted(tail.said, reverse=True)]:
             if entry.get("operation") in {"MERGE", "WRITE"}:
                 return lacking(entry)
-        for limit in _LOOKED_AT:
+        for limit in _SEARCHED_COMMITS:
             for entry in table.history(limit):
                 if entry.get("operation") in {"MERGE", "WRITE"}:
                     return lacking(entry)

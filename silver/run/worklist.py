@@ -388,7 +388,9 @@ class Worklist:
         session, small = self._sessions.own(), later.rows <= SMALL
         tune(session, small=small)
         if keep and later.is_small:
-            changes = self._source.keep(session, bronze, later, relations=starts, low=low, end=end, one=small)
+            changes = self._source.keep(
+                session, bronze, later, relations=starts, low=low, end=end, small=small
+            )
             self._sessions.show_views()
         # File statistics already count the rows of a large copy, so the query need not.
         copied = sum(later.snapshots.values()) if len(starts) == 1 else 0

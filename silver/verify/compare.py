@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from deltasmelt.silver.schema.catalog import SilverTable
 
-_WRONG: Final = "smelt_wrong"
+_DIFFERENCES: Final = "smelt_wrong"
 _FIRST: Final = "smelt_first_wrong"
 """Temporary views of the session that compares."""
 
@@ -139,8 +139,8 @@ def _rows(parts: Sequence[Row]) -> tuple[int, int]:
 def _counts(session: SparkSession, queries: list[str]) -> dict[str, int]:
     """Keep the wrong keys of the queries as a view, and return the number of keys of each kind."""
     # UNION, not UNION ALL: two of the queries find a live row that exists twice.
-    computed(session.sql("\nUNION\n".join(queries))).createOrReplaceTempView(_WRONG)
-    rows = session.sql(f"SELECT kind, count(*) AS times FROM {_WRONG} GROUP BY kind").collect()
+    computed(session.sql("\nUNION\n".join(queries))).createOrReplaceTempView(_DIFFERENCES)
+    rows = session.sql(f"SELECT kind, count(*) AS times FROM {_DIFFERENCES} GROUP BY kind").collect()
     times = {row["kind"]: int(row["times"]) for row in rows}
     return {kind: times[kind] for kind in KINDS if kind in times}
 
@@ -150,7 +150,7 @@ def _first(
 ) -> tuple[WrongRow, ...]:
     """Return the first wrong keys; keys that differ come with the different columns."""
     keys = ", ".join(f"k{position}" for position in range(len(table.key)))
-    wrong_rows = session.sql(f"SELECT {keys}, kind FROM {_WRONG} ORDER BY {keys} LIMIT {int(most)}")
+    wrong_rows = session.sql(f"SELECT {keys}, kind FROM {_DIFFERENCES} ORDER BY {keys} LIMIT {int(most)}")
     computed(wrong_rows).createOrReplaceTempView(_FIRST)
     rows = session.sql(shown_query(table, _FIRST, *sides)).collect()
     return tuple(

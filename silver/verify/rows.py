@@ -135,14 +135,14 @@ def shown_query(table: SilverTable, first: str, source: str, silver: str) -> str
             f"WHERE {condition}"
         )
 
-    def same(side: str) -> str:
+    def same_key(side: str) -> str:
         return " AND ".join(f"f.{alias} = {side}.{alias}" for alias in aliases)
 
     grouped = ", ".join(f"f.{alias}" for alias in aliases)
     return (
         f"SELECT {key} AS key, f.kind, any_value(s.row) AS source, any_value(t.row) AS silver\n"
-        f"FROM {first} AS f\nLEFT JOIN (\n{values(source, 'true')}\n) AS s ON {same('s')}\n"
-        f"LEFT JOIN (\n{values(silver, is_live(table))}\n) AS t ON {same('t')}\n"
+        f"FROM {first} AS f\nLEFT JOIN (\n{values(source, 'true')}\n) AS s ON {same_key('s')}\n"
+        f"LEFT JOIN (\n{values(silver, is_live(table))}\n) AS t ON {same_key('t')}\n"
         f"GROUP BY {grouped}, f.kind ORDER BY {grouped}"
     )
 

@@ -44,7 +44,7 @@ UPDATE "order" SET freight = freight + 1 WHERE order_id IN (SELECT order_id FROM
 UPDATE order_detail SET quantity = quantity + 1
   WHERE (order_id, product_id) IN (SELECT order_id, product_id FROM order_detail ORDER BY 1, 2 LIMIT 22)
 """
-_LOOK_SECONDS: Final = 0.1
+_POLL_SECONDS: Final = 0.1
 _SMELT: Final = (sys.executable, "-m", "deltasmelt")
 
 
@@ -102,7 +102,7 @@ def spent_by(line: Sequence[str], shown: str, bar: float | None = None) -> float
         process = subprocess.Popen(line, stdout=text, stderr=subprocess.STDOUT)
         while process.poll() is None:
             watch(process.pid, spent)
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
         wall = time.monotonic() - start
         text.seek(0)
         if process.returncode:

@@ -17,7 +17,7 @@ from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_LOOK_SECONDS: Final = 0.02
+_POLL_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Watched:
 
     def _look(self) -> None:
         status = Path(f"/proc/{self.process.pid}/status")
-        while not self._ended.wait(_LOOK_SECONDS):
+        while not self._ended.wait(_POLL_SECONDS):
             with suppress(OSError):
                 lines = dict(line.split(":", 1) for line in status.read_text().splitlines() if ":" in line)
                 if lines["Name"].strip() == self._name[:15] and "VmHWM" in lines:

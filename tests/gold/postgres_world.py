@@ -371,7 +371,7 @@ class PostgresWorld:
         self, spark: SparkSession, table: SilverTable, texts: Iterable[str], tally: Tally
     ) -> list[tuple[Expression, str]]:
         """Return the conditions that gold accepts and the reference translates, each with its translation."""
-        scope_columns, read = Comparisons().known(Scope("", table)), []
+        scope_columns, read = Comparisons().columns(Scope("", table)), []
         for condition_text in texts:
             try:
                 expression = parse_expression(condition_text, scope_columns, str(table.table))

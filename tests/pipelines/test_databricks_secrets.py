@@ -74,7 +74,7 @@ def test_pipeline_file_reads_secret_once_without_showing(
     assert pipeline.source.password.get_secret_value() == PASSWORD
     assert PASSWORD not in repr(pipeline)
     assert utilities.asked == [("shop", "password")]
-    assert databricks_secrets.known() == {"shop/password": PASSWORD}
+    assert databricks_secrets.secret_values() == {"shop/password": PASSWORD}
     assert without_secret_variables({"secret": "a variable of that name is none"}) == {
         "secret": "a variable of that name is none"
     }
@@ -126,4 +126,4 @@ def test_missing_secret_names_line_without_trace(tmp_path: Path, monkeypatch: py
         "the secret shop/passwort cannot be read: Databricks refuses the secret: RuntimeError: "
         "Secret does not exist with scope: shop and key: passwort"
     )
-    assert databricks_secrets.known() == {}
+    assert databricks_secrets.secret_values() == {}

@@ -68,7 +68,7 @@ def words_of(parameters: list[Any], *, layer: str = "silver") -> list[str]:
             word = layer if parameter.name == "layer" else WORDS.get(parameter.name, [NOTHING])[0]
             words += [parameter.opts[0], word] if parameter.param_type_name == "option" else [word]
     return words + [
-        parameter.opts[0] for parameter in parameters if parameter.name in {"until_caught_up", "every"}
+        parameter.opts[0] for parameter in parameters if parameter.name in {"until_caught_up", "all_tables"}
     ]
 
 

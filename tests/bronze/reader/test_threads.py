@@ -22,8 +22,8 @@ from deltasmelt.bronze.progress import Progress
 from deltasmelt.bronze.reader.carried_tables import CarriedTables
 from deltasmelt.bronze.reader.catalog_poll import CatalogPoll
 from deltasmelt.bronze.reader.copies import SnapshotThread
+from deltasmelt.bronze.reader.pipeline_errors import PipelineErrors
 from deltasmelt.bronze.reader.table_errors import TableErrors, UnreadableTables
-from deltasmelt.bronze.reader.trouble import PipelineErrors
 from deltasmelt.bronze.store.gaps import is_open
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
@@ -193,7 +193,7 @@ class EndingCopies:
     def __init__(self) -> None:
         self.complete = False
         self.held_up = None
-        self.trouble = SimpleNamespace(refused=lambda: None)
+        self.retry_gate = SimpleNamespace(refused=lambda: None)
         self.tables = SimpleNamespace(wants_new_stream=False, wants_stream_from=None, newest=CatalogPoll())
         self._lsn = ZERO
 

@@ -24,7 +24,7 @@ from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.postgres.connection import connect
 from deltasmelt.bronze.progress import Progress
-from deltasmelt.bronze.reader.trouble import PipelineErrors, Trouble
+from deltasmelt.bronze.reader.pipeline_errors import PipelineErrors, RetryGate
 from deltasmelt.bronze.reader.watch import ColumnsFingerprint, SlotWatch, Watch, catalog_fingerprint
 from deltasmelt.bronze.setup.slot import SlotState, read_slot
 from deltasmelt.bronze.store.gaps import is_open
@@ -363,8 +363,8 @@ def test_a_long_look_leaves_the_watch_free(source: SourceSettings) -> None:
 
     hasty = source.with_timing(Timing(watch=0.05))
     nothing: Any = None
-    trouble = Trouble(PipelineErrors(Lake(""), "shop", nothing), hasty.timing)
-    watch = Watch(hasty, Progress(), list, meanwhile, lambda: True, trouble=trouble)
+    gate = RetryGate(PipelineErrors(Lake(""), "shop", nothing), hasty.timing)
+    watch = Watch(hasty, Progress(), list, meanwhile, lambda: True, retry_gate=gate)
     watch.start()
     try:
         wait_for(lambda: len(looks) >= 3, 15)

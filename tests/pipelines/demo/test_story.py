@@ -67,14 +67,14 @@ def test_acts_make_announced_changes_and_count_visible_rows(
         return [json.dumps(next(row for name, row in rows.items() if f"FROM {name}." in statement))]
 
     assert set(story.find_order(lake)) == {"bronze", "silver", "gold"}
-    assert story.followed[0].found
+    assert story.followed[0].arrived
     rows["gold"]["orders"] = [{"id": 1, "items": [{"product": {"name": "another"}}]}]
     assert set(story.find_order(lake)) == {"bronze", "silver"}
-    assert not story.followed[0].found
+    assert not story.followed[0].arrived
     assert "NOT FOUND" in change_text(story.followed[0])
 
     story.find_rest(lambda _: [json.dumps({"c0": True, "c1": True, "c2": False})])  # c3: NULL
-    assert [change.found for change in story.followed[1:]] == [True, True, False, False]
+    assert [change.arrived for change in story.followed[1:]] == [True, True, False, False]
 
 
 def test_preparation_is_reported_once_and_completely() -> None:

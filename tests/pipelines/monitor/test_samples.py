@@ -54,7 +54,7 @@ def test_failed_poll_keeps_newest_status_and_thread() -> None:
         return WELL
 
     failed: list[View] = []
-    sampler = Sampler(read, samples, every=0.01)
+    sampler = Sampler(read, samples, interval=0.01)
     sampler.start()
     assert continued.wait(10)
     sampler.stop()
@@ -76,7 +76,7 @@ def test_sample_age_counts_from_begin_of_poll() -> None:
         return WELL
 
     start = datetime.now(UTC)
-    sampler = Sampler(read, samples, every=0.01)
+    sampler = Sampler(read, samples, interval=0.01)
     sampler.start()
     until(lambda: samples.view().status is not None, 10)
     sampler.stop()
@@ -116,7 +116,7 @@ def test_failing_status_listener_does_not_end_sampler() -> None:
         calls.release()
         raise RuntimeError("no")
 
-    sampler = Sampler(lambda: WELL, samples, on_status=tell, every=0.01)
+    sampler = Sampler(lambda: WELL, samples, on_status=tell, interval=0.01)
     sampler.start()
     assert all(calls.acquire(timeout=10) for _ in range(3))
     sampler.stop()
@@ -129,7 +129,7 @@ def test_stop_does_not_wait_for_hanging_poll() -> None:
         hang.wait(20)
         return WELL
 
-    sampler = Sampler(read, Samples(), every=0.01)
+    sampler = Sampler(read, Samples(), interval=0.01)
     sampler.start()
     start = datetime.now(UTC)
     sampler.stop()

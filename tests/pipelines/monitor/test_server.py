@@ -59,7 +59,7 @@ def serving(pipeline: Pipeline, status: Status | None, access: Access | None = N
             raise OSError("no answer")
         return status
 
-    watched = Watched(pipeline, ("bronze", "silver", "gold"), read=read, every=30)
+    watched = Watched(pipeline, ("bronze", "silver", "gold"), read=read, interval=30)
     server = PageServer(HERE, access or Access(), watched.pages())
     server.start()
     watched.runs(lambda: STAGES)

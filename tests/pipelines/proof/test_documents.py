@@ -142,11 +142,11 @@ def test_only_documents_that_read_lost_values_are_withdrawn() -> None:
     server_document = ServerDocument(
         "d",
         answers=["{}"] * 3,
-        wrong=[WrongDocument("d", "[1]", "differs"), WrongDocument("d", "[2]", "differs")],
+        differing=[WrongDocument("d", "[1]", "differs"), WrongDocument("d", "[2]", "differs")],
     )
     server_document.explain({"public.item.at": 1}, {"[1]", "[3]"})
     assert (
-        [wrong.key for wrong in server_document.wrong],
+        [wrong.key for wrong in server_document.differing],
         server_document.withdrawn,
         server_document.compared,
         server_document.reason,
@@ -157,4 +157,4 @@ def test_only_documents_that_read_lost_values_are_withdrawn() -> None:
         "",
     )
     server_document.explain({"public.item.at": 1}, {"[2]"})
-    assert server_document.wrong == []
+    assert server_document.differing == []

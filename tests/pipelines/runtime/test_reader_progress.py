@@ -114,7 +114,7 @@ def test_object_store_progress_is_occasionally_written_object() -> None:
 @pytest.mark.process
 def test_newest_progress_reaches_slow_store_without_blocking(store: ObjectStore, place: str) -> None:
     root = place
-    stored = StoredProgress(root, every=0.1)
+    stored = StoredProgress(root, interval=0.1)
     store.set_faults(Faults(latency=0.3))
     start = time.monotonic()
     for number in range(100):

@@ -31,7 +31,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
 
 
 def test_messages_and_final_error_are_json_objects(capsys: pytest.CaptureFixture[str]) -> None:
-    Output().say('two\nlines and a "quote"')
+    Output().report('two\nlines and a "quote"')
     message = f"no answer from postgresql://smelt:{SECRET}@db/shop"
     assert report(DefiniteError(message, code="slot-lost", where="db", remedy="do this")) == 1
     assert report(ValueError("odd")) == 1

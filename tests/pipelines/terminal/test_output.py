@@ -26,7 +26,7 @@ def test_an_empty_table_still_shows_its_headings(capsys: pytest.CaptureFixture[s
 
 def test_progress_messages_stay_out_of_data(capsys: pytest.CaptureFixture[str]) -> None:
     output = Output(Format.JSON)
-    output.say("starting …")
+    output.report("starting …")
     output.value({"price": Decimal("1.50"), "at": datetime(2026, 1, 1, tzinfo=UTC)})
     captured = capsys.readouterr()
     assert json.loads(captured.out) == {"price": "1.50", "at": "2026-01-01T00:00:00+00:00"}

@@ -15,9 +15,9 @@ WAITS = (
     "import time; from deltasmelt.pipelines.terminal.output import Output\n"
     "from deltasmelt.pipelines.terminal.output import waiting\n"
     "output = Output()\n"
-    "with waiting('starting Spark', output.say):\n"
-    "    time.sleep(0.4); output.say('a message meanwhile'); output.line('a row'); time.sleep(0.4)\n"
-    "output.say('done')\n"
+    "with waiting('starting Spark', output.report):\n"
+    "    time.sleep(0.4); output.report('a message meanwhile'); output.line('a row'); time.sleep(0.4)\n"
+    "output.report('done')\n"
 )
 FAILS = (
     "import logging; logging.getLogger().addHandler(logging.NullHandler())\n"

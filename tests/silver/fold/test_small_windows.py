@@ -144,7 +144,7 @@ def test_cached_window_is_stable_while_bronze_continues(
     with patch("deltasmelt.silver.run.bronze_window._FILES", files):
         later = files_after(bronze, Lsn(10))
         kept_changes = source.keep(
-            spark, bronze, later, relations=[robbed.relation_id], low=Lsn(10), end=Lsn(30), one=True
+            spark, bronze, later, relations=[robbed.relation_id], low=Lsn(10), end=Lsn(30), small=True
         )
     writer.add(25, [update(robbed, 25, "later")])
     writer.commit(40)

@@ -1,7 +1,7 @@
 """Reset pauses and close errors through one gate, once work has succeeded.
 
 Three lines of work of a reader run in parallel: the stream, the copies, the watch. Each fails and recovers
-independently. `Trouble` is the gate of one line:
+independently. `RetryGate` is the gate of one line:
 
 * A failure opens an error of the pipeline in `control.errors`, and doubles the next pause.
 * Success closes the error and resets the pause. Success is the first durable commit of a session or a reached
@@ -60,14 +60,14 @@ class PipelineErrors:
         self._pipeline = pipeline
         self._control = control
         self._lock = threading.Lock()
-        self._codes: dict[str, set[Trouble]] = {}
+        self._codes: dict[str, set[RetryGate]] = {}
         # whether the lake is known to be this pipeline's; whether the stream has worked since its last
         # failure
         self.of_this_pipeline = self.stream_works = False
         # time of the stream's last success, by the monotonic clock
         self.admitted_at = 0.0
 
-    def record(self, line: Trouble, error: SmeltError) -> None:
+    def record(self, line: RetryGate, error: SmeltError) -> None:
         """Open an error that a line of work met; only log the error if the lake cannot be written."""
         opened = OpenError("pipeline", self._pipeline, error.code, error.message, error.remedy)
         try:
@@ -80,7 +80,7 @@ class PipelineErrors:
         except TransientError as failure:  # the lake itself may be full
             _LOGGER.warning("the error could not be recorded in the lake: %s", failure)
 
-    def close(self, line: Trouble) -> None:
+    def close(self, line: RetryGate) -> None:
         """Close the errors that a line met and no other line has open; raise as `any_open`."""
         with self._lock, lake_failures("the lake"):
             codes_of_others = self._codes_of_others(line)
@@ -90,7 +90,7 @@ class PipelineErrors:
             self._control.close_all([*closed, *self._strays(open_errors)])
             self._codes = codes_of_others
 
-    def give_up(self, line: Trouble) -> None:
+    def give_up(self, line: RetryGate) -> None:
         """Count the errors of a line as another process's: the line has ended and never works again."""
         with self._lock:
             self._codes = self._codes_of_others(line)
@@ -112,7 +112,7 @@ class PipelineErrors:
         with self._lock:
             return self._strays(known)
 
-    def _codes_of_others(self, line: Trouble) -> dict[str, set[Trouble]]:
+    def _codes_of_others(self, line: RetryGate) -> dict[str, set[RetryGate]]:
         """Return the codes that other lines of work have met, each with these lines."""
         return {code: lines - {line} for code, lines in self._codes.items() if lines - {line}}
 
@@ -130,7 +130,7 @@ class PipelineErrors:
         return self.of_this_pipeline
 
 
-class Trouble:
+class RetryGate:
     """The failures of one line of work since its last success.
 
     Threads: the line's own thread calls `failed`, `pause` and `worked`; any thread calls `refused`.

@@ -26,8 +26,8 @@ from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.progress import Progress
 from deltasmelt.bronze.reader.catalog_poll import CatalogPoll
 from deltasmelt.bronze.reader.copies import SnapshotThread
+from deltasmelt.bronze.reader.pipeline_errors import PipelineErrors, RetryGate
 from deltasmelt.bronze.reader.table_errors import TableErrors
-from deltasmelt.bronze.reader.trouble import PipelineErrors, Trouble
 from deltasmelt.bronze.reader.watch import Watch
 from tests.bronze.replaying import execute, make_reader, read_all, source_of
 from tests.bronze.running import Running, wait_for
@@ -194,8 +194,8 @@ def test_long_poll_failure_during_copies_makes_few_attempts(
 
     source, most = source_of(database, timing=TIMING), most_attempts(TIMING)
     execute(source, "CREATE TABLE a (id int PRIMARY KEY)")
-    trouble = Trouble(errors_of(lake_path), TIMING)
-    watch = Watch(source, Progress(), list, look, trouble=trouble)
+    gate = RetryGate(errors_of(lake_path), TIMING)
+    watch = Watch(source, Progress(), list, look, retry_gate=gate)
     watch._stop = hours = SimulatedHours(most=most)
     watch._run()
     assert watch.failure is None
@@ -204,7 +204,7 @@ def test_long_poll_failure_during_copies_makes_few_attempts(
     assert lines(caplog) <= most
     assert codes(lake_path) == (["server-error"] if isinstance(error, DefiniteError) else [])
     assert len(rows_of(lake_path)) == len(codes(lake_path))
-    trouble.worked()
+    gate.worked()
     assert codes(lake_path) == []
 
 
@@ -248,22 +248,22 @@ def test_poll_opens_and_closes_errors_in_single_commits(lake_path: str) -> None:
 
 
 def test_unclosed_error_is_closed_by_next_success(lake_path: str) -> None:
-    trouble = Trouble(errors_of(lake_path), TIMING)
-    trouble.failed(transient("connection-lost"))
+    gate = RetryGate(errors_of(lake_path), TIMING)
+    gate.failed(transient("connection-lost"))
     with lasting(Effect.COMMIT, "/control/errors", OSError("the lake is down")):
-        trouble.failed(transient("lake-unwritable"))
+        gate.failed(transient("lake-unwritable"))
         with pytest.raises(TransientError):
-            trouble.worked()
+            gate.worked()
     assert codes(lake_path) == ["connection-lost"]
-    trouble.failed(transient("lock-timeout"))
+    gate.failed(transient("lock-timeout"))
     assert codes(lake_path) == ["connection-lost", "lock-timeout"], "another failure shows nothing"
-    trouble.worked()
+    gate.worked()
     assert codes(lake_path) == []
 
 
 def test_errors_of_ended_worker_close_with_stream(lake_path: str) -> None:
     errors = errors_of(lake_path)
-    stream, copies = Trouble(errors, TIMING, stream=True), Trouble(errors, TIMING)
+    stream, copies = RetryGate(errors, TIMING, stream=True), RetryGate(errors, TIMING)
     copies.failed(transient("connection-lost"))
     stream.worked()
     assert errors.strays(ControlTables(Lake(lake_path)).open_errors()) == []
@@ -274,7 +274,7 @@ def test_errors_of_ended_worker_close_with_stream(lake_path: str) -> None:
 
 def test_shared_error_stays_single_row_until_both_recover(lake_path: str) -> None:
     errors = errors_of(lake_path)
-    stream, copies = Trouble(errors, TIMING, stream=True), Trouble(errors, TIMING)
+    stream, copies = RetryGate(errors, TIMING, stream=True), RetryGate(errors, TIMING)
     ControlTables(Lake(lake_path)).open_error(OpenError("pipeline", "shop", "slot-lost", "of before"))
     for line in (stream, copies):
         line.failed(transient("connection-lost"))
