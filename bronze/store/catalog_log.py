@@ -187,7 +187,7 @@ def records(table: Table, kind: Kind[_Content]) -> list[tuple[TableName, datetim
 STORAGE: Final = "storage"
 _KIND: Final = Kind(
     STORAGE,
-    "What the catalog said of each table's storage",
+    "The storage of each table, as read from the catalog",
     ObservedStorage.from_json,
     ObservedStorage.to_json,
 )

@@ -25,7 +25,7 @@ PARTITIONS: Final = "partitions"
 
 _KIND: Final = Kind(
     PARTITIONS,
-    "Partitions that the stream named before a look saw them",
+    "Partitions that the stream named before a catalog poll found them",
     StreamedParts.from_json,
     StreamedParts.to_json,
 )

@@ -101,7 +101,7 @@ class Half(Generic[_T]):
 
     def _start(self) -> None:
         self._start_time = time.monotonic()
-        self._thread = threading.Thread(target=self._work, name=f"look at {self._name}", daemon=True)
+        self._thread = threading.Thread(target=self._work, name=f"read {self._name}", daemon=True)
         self._thread.start()
 
     def _work(self) -> None:
