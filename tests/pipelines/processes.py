@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-__all__ = ["ROOT", "Command", "task_seconds", "thread_seconds", "until"]
+__all__ = ["ROOT", "Command", "Turns", "task_seconds", "thread_seconds", "until"]
 
 ROOT = Path(__file__).parents[2]
 _MARK = "SMELT_TEST_PROCESS"
@@ -31,6 +31,18 @@ for arguments in json.loads(sys.argv[1]):
     except SystemExit as end:
         code = end.code
     print(f"{arguments[0]} ended with {code}", file=sys.stderr, flush=True)
+"""
+_TURNS = """
+import json, sys
+from deltasmelt.pipelines.cli import main
+for line in sys.stdin:
+    word, *others = json.loads(line)
+    try:
+        works[word](*others) if word in works else main([word, *others])
+        code = 0
+    except SystemExit as end:
+        code = end.code
+    print(f"\\n{code} is how it ended", flush=True)
 """
 
 
@@ -97,6 +109,61 @@ class Command:
                 if mine and not zombie and word in line:
                     pids.append(int(entry.name))
         return pids
+
+
+class Turns:
+    """A process that runs commands in turn, like the tasks of a job; the test acts between two commands.
+
+    Args:
+        folder: working folder, with the logs.
+        program: Python code that defines ``works``: words, each with the function that the word calls.
+        arguments: arguments of the program.
+        variables: further environment variables.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        program: str = "works = {}",
+        *arguments: str,
+        variables: Mapping[str, str] | None = None,
+    ) -> None:
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), "SMELT_LOGS": str(folder / "logs")}
+        pipe, output = subprocess.PIPE, subprocess.STDOUT
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", program + _TURNS, *arguments],
+            stdin=pipe, stdout=pipe, stderr=output, cwd=folder, text=True,
+            env={**environment, **(variables or {})},
+        )  # fmt: skip
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self.process:  # closes the pipes
+            self.process.kill()
+
+    def begin(self, *arguments: str | Path) -> None:
+        """Send a command."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([str(argument) for argument in arguments]) + "\n")
+        self.process.stdin.flush()
+
+    def answer(self, code: int = 0) -> str:
+        """Wait for the end of a command with this exit code; return the command's output."""
+        assert self.process.stdout is not None
+        text = ""
+        for line in self.process.stdout:
+            if line.endswith(" is how it ended\n"):
+                assert line.startswith(f"{code} "), text
+                return text
+            text += line
+        raise AssertionError(text)
+
+    def run(self, *arguments: str | Path, code: int = 0) -> str:
+        """Return the output of a command that must end with this exit code."""
+        self.begin(*arguments)
+        return self.answer(code)
 
 
 def in_turn(
