@@ -72,6 +72,12 @@ class Gate:
         result: Run = run(silver, work, bronze)
         return result
 
+    def let_pass(self, begun: long_work.LongWork) -> None:
+        """Let the begun work end, and hold the next work."""
+        self.open.set()
+        wait_for(lambda: begun.has_ended, 60)
+        self.open.clear()
+
 
 @pytest.fixture
 def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
@@ -211,23 +217,20 @@ def test_failures_of_long_work_count_across_cycles(
     gate.fails = [ValueError("the second"), ValueError("the first")]
     folding.copy("copied")
     assert set(folding.cycle().tables) == {"calm"}
-    gate.open.set()
-    wait_for(lambda: folding.long_work.has_ended, 60)
-    gate.open.clear()
+    gate.let_pass(folding.long_work)
     assert set(folding.cycle().tables) == {"calm"}
     assert gate.begun == 2, "the first failure is tried again at once"
     assert folding.control.open_errors() == []
-    gate.open.set()
-    wait_for(lambda: folding.long_work.has_ended, 60)
-    gate.open.clear()
-    monkeypatch.setattr(backoff, "FIRST_SECONDS", 5.0)
+    gate.let_pass(folding.long_work)
+    monkeypatch.setattr(backoff, "FIRST_SECONDS", 3.0)
     folding.cycle()
     (error,) = folding.control.open_errors()
     assert (error.name, error.code) == ("public.large", "table-failed")
     assert "the second" in error.message
     # What is temporary for all ends the cycle that takes it, and the next one begins again.
     assert NAME not in folding.long_work.tables, "the table is paused"
-    # A retry after the pause needs no new commit of bronze.
+    # A retry after the pause needs no new commit of bronze, and its cycle has no other work to wait for.
+    monkeypatch.setattr(long_work, "GRACE_SECONDS", 0.0)
     wait_for(lambda: folding.stages.cycle(at_once=False) or NAME in folding.long_work.tables, 60)
     monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.0)
     gate.fails = [TransientError("away", code="lake-unreachable")]
