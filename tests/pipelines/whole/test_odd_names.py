@@ -42,20 +42,20 @@ PLACE = "my läke 100% #1?a=b+c ;'日\U0001f642"
 HOSTILE = "${env:HOME} ${spark.app.name} ${x}'\"`\\--;/* \u202e\U0001f642\x01\n\t*/"
 """A text that PostgreSQL accepts and no SQL may interpret, also as a column's default."""
 
-KEPT = TableName("public", "Order Details")
+KEPT = TableName("public", "Order Details tä日\U0001f642")
 ELSEWHERE = TableName("a/b ${env:HOME}", "--;/* \u202e\U0001f642 */")
 LONGEST = "\"'`\\${x}..%2F/".ljust(61, "x") + ". "
 CHANGED = [
     KEPT,
     ELSEWHERE,
-    *(TableName("public", name) for name in ("../control/cuts", "tä日\U0001f642", LONGEST)),
+    *(TableName("public", name) for name in ("../control/cuts", LONGEST)),
 ]
 NAMES = [*CHANGED, *(TableName("public", name) for name in ("CON", "con"))]
 """Names of tables; the rows of the first tables change in the stream."""
 
 DOCUMENTS = {
     "Odd": """
-root: '"public"."Order Details"'
+root: '"public"."Order Details tä日\U0001f642"'
 where: "note <> '${env:HOME}'"
 fields:
   - id
@@ -66,8 +66,8 @@ fields:
       many: 'public."../control/cuts"'
       on: {id: id}
       fields: [note, {said: {sql: "'${spark.app.name}'"}}]
+  - plain: {one: public.con, on: {id: id}, fields: [note]}
 """,
-    "plain": "root: public.con\nfields: [id, note]\n",
 }
 
 
@@ -95,7 +95,7 @@ class Odd(RealSource):
         self.file.write_text(
             f"pipeline: shop\nsource: {{dsn: '{dsn}', slot: {self.source.slot}, publication: smelt, "
             "tables: ['*.*']}\nlake: {path: ./lake}\ngold: {documents: ['*.yaml']}\n"
-            "silver: {history: [public.Order Details]}\n"
+            "silver: {history: [public.Order Details tä日\U0001f642]}\n"
         )
         for name, text in DOCUMENTS.items():
             (folder / f"{name}.yaml").write_text(f"document: {name}\n{text}")
@@ -160,9 +160,8 @@ def test_each_table_has_a_folder_within_its_layer(odd: Odd) -> None:
 
 def test_documents_hold_each_text_unchanged(odd: Odd) -> None:
     parsed = json.loads(str(preview_document(odd.spark, odd.pipeline, "Odd", ["1"])))
-    rows = rows_of(
-        odd.spark, f"SELECT to_json(struct(id, note, texts, there, dots)) FROM {odd.lake.sql('gold', 'Odd')}"
-    )
+    fields = "id, note, texts, there, dots, plain"
+    rows = rows_of(odd.spark, f"SELECT to_json(struct({fields})) FROM {odd.lake.sql('gold', 'Odd')}")
     built = {document["id"]: document for document in (json.loads(row[0]) for row in rows)}
     assert built[1] == parsed
     assert built.keys() == {1, 3}
@@ -172,6 +171,7 @@ def test_documents_hold_each_text_unchanged(odd: Odd) -> None:
         "texts": f"${{env:HOME}} ${{x}}--;/* */ '\U0001f642{HOSTILE}",
         "there": {"note": HOSTILE},
         "dots": [{"note": HOSTILE, "said": "${spark.app.name}"}],
+        "plain": {"note": "row 1"},
     }
 
 
@@ -188,7 +188,7 @@ def test_sql_knows_tables_by_their_names(odd: Odd) -> None:
             return [tuple(row) for row in lake.query(statement).collect()]
 
     assert rows(
-        "SELECT '${env:HOME} silver.CON', d.note FROM silver.`Order Details` AS d "
+        "SELECT '${env:HOME} silver.CON', d.note FROM silver.`Order Details tä日\U0001f642` AS d "
         "JOIN silver.`../control/cuts` c USING (id) JOIN silver.CON USING (id) JOIN gold.odd USING (id) "
         "WHERE id = 1 -- silver.`a/b`'"
     ) == [("${env:HOME} silver.CON", HOSTILE)]
@@ -196,7 +196,7 @@ def test_sql_knows_tables_by_their_names(odd: Odd) -> None:
         "SELECT count(*) FROM silver." + "`{}`".format(name.silver_name.replace("`", "``")) for name in NAMES
     )
     assert rows(everything) == [(2 if name in CHANGED else 3,) for name in NAMES]
-    assert rows("SELECT count(*) FROM silver.`order details__history`") == [(4,)]
+    assert rows("SELECT count(*) FROM silver.`order details tä日\U0001f642__history`") == [(4,)]
 
 
 SUITE = """
@@ -210,7 +210,7 @@ expectations:
     column: note
     kwargs: {value_set: ["${x}'\\"`\\\\--;/* 🙂", "'); DROP TABLE x; --"]}
   - expectation: expect_foreign_key_to_hold
-    kwargs: {columns: [id], references: 'silver.tä日🙂', referenced_columns: [id]}
+    kwargs: {columns: [id], references: 'silver.Order Details tä日🙂', referenced_columns: [id]}
     note: "fails ${x} <b>"
   - expectation: unexpected_rows_expectation
     note: fails too
@@ -244,7 +244,8 @@ def test_upkeep_and_rebuilds_leave_tables_equal(odd: Odd) -> None:
     upkeep = Maintenance(odd.spark, odd.lake, odd.control, retention=0, documents=True)
     results = {work.name: work for work in upkeep.all_tables()}
     assert upkeep.failed == {}
-    assert results.keys() == {*(name.silver_name for name in NAMES), "Order Details__history", *DOCUMENTS}
+    names = {*(name.silver_name for name in NAMES), f"{KEPT.silver_name}__history"}
+    assert results.keys() == {*names, *DOCUMENTS}
     some = [KEPT, ELSEWHERE]
     assert rebuild_silver(odd.spark, odd.pipeline, some, Output(Format.JSON)) == []
     assert rebuild_gold(odd.spark, odd.pipeline, ["Odd"], Output(Format.JSON)) == []
