@@ -206,12 +206,18 @@ class Receiver:
             self._connection.close()
 
     def _receive(self) -> None:
-        due = 0.0
+        due = watch_due = 0.0
         while not self._stopping:
             now = time.monotonic()
+            # The watch has its own clock: a consumer that requests a reply every tenth of a second would
+            # postpone the watch with each request, and a dead connection would never end.
+            if now >= watch_due:
+                watch_due = now + self._feedback_seconds
+                if self._watch():
+                    self._reply_needed, due = True, 0.0
             if now >= due or self._report:
                 self._report = False
-                reply_needed, self._reply_needed = self._reply_needed or self._watch(), False
+                reply_needed, self._reply_needed = self._reply_needed, False
                 self._connection.feedback(
                     received=self._received, durable=self._durable, request_reply=reply_needed
                 )
@@ -229,7 +235,7 @@ class Receiver:
             if len(drained.block) or drained.keepalive is not None:
                 self._put(drained)
             elif not drained.reply_requested:
-                self._connection.wait(max(due - now, 0.0), self._wake_read)
+                self._connection.wait(max(min(due, watch_due) - now, 0.0), self._wake_read)
                 self._clear_wake()
 
     def _watch(self) -> bool:

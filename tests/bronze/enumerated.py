@@ -45,7 +45,7 @@ Kind = Literal["before", "after", "late", "never", "half", "stale"]
 
 LATE_SECONDS: Final = 1.4
 PATIENCE_SECONDS: Final = 0.9
-_KINDS: Final[dict[Kind, frozenset[Effect]]] = {
+KINDS: Final[dict[Kind, frozenset[Effect]]] = {
     "before": frozenset(Effect),
     "after": frozenset(Effect),
     "late": OF_THE_SOURCE | {Effect.COMMIT, Effect.REFRESH, Effect.CLOSE_PART},
@@ -80,7 +80,7 @@ def cases(seen: Counter[Effect]) -> list[Case]:
         Case(door, number, kind, kill)
         for door in Effect
         for number in range(1, seen[door] + 1)
-        for kind, doors in _KINDS.items()
+        for kind, doors in KINDS.items()
         if door in doors
         for kill in (False, True)
     ]
