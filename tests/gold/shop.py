@@ -161,7 +161,7 @@ class Shop:
         tiny: bool = False,
     ) -> None:
         self._spark, self._lake, self._control = spark, lake, control
-        self._tiny = tiny
+        self.tiny = tiny
         self._bronze = BronzeWriter(lake)
         self._changes: list[dict[str, Any]] = []
         self._new_shapes: list[Relation] = []
@@ -348,7 +348,7 @@ class Shop:
 
     def fold(self, silver: Silver | None = None) -> Cut | None:
         """Run a cycle of silver."""
-        if self._tiny:
+        if self.tiny:
             return (silver or self.silver).cycle()
         with patch("deltasmelt.silver.run.step_runner._TINY_TARGET", 0):
             return (silver or self.silver).cycle()

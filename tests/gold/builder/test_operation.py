@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from tests.gold.damage import Damage
     from tests.gold.shop import Shop
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 NAMES = ("parcel_line", "country")
 READ = {

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from deltasmelt.bronze.lake.control import Cut
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 SEED = 103
 """Seed of the small world, whose few documents contain `EVERY` verb and option.
