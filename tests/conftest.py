@@ -7,7 +7,18 @@ from typing import Any, Final
 import pytest
 
 from tests import random_examples  # noqa: F401 - sets Hypothesis up
-from tests.fix_postgres import database, database18, lake_path, own_server, server18, server_dsn
+from tests.fix_postgres import (
+    database,
+    database18,
+    dsn,
+    lake_path,
+    own_server,
+    primary,
+    role,
+    server18,
+    server_dsn,
+    source,
+)  # fmt: skip
 from tests.fix_spark import active, interpreted, spark
 from tests.fix_store import place, store, store_of_all
 from tests.marks import hold, mark_by_needs
@@ -15,8 +26,8 @@ from tests.progress import FileByFile
 from tests.scheduling import LONGEST_FIRST, FromBothEnds, in_order, needs_spark
 
 __all__ = [
-    "active", "database", "database18", "interpreted", "lake_path", "own_server", "place", "server18",
-    "server_dsn", "spark", "store", "store_of_all",
+    "active", "database", "database18", "dsn", "interpreted", "lake_path", "own_server", "place", "primary",
+    "role", "server18", "server_dsn", "source", "spark", "store", "store_of_all",
 ]  # fmt: skip
 
 # Their assertions say what they compared, as those of test files do.

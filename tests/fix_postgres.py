@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from deltasmelt.bronze.config.sections import SourceSettings
     from deltasmelt.pipelines.demo.embedded_copy import ServerVersion
 
 
@@ -61,6 +62,13 @@ def server_dsn(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def server18() -> Iterator[EmbeddedServer]:
     """Start an embedded PostgreSQL 18 for the run."""
     with EmbeddedServer(version=18) as server:
+        yield server
+
+
+@pytest.fixture
+def primary() -> Iterator[EmbeddedServer]:
+    """Start a PostgreSQL 18 for one test, with standbys."""
+    with CopiedServer(version=18) as server:
         yield server
 
 
@@ -117,6 +125,35 @@ def database18(server18: EmbeddedServer) -> Iterator[str]:
     dsn = make_database(server18.dsn())
     yield dsn
     drop_database(server18.dsn(), dsn)
+
+
+def _execute(dsn: str, statement: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(statement.encode())
+
+
+@pytest.fixture(params=[16, 18])
+def dsn(request: pytest.FixtureRequest, server_dsn: str) -> str:
+    """Return the DSN of a fresh database on each version."""
+    value: str = request.getfixturevalue("database" if request.param == 16 else "database18")
+    return value
+
+
+@pytest.fixture
+def role(dsn: str) -> Iterator[tuple[str, str]]:
+    """Yield name and DSN of a login role without privileges."""
+    name = f"r_{psycopg.conninfo.conninfo_to_dict(dsn)['dbname']}"
+    _execute(dsn, f"CREATE ROLE {name} LOGIN")
+    yield name, make_conninfo(dsn, user=name)
+    _execute(dsn, f"DROP OWNED BY {name}; DROP ROLE {name}")
+
+
+@pytest.fixture
+def source(database: str) -> SourceSettings:
+    """Return settings of the source in a fresh database."""
+    from tests.bronze.replaying import source_of  # noqa: PLC0415 - many tests need no reader
+
+    return source_of(database)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 BY_FIXTURE: Final = {
     "spark": ("spark",),
-    "postgres": ("database", "database18", "own_server", "server18", "server_dsn"),
+    "postgres": ("database", "database18", "own_server", "primary", "server18", "server_dsn"),
 }
 """Marks, each with the fixtures that cause the mark."""
 

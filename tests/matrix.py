@@ -95,9 +95,9 @@ def main() -> int:
     if options.lowest:
         return _lowest()
     results = [(row, _tried(row)) for row in rows() if options.only in row.name]
-    _say("\n| environment | `make check` | Spark |\n| --- | --- | --- |")
+    _report("\n| environment | `make check` | Spark |\n| --- | --- | --- |")
     for row, (checked, flowed) in results:
-        _say(f"| {row.name} | {checked} | {flowed} |")
+        _report(f"| {row.name} | {checked} | {flowed} |")
     return int(any("failed" in outcome for _, outcomes in results for outcome in outcomes))
 
 
@@ -106,7 +106,7 @@ def _tried(row: Row) -> tuple[str, str]:
     python = _environment(row)
     if python is None:
         return "no such Python here", "no such Python here"
-    _say(f"{row.name}: {', '.join(_versions(python))}")
+    _report(f"{row.name}: {', '.join(_versions(python))}")
     return _pytest(python, "-m", NO_SERVER), _pytest(python, "-m", "not torture", *FLOW)
 
 
@@ -134,7 +134,7 @@ def _lowest() -> int:
     python, marker = folder / "bin" / "python", folder / ".made-for"
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     if not marker.is_file() or marker.read_text(encoding="utf-8") != project:
-        _say("Making the environment of the lowest versions in .venv-matrix (once)")
+        _report("Making the environment of the lowest versions in .venv-matrix (once)")
         into = ("pip", "install", "--compile-bytecode", "--python", python)
         complete = (
             _uv("venv", "--clear", "--python", sys.executable, folder)
@@ -178,7 +178,7 @@ def _imports() -> int:
         except ImportError as error:
             wrong.append(f"{name}: {error}")
     installed = ", ".join(_versions(Path(sys.executable)))
-    _say("\n".join(wrong) or f"every module can be imported with {installed}")
+    _report("\n".join(wrong) or f"every module can be imported with {installed}")
     return int(bool(wrong))
 
 
@@ -216,7 +216,7 @@ def _pytest(python: Path, *words: str) -> str:
     counts = re.findall(r"(\d+) (passed|failed|errors?)", last)
     summary = ", ".join(f"{count} {noun}" for count, noun in counts) or "failed: no test was run"
     summary = summary.replace("error", "failed with error")
-    _say(f"  {summary} in {time.monotonic() - start:.0f} s: {log}")
+    _report(f"  {summary} in {time.monotonic() - start:.0f} s: {log}")
     return summary
 
 
@@ -225,7 +225,7 @@ def _uv(*words: str | Path) -> bool:
     return _run(shutil.which("uv") or ROOT / ".uv" / "bin" / "uv", "-q", *words) == 0
 
 
-def _say(text: str) -> None:
+def _report(text: str) -> None:
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 

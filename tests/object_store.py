@@ -189,7 +189,7 @@ class ObjectStore:
 
     def requests(self, method: str = "", prefix: str = "/") -> list[Request]:
         """Return the requests since `forget`, of one method or of all; paths begin with ``/bucket/``."""
-        entries = [Request(*entry) for entry in self.say("requests")]
+        entries = [Request(*entry) for entry in self.send("requests")]
         return [
             request
             for request in entries
@@ -197,16 +197,16 @@ class ObjectStore:
         ]
 
     def forget(self) -> None:
-        self.say("forget")
+        self.send("forget")
 
     def set_faults(self, faults: Faults | None = None) -> None:
-        self.say("faults", asdict(faults or Faults()))
+        self.send("faults", asdict(faults or Faults()))
 
     def held(self) -> list[str]:
         """Return the paths of the requests that `Faults.hold` delays."""
-        return self.say("held")
+        return self.send("held")
 
-    def say(self, what: str, body: object = None) -> list[Any]:
+    def send(self, what: str, body: object = None) -> list[Any]:
         data = json.dumps(body).encode()
         with urllib.request.urlopen(f"{self.url}{_CONTROL}{what}", data, timeout=30) as answer:  # noqa: S310
             return list(json.load(answer))

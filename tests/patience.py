@@ -9,9 +9,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def until(condition: Callable[[], object], seconds: float = 500) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 500) -> None:
     """Wait until the condition holds; fail the test when the time has passed."""
-    deadline = time.monotonic() + seconds
+    start = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.1)
+        waited = time.monotonic() - start
+        assert waited < seconds, "waited in vain"
+        time.sleep(0.02 if waited < 5 else 0.1)

@@ -71,9 +71,9 @@ class FileByFile:
         remaining = self._left.get(file, set())
         remaining.discard(report.nodeid.split("@")[0])
         if not remaining and self._speaks:
-            self._say(file)
+            self._write(file)
 
-    def _say(self, file: str) -> None:
+    def _write(self, file: str) -> None:
         tests, failed = len(self._tests.get(file, ())), self._failed[file]
         every = sum(map(len, self._tests.values()))
         minutes, seconds = divmod(int(time.monotonic() - self._started), 60)

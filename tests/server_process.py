@@ -7,7 +7,7 @@ import subprocess
 from contextlib import closing
 from typing import TYPE_CHECKING, Self
 
-from tests.patience import until
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -49,7 +49,7 @@ class ServerProcess:
 
     def __enter__(self) -> Self:
         try:
-            until(lambda: self._answers() or self.process.poll() is not None, self._seconds)
+            wait_for(lambda: self._answers() or self.process.poll() is not None, self._seconds)
             assert self.process.poll() is None, self._said.read_text()
         except BaseException:
             self.stop()

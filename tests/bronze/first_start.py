@@ -23,9 +23,10 @@ from tests.bronze.replaying import (
     read_all,
     source_of,
 )
-from tests.bronze.running import Running, confirmed, wait_for
+from tests.bronze.running import Running, confirmed
 from tests.bronze.standard_history import IMPATIENT, Outcome, assert_every_file_is_named
 from tests.fix_postgres import drop_database
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path

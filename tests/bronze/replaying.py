@@ -51,14 +51,16 @@ def source_of(dsn: str, *, timing: Timing | None = None, **more: Any) -> SourceS
     return SourceSettings(dsn=SecretStr(dsn), **settings).with_timing(timing or Timing())
 
 
-def session(source: SourceSettings) -> psycopg.Connection[Any]:
-    """Open a connection as an application does, without the pinned settings of the reader."""
-    assert source.dsn is not None
-    return psycopg.connect(source.dsn.get_secret_value(), autocommit=True)
+def session(source: SourceSettings | str) -> psycopg.Connection[Any]:
+    """Open a connection to a source or DSN without the pinned settings of the reader."""
+    if isinstance(source, SourceSettings):
+        assert source.dsn is not None
+        source = source.dsn.get_secret_value()
+    return psycopg.connect(source, autocommit=True)
 
 
-def execute(source: SourceSettings, *statements: str) -> None:
-    """Run statements, each in its own transaction.
+def execute(source: SourceSettings | str, *statements: str) -> None:
+    """Run statements at a source or DSN, each in its own transaction.
 
     After a reader ended, its walsender may hold the slot a moment longer; a drop of the slot is retried.
     """
@@ -76,7 +78,7 @@ def execute(source: SourceSettings, *statements: str) -> None:
                     break
 
 
-def fetch(source: SourceSettings, query: str, *parameters: Any) -> Any:
+def fetch(source: SourceSettings | str, query: str, *parameters: Any) -> Any:
     """Return the only value of a query."""
     with session(source) as connection:
         row = connection.execute(query.encode(), parameters).fetchone()

@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, Any, Self
 
 from deltasmelt.bronze.lsn import Lsn
 from tests.bronze.replaying import fetch, make_reader
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from deltasmelt.bronze.config.sections import SourceSettings
 
 
 def confirmed(source: SourceSettings) -> Lsn:
     query = "SELECT confirmed_flush_lsn::text FROM pg_replication_slots WHERE slot_name = %s"
     return Lsn.parse(fetch(source, query, source.slot))
-
-
-def wait_for(condition: Callable[[], bool], seconds: float = 20.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 class Running:

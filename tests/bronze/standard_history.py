@@ -34,8 +34,9 @@ from tests.bronze.replaying import (
     read_all,
     source_of,
 )
-from tests.bronze.running import confirmed, wait_for
+from tests.bronze.running import confirmed
 from tests.bronze.written_log import plain
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,6 +11,7 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from deltasmelt.pipelines.private import conf_folder
+from tests.bronze.replaying import execute
 from tests.docs.blocks import ROOT, blocks
 from tests.pipelines.in_process import smelt_here
 
@@ -47,8 +48,7 @@ def test_tutorial_sql_prepares_server_passing_its_check(
             smelt_here("check", "pipeline.yml", folder=tmp_path),
         ]
     finally:
-        with psycopg.connect(database, autocommit=True) as connection:
-            connection.execute(f"DROP OWNED BY {role}, {owner}; DROP ROLE {role}, {owner}".encode())
+        execute(database, f"DROP OWNED BY {role}, {owner}; DROP ROLE {role}, {owner}")
     assert [process.returncode for process in processes] == [0, 0]
     assert "error:" not in "".join(process.stdout + process.stderr for process in processes)
     assert (tmp_path / "documents" / "customer.yml").is_file()

@@ -11,13 +11,9 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from tests.patience import until
-
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
-
-__all__ = ["ROOT", "Command", "Turns", "task_seconds", "thread_seconds", "until"]
 
 ROOT = Path(__file__).parents[2]
 _MARK = "SMELT_TEST_PROCESS"

@@ -36,7 +36,7 @@ print("\\n0 is how it ended", flush=True)
 """A program with a session. The command ``append TABLE WHO NUMBER`` commits one row."""
 
 
-def pipeline_in(
+def pipeline_file(
     folder: Path, database: str, slot: str, options: Mapping[str, str], *, more: str = ""
 ) -> Path:
     """Write the pipeline file, with leases of four seconds."""

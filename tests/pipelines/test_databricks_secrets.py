@@ -55,7 +55,7 @@ def in_notebook(monkeypatch: pytest.MonkeyPatch, names: dict[str, Any] | None) -
     monkeypatch.setitem(sys.modules, "IPython", module)
 
 
-def written(folder: Path, source: str) -> Path:
+def pipeline_file(folder: Path, source: str) -> Path:
     file = folder / "shop.yml"
     file.write_text(
         f"pipeline: shop\nsource: {{host: db, {source}, slot: s, publication: p}}\nlake: {{path: ./lake}}\n"
@@ -68,7 +68,9 @@ def test_pipeline_file_reads_secret_once_without_showing(
 ) -> None:
     utilities = Utilities()
     in_runtime(monkeypatch, utilities)
-    file = written(tmp_path, "password: '${secret:shop/password}', sslpassword: '${secret:shop/password}'")
+    file = pipeline_file(
+        tmp_path, "password: '${secret:shop/password}', sslpassword: '${secret:shop/password}'"
+    )
     pipeline = load_pipeline(file)
     assert pipeline.source.password is not None
     assert pipeline.source.password.get_secret_value() == PASSWORD
@@ -119,7 +121,7 @@ def test_an_sdk_that_knows_no_workspace_says_so(monkeypatch: pytest.MonkeyPatch)
 def test_missing_secret_names_line_without_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     in_runtime(monkeypatch, Utilities())
     with pytest.raises(ConfigurationError) as caught:
-        load_pipeline(written(tmp_path, "password: '${secret:shop/passwort}'"))
+        load_pipeline(pipeline_file(tmp_path, "password: '${secret:shop/passwort}'"))
     assert caught.value.code == "secret-unreadable"
     assert caught.value.where == f"{tmp_path / 'shop.yml'}:2"
     assert caught.value.message == (

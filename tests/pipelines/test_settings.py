@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 SOURCE = "source: {host: db, slot: s, publication: p}\n"
 
 
-def written(folder: Path, text: str) -> Path:
+def pipeline_file(folder: Path, text: str) -> Path:
     path = folder / "pipeline.yml"
     path.write_text(text, encoding="utf-8")
     return path
 
 
 def test_the_shortest_pipeline_file_has_the_documented_defaults(tmp_path: Path) -> None:
-    pipeline = load_pipeline(written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: ./lake}}\n"))
+    pipeline = load_pipeline(pipeline_file(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: ./lake}}\n"))
     assert pipeline.bronze.flush_interval == 0.5
     assert pipeline.bronze.flush_bytes == 64_000_000
     assert pipeline.snapshot.mode == "initial"
@@ -40,14 +40,14 @@ def test_store_lake_commits_rarely_unless_configured(tmp_path: Path) -> None:
         text = (
             f"pipeline: shop\n{SOURCE}lake: {{path: s3://bucket/lake}}\nbronze: {{flush_bytes: 1MB{keys}}}\n"
         )
-        pipeline = load_pipeline(written(tmp_path, text))
+        pipeline = load_pipeline(pipeline_file(tmp_path, text))
         assert (pipeline.bronze.flush_interval, pipeline.bronze.flush_bytes) == (interval, 1_000_000)
         assert pipeline.path == tmp_path / "pipeline.yml"
 
 
 def test_relative_lake_path_starts_at_file_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "conf").mkdir()
-    path = written(tmp_path / "conf", f"pipeline: shop\n{SOURCE}lake: {{path: ../lake}}\n")
+    path = pipeline_file(tmp_path / "conf", f"pipeline: shop\n{SOURCE}lake: {{path: ../lake}}\n")
     monkeypatch.chdir("/")
     assert load_pipeline(path).lake_address().path == str(tmp_path / "lake")
 
@@ -56,17 +56,19 @@ def test_connection_file_paths_start_at_file_folder(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("HOME", "/home/of-the-test")
     keys = "sslmode: verify-full, sslrootcert: certs/ca.pem, sslcert: /etc/smelt.crt, sslkey: ~/smelt.key"
     text = f"pipeline: shop\nsource: {{host: 'a,b', port: '1,2', {keys}, slot: s, publication: p}}\n"
-    source = load_pipeline(written(tmp_path, f"{text}lake: {{path: ./lake}}\n")).source
+    source = load_pipeline(pipeline_file(tmp_path, f"{text}lake: {{path: ./lake}}\n")).source
     assert (source.sslrootcert, source.sslcert, source.sslkey, source.passfile, source.port) == (
         f"{tmp_path}/certs/ca.pem", "/etc/smelt.crt", "/home/of-the-test/smelt.key", None, "1,2",
     )  # fmt: skip
     text = text.replace("certs/ca.pem", "system").replace("'1,2'", "5433")
-    pipeline = load_pipeline(written(tmp_path, f"{text}lake: {{path: ./lake}}\n"))
+    pipeline = load_pipeline(pipeline_file(tmp_path, f"{text}lake: {{path: ./lake}}\n"))
     assert (pipeline.source.sslrootcert, pipeline.source.port) == ("system", "5433")
     assert pipeline.path == tmp_path / "pipeline.yml"
     with pytest.raises(ConfigurationError, match="port"):
         load_pipeline(
-            written(tmp_path, f"pipeline: shop\n{SOURCE.replace('slot', 'port: x, slot')}lake: {{path: l}}")
+            pipeline_file(
+                tmp_path, f"pipeline: shop\n{SOURCE.replace('slot', 'port: x, slot')}lake: {{path: l}}"
+            )
         )
 
 
@@ -79,7 +81,7 @@ def test_connection_file_paths_start_at_file_folder(tmp_path: Path, monkeypatch:
     ],
 )
 def test_lake_accepts_url_or_absolute_path(tmp_path: Path, given: str, address: str) -> None:
-    path = written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: '{given}'}}\n")
+    path = pipeline_file(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: '{given}'}}\n")
     assert load_pipeline(path).lake_address().path == address
 
 
@@ -89,7 +91,7 @@ def test_environment_variables_are_expanded_also_with_defaults(
     monkeypatch.setenv("SHOP_PASSWORD", "0123")
     monkeypatch.delenv("SHOP_HOST", raising=False)
     text = "source: {host: '${SHOP_HOST:-db}', password: '${SHOP_PASSWORD}', slot: s, publication: p}"
-    pipeline = load_pipeline(written(tmp_path, f"pipeline: shop\n{text}\nlake: {{path: lake}}\n"))
+    pipeline = load_pipeline(pipeline_file(tmp_path, f"pipeline: shop\n{text}\nlake: {{path: lake}}\n"))
     assert pipeline.source.host == "db"
     assert pipeline.source.password is not None
     assert pipeline.source.password.get_secret_value() == "0123"
@@ -98,7 +100,9 @@ def test_environment_variables_are_expanded_also_with_defaults(
 
 def test_spark_settings_of_any_type_become_text(tmp_path: Path) -> None:
     spark = "spark: {spark.driver.memory: 4g, spark.sql.shuffle.partitions: 8, spark.ui.enabled: true}\n"
-    pipeline = load_pipeline(written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\n{spark}"))
+    pipeline = load_pipeline(
+        pipeline_file(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\n{spark}")
+    )
     assert pipeline.spark == {
         "spark.driver.memory": "4g",
         "spark.sql.shuffle.partitions": "8",
@@ -132,7 +136,7 @@ def test_spark_settings_of_any_type_become_text(tmp_path: Path) -> None:
     ],
 )
 def test_a_mistake_is_named_with_file_and_line(tmp_path: Path, text: str, line: int, said: str) -> None:
-    path = written(tmp_path, text)
+    path = pipeline_file(tmp_path, text)
     with pytest.raises(ConfigurationError) as raised:
         load_pipeline(path)
     assert f"{path}:{line}" in str(raised.value)
@@ -142,26 +146,26 @@ def test_a_mistake_is_named_with_file_and_line(tmp_path: Path, text: str, line: 
 def test_executors_cannot_copy_into_catalog_lake(tmp_path: Path) -> None:
     text = f"pipeline: shop\n{SOURCE}lake: {{catalog: main}}\nsnapshot:\n  engine: spark\n"
     with pytest.raises(ConfigurationError, match="is in a catalog") as refused:
-        load_pipeline(written(tmp_path, text))
+        load_pipeline(pipeline_file(tmp_path, text))
     assert refused.value.code == "executors-unfit"
     assert (refused.value.where or "").endswith("pipeline.yml:5")
     assert "local" in (refused.value.remedy or "")
     for lake, engine in (("catalog: main", "local"), ("path: ./lake, catalog: main", "spark")):
         text = f"pipeline: shop\n{SOURCE}lake: {{{lake}}}\nsnapshot: {{engine: {engine}}}\n"
-        assert load_pipeline(written(tmp_path, text)).snapshot.engine == engine
+        assert load_pipeline(pipeline_file(tmp_path, text)).snapshot.engine == engine
 
 
 def test_catalog_lake_has_own_pace_and_leases(tmp_path: Path) -> None:
     """A lake in a catalog has no store."""
-    pipeline = load_pipeline(written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{catalog: main}}\n"))
+    pipeline = load_pipeline(pipeline_file(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{catalog: main}}\n"))
     assert pipeline.lake_address() == Lake(catalog="main")
     assert pipeline.bronze.flush_interval == 10
     assert pipeline.lake_address().place.lease == LEASE_SECONDS_IN_CATALOGS == 120
     pipeline = load_pipeline(
-        written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{catalog: main, lease: 5s}}\n")
+        pipeline_file(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{catalog: main, lease: 5s}}\n")
     )
     assert pipeline.lake_address().place.lease == 5
-    path = written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{catalog: main, options: {{a: b}}}}\n")
+    path = pipeline_file(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{catalog: main, options: {{a: b}}}}\n")
     with pytest.raises(ConfigurationError, match="options are for object stores") as raised:
         load_pipeline(path)
     assert raised.value.code == "lake-store"
@@ -170,7 +174,9 @@ def test_catalog_lake_has_own_pace_and_leases(tmp_path: Path) -> None:
 
 def test_soft_deletes_and_history_are_served(tmp_path: Path) -> None:
     settings = "silver: {deletes: soft, history: [public.orders]}"
-    pipeline = load_pipeline(written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\n{settings}\n"))
+    pipeline = load_pipeline(
+        pipeline_file(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\n{settings}\n")
+    )
     assert (pipeline.silver.deletes, pipeline.silver.history) == ("soft", ["public.orders"])
 
 
@@ -187,9 +193,9 @@ def test_document_patterns_are_deduplicated_and_missing_file_raises(tmp_path: Pa
         (tmp_path / "documents" / name).touch()
     gold = "gold: {documents: [documents/*.yml, documents/a.yml]}"
     text = f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\n{gold}\n"
-    files = load_pipeline(written(tmp_path, text)).document_files()
+    files = load_pipeline(pipeline_file(tmp_path, text)).document_files()
     assert [path.name for path in files] == ["a.yml", "b.yml"]
-    incomplete = load_pipeline(written(tmp_path, text.replace("documents/a.yml", "documents/c.yml")))
+    incomplete = load_pipeline(pipeline_file(tmp_path, text.replace("documents/a.yml", "documents/c.yml")))
     with pytest.raises(ConfigurationError, match=r"gold\.documents names documents/c\.yml"):
         incomplete.document_files()
 
@@ -236,7 +242,7 @@ def test_store_options_use_environment_and_stay_hidden(
     monkeypatch.setenv("LAKE_SECRET", SECRET)
     options = "{aws_region: eu-central-1, aws_secret_access_key: '${LAKE_SECRET}', fs.s3a.threads.max: '20'}"
     text = f"pipeline: shop\n{SOURCE}lake: {{path: 's3://options/lake/', options: {options}}}\n"
-    pipeline = load_pipeline(written(tmp_path, text))
+    pipeline = load_pipeline(pipeline_file(tmp_path, text))
     lake = pipeline.lake_address()
     assert options_of(lake.uri("bronze", "changes")) == {
         "aws_region": "eu-central-1",
@@ -273,7 +279,7 @@ def test_unknown_store_or_option_is_rejected_with_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lake: str, line: int, message: str
 ) -> None:
     monkeypatch.setenv("LAKE_SECRET", SECRET)
-    path = written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {lake}\n")
+    path = pipeline_file(tmp_path, f"pipeline: shop\n{SOURCE}lake: {lake}\n")
     with pytest.raises(ConfigurationError) as caught:
         load_pipeline(path)
     assert caught.value.code == "lake-store"
@@ -289,7 +295,7 @@ def test_option_of_wrong_type_is_rejected_without_value(
     options = "{aws_secret_access_key: ['${LAKE_SECRET}']}"
     text = f"pipeline: shop\n{SOURCE}lake: {{path: 's3://typed/lake', options: {options}}}\n"
     with pytest.raises(ConfigurationError) as caught:
-        load_pipeline(written(tmp_path, text))
+        load_pipeline(pipeline_file(tmp_path, text))
     assert SECRET not in str(caught.value)
 
 
@@ -299,16 +305,16 @@ def test_environment_token_of_different_key_is_rejected(
     monkeypatch.setenv("AWS_SESSION_TOKEN", SECRET)
     keys = "aws_access_key_id: a, aws_secret_access_key: b"
     lake = "\n  path: s3://token/lake\n  options: {KEYS}\n"
-    path = written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {lake.replace('KEYS', keys)}")
+    path = pipeline_file(tmp_path, f"pipeline: shop\n{SOURCE}lake: {lake.replace('KEYS', keys)}")
     with pytest.raises(
         ConfigurationError, match=("AWS_SESSION_TOKEN of the environment belongs to another key")
     ):
         load_pipeline(path)
-    load_pipeline(written(tmp_path, path.read_text().replace(keys, f"{keys}, aws_session_token: c")))
-    load_pipeline(written(tmp_path, path.read_text().replace(keys, "aws_allow_http: true")))
+    load_pipeline(pipeline_file(tmp_path, path.read_text().replace(keys, f"{keys}, aws_session_token: c")))
+    load_pipeline(pipeline_file(tmp_path, path.read_text().replace(keys, "aws_allow_http: true")))
 
 
 @pytest.mark.parametrize("place", ["s3:/bucket/lake", "s3:///lake", "gs:bucket"])
 def test_a_url_without_a_bucket_is_no_folder(tmp_path: Path, place: str) -> None:
     with pytest.raises(ConfigurationError, match="is a URL without a bucket"):
-        load_pipeline(written(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: '{place}'}}\n"))
+        load_pipeline(pipeline_file(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: '{place}'}}\n"))

@@ -168,6 +168,16 @@ def change(shape: Relation, op: str, **cells: Any) -> dict[str, Any]:
     }
 
 
+def insert(shape: Relation, *cells: str | None) -> dict[str, Any]:
+    """Return the row of an INSERT."""
+    return change(shape, "insert", new=list(cells))
+
+
+def update(shape: Relation, *cells: str | None, toast: str = "") -> dict[str, Any]:
+    """Return the row of an UPDATE; `toast` names the unchanged columns."""
+    return change(shape, "update", new=list(cells), unchanged=toast.split() or None)
+
+
 COLUMNS = (
     ("space", INT),
     ("id", INT),

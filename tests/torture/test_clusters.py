@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from tests.pipelines.processes import Command, until
+from tests.bronze.replaying import execute
+from tests.patience import wait_for
+from tests.pipelines.processes import Command
 from tests.torture.clusters import Ran, executors, stages_begun, standalone
 
 if TYPE_CHECKING:
@@ -98,8 +100,7 @@ def master(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 @pytest.fixture
 def pipeline(database: str, master: str, tmp_path: Path) -> Path:
     """Create a pipeline over large tables that runs on the cluster and writes an event log."""
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(SCHEMA.encode())
+    execute(database, SCHEMA)
     (tmp_path / "events").mkdir()
     (tmp_path / "documents").mkdir()
     (tmp_path / "documents" / "customer.yml").write_text(DOCUMENT)
@@ -129,13 +130,12 @@ def test_cluster_pipeline_survives_lost_executor_and_uses_all(
 ) -> None:
     with Command("run", pipeline, "--until-caught-up", folder=tmp_path) as first:
         assert first.wait() == 0, first.text()
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(CHANGES.encode())
+    execute(database, CHANGES)
     events = tmp_path / "events"
     for word in ("scanning files for matches", "_content_hash"):  # a fold of silver; a build of gold
         with Command("run", pipeline, "--until-caught-up", folder=tmp_path) as run:
             before = stages_begun(events, word)
-            until(partial(at_work, run, events, word, before))
+            wait_for(partial(at_work, run, events, word, before))
             os.kill(min(executors()), signal.SIGKILL)
             assert run.wait() == 0, run.text()
         with psycopg.connect(database, autocommit=True) as connection:

@@ -18,8 +18,9 @@ from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.postgres.connection import connect, identify
 from tests.bronze.replaying import bronze_rows, execute, fetch, read_all, session, source_of
-from tests.bronze.running import Running, wait_for
+from tests.bronze.running import Running
 from tests.fix_postgres import CopiedServer
+from tests.patience import wait_for
 from tests.torture.two_tables import SCHEMA, assert_whole
 
 if TYPE_CHECKING:
@@ -31,12 +32,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.postgres
 
 STANDBY_SETTINGS = {"sync_replication_slots": "on", "hot_standby_feedback": "on"}
-
-
-@pytest.fixture
-def primary() -> Iterator[EmbeddedServer]:
-    with CopiedServer(version=18) as server:
-        yield server
 
 
 @pytest.fixture
@@ -63,7 +58,7 @@ def standby(primary: EmbeddedServer) -> Iterator[EmbeddedServer]:
     server.close()
 
 
-def kept(standby: EmbeddedServer, slot: str) -> bool:
+def has_slot(standby: EmbeddedServer, slot: str) -> bool:
     """Check whether the standby has a copy of the slot that survives a promotion."""
     query = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s AND synced AND NOT temporary"
     with psycopg.connect(standby.dsn()) as connection:
@@ -95,7 +90,7 @@ def test_reader_continues_at_promoted_standby_exactly(
         assert running.reader.progress.read()["changes"] == 0, "no standby has them yet"
         standby.start()
         updates = 0
-        while not kept(standby, "kept"):
+        while not has_slot(standby, "kept"):
             updates += 1
             assert updates < 300
             execute(old, "UPDATE others SET note = 'moves the slot on'", "SELECT pg_log_standby_snapshot()")

@@ -28,7 +28,8 @@ from tests.bronze.replaying import (
     read_all,
     source_of,
 )
-from tests.bronze.running import Running, wait_for
+from tests.bronze.running import Running
+from tests.patience import wait_for
 from tests.torture.proxy import Proxy
 
 if TYPE_CHECKING:
@@ -40,12 +41,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.postgres
 
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, note text)"
-
-
-@pytest.fixture
-def source(database: str) -> SourceSettings:
-    """Return the direct connection to the server, as applications use."""
-    return source_of(database)
 
 
 @pytest.fixture

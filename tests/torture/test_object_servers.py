@@ -16,8 +16,9 @@ from deltalake import DeltaTable, write_deltalake
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.place import in_store
 from tests.bronze.replaying import execute, fetch, source_of
-from tests.pipelines.processes import Command, until
-from tests.pipelines.shop_in_store import pipeline_in, smelt
+from tests.patience import wait_for
+from tests.pipelines.processes import Command
+from tests.pipelines.shop_in_store import pipeline_file, smelt
 from tests.torture.object_servers import ACCOUNT, azurite, make_container, versitygw
 from tests.torture.proxy import Proxy
 
@@ -69,10 +70,10 @@ def test_a_pipeline_is_killed_again_and_again(database: str, tmp_path: Path) -> 
     tables(source)
     with versitygw(tmp_path) as (url, buckets):
         (buckets / "lake").mkdir()
-        file = pipeline_in(tmp_path, database, source.slot, options(url))
+        file = pipeline_file(tmp_path, database, source.slot, options(url))
         for _ in range(KILLS):
             with Command("run", file, folder=tmp_path) as running:
-                until(lambda: "as of" in running.text() or running.process.poll() is not None, seconds=300)
+                wait_for(lambda: "as of" in running.text() or running.process.poll() is not None, seconds=300)
                 changes(source, rng)
                 time.sleep(rng.uniform(0.5, 8))
                 with Command("silver", file, "--until-caught-up", folder=tmp_path) as second:
@@ -91,9 +92,9 @@ def test_pipeline_survives_cut_refused_and_slow_store_connection(database: str, 
     tables(source)
     with versitygw(tmp_path) as (url, buckets), Proxy(int(url.rpartition(":")[2])) as proxy:
         (buckets / "lake").mkdir()
-        file = pipeline_in(tmp_path, database, source.slot, options(f"http://127.0.0.1:{proxy.port}"))
+        file = pipeline_file(tmp_path, database, source.slot, options(f"http://127.0.0.1:{proxy.port}"))
         with Command("run", file, folder=tmp_path) as running:
-            until(lambda: "as of" in running.text() or running.process.poll() is not None, seconds=300)
+            wait_for(lambda: "as of" in running.text() or running.process.poll() is not None, seconds=300)
             changes(source, rng)
             proxy.refusing = True
             proxy.cut()

@@ -16,7 +16,8 @@ from tests.bronze.replaying import (
     read_all,
     source_of,
 )
-from tests.bronze.running import Running, wait_for
+from tests.bronze.running import Running
+from tests.patience import wait_for
 from tests.torture.two_tables import SCHEMA, assert_whole
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from tests.bronze.replaying import (
     session,
     source_of,
 )
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from deltasmelt.bronze.config.sections import SourceSettings
@@ -132,11 +133,8 @@ def ending(reader: subprocess.Popen[bytes]) -> int:
 
 
 def wait_for_stream(source: SourceSettings) -> None:
-    deadline = time.monotonic() + 60
     query = "SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = %s AND active)"
-    while not fetch(source, query, source.slot):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    wait_for(lambda: fetch(source, query, source.slot), 60)
 
 
 def catch_up(source: SourceSettings, lake_path: str) -> None:

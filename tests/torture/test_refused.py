@@ -24,7 +24,8 @@ from tests.bronze.replaying import (
     read_all,
     source_of,
 )
-from tests.bronze.running import Running, confirmed, wait_for
+from tests.bronze.running import Running, confirmed
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

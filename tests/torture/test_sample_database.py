@@ -11,7 +11,6 @@ import signal
 from dataclasses import replace
 from pathlib import Path
 
-import psycopg
 import pytest
 from pydantic import SecretStr
 
@@ -22,7 +21,9 @@ from deltasmelt.gold.drafting.propose import propose
 from deltasmelt.pipelines.init.catalog import read_catalog
 from deltasmelt.pipelines.init.command import run_init
 from deltasmelt.pipelines.terminal.output import Output
-from tests.pipelines.processes import Command, until
+from tests.bronze.replaying import execute
+from tests.patience import wait_for
+from tests.pipelines.processes import Command
 
 SAMPLES = Path(__file__).parents[1] / "samples"
 pytestmark = [pytest.mark.torture, pytest.mark.spark, pytest.mark.timeout(3000)]
@@ -45,8 +46,7 @@ def rentals(database: str, tmp_path: Path) -> Path:
 
 
 def play(dsn: str, name: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute((SAMPLES / name).read_text().encode())
+    execute(dsn, (SAMPLES / name).read_text())
 
 
 def test_sample_database_fits_into_two_gigabytes(rentals: Path, database: str) -> None:
@@ -59,7 +59,7 @@ def test_sample_database_fits_into_two_gigabytes(rentals: Path, database: str) -
             assert "caught up" in run.text()
     play(database, "rentals_changes.sql")
     with Command("run", rentals, "--until-caught-up", folder=folder) as run:
-        until(lambda: " silver " in run.text())
+        wait_for(lambda: " silver " in run.text())
         (jvm,) = run.family("org.apache.spark.deploy.SparkSubmit")
         os.kill(jvm, signal.SIGKILL)
         assert run.wait(300) == 1

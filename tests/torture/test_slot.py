@@ -50,11 +50,6 @@ LOST = (
 )
 
 
-@pytest.fixture
-def source(database: str) -> SourceSettings:
-    return source_of(database)
-
-
 def drop(source: SourceSettings) -> None:
     execute(source, f"SELECT pg_drop_replication_slot('{source.slot}')")
 

@@ -19,8 +19,9 @@ from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.reader.recovery import is_starting_over, start_over
 from deltasmelt.bronze.stream.replication import ReplicationStream
-from tests.bronze.replaying import execute, fetch, read_all, session, source_of
-from tests.bronze.running import Running, wait_for
+from tests.bronze.replaying import execute, fetch, read_all, session
+from tests.bronze.running import Running
+from tests.patience import wait_for
 from tests.torture.test_reader_killed import ending, start_reader
 from tests.torture.test_slot import LOST, assert_whole, ends, stopped
 from tests.torture.two_tables import SCHEMA
@@ -30,11 +31,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.postgres
 LONG = pytest.mark.torture
-
-
-@pytest.fixture
-def source(database: str) -> SourceSettings:
-    return source_of(database)
 
 
 def test_publication_dropped_while_streaming_is_remade_with_copies(

@@ -64,7 +64,7 @@ def older(world: World) -> None:
         stored.update(updates={column: f"{column} - {day}" for column in columns})
 
 
-def kept(world: World) -> dict[str, int]:
+def stored_counts(world: World) -> dict[str, int]:
     """Count the stored data: versions that cuts pin, files, log entries, rows of control tables."""
     counts = {}
     layers: tuple[Layer, ...] = ("silver", "gold")
@@ -130,7 +130,7 @@ def test_nothing_grows_after_the_first_week(spark: SparkSession, tmp_path: Path)
         older(world)
         assert list(upkeep.all_tables())
         assert not upkeep.failed
-        counts.append(kept(world))
+        counts.append(stored_counts(world))
     logs = {name: number for name, number in counts[-1].items() if name.startswith("log")}
     other_counts = {
         name: number for name, number in counts[-1].items() if name not in logs and "day_" not in name

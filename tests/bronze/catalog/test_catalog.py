@@ -16,20 +16,14 @@ from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lsn import ZERO
 from deltasmelt.bronze.postgres.connection import connect, translated
 from deltasmelt.bronze.shapes import BY_KEY, PgType
+from tests.bronze.replaying import execute
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from deltasmelt.bronze.catalog.source_table import SourceTable
 
 
 def source(dsn: str, **values: object) -> SourceSettings:
     return SourceSettings.model_validate({"dsn": dsn, "slot": "smelt", "publication": "smelt_pub", **values})
-
-
-def run(dsn: str, sql: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(sql.encode())
 
 
 def tables(dsn: str, **values: object) -> dict[str, SourceTable]:
@@ -42,29 +36,12 @@ def problems(table: SourceTable) -> list[str]:
     return [problem.code for problem in table.problems]
 
 
-@pytest.fixture(params=[16, 18])
-def dsn(request: pytest.FixtureRequest) -> str:
-    """Return a fresh database on each version."""
-    name = "database" if request.param == 16 else "database18"
-    value: str = request.getfixturevalue(name)
-    return value
-
-
-@pytest.fixture
-def role(dsn: str) -> Iterator[tuple[str, str]]:
-    """Yield name and DSN of a login role without privileges."""
-    name = f"r_{psycopg.conninfo.conninfo_to_dict(dsn)['dbname']}"
-    run(dsn, f"CREATE ROLE {name} LOGIN")
-    yield name, psycopg.conninfo.make_conninfo(dsn, user=name)
-    run(dsn, f"DROP OWNED BY {name}; DROP ROLE {name}")
-
-
 def base(name: str, oid: int, typmod: int = -1) -> PgType:
     return PgType(kind="base", name=name, oid=oid, typmod=typmod)
 
 
 def test_a_table_is_described_as_pgoutput_announces_it(dsn: str) -> None:
-    run(dsn, """
+    execute(dsn, """
         CREATE TABLE orders (gone int, id bigint, "Total" numeric(12,2) NOT NULL, note varchar(20),
                              double int GENERATED ALWAYS AS (1 + 1) STORED, PRIMARY KEY (id));
         ALTER TABLE orders DROP COLUMN gone;
@@ -85,12 +62,12 @@ def test_a_table_is_described_as_pgoutput_announces_it(dsn: str) -> None:
 
 
 def test_key_columns_follow_index_order(dsn: str) -> None:
-    run(dsn, "CREATE TABLE t (a int, b int, c int, PRIMARY KEY (c, a) INCLUDE (b))")
+    execute(dsn, "CREATE TABLE t (a int, b int, c int, PRIMARY KEY (c, a) INCLUDE (b))")
     assert tables(dsn)["public.t"].relation.key == ("c", "a")
 
 
 def test_composed_types_are_resolved_to_the_bottom(dsn: str) -> None:
-    run(dsn, """
+    execute(dsn, """
         CREATE TYPE mood AS ENUM ('sad', 'happy');
         ALTER TYPE mood ADD VALUE 'ok' BEFORE 'happy';
         CREATE DOMAIN amount AS numeric(10,2) CHECK (VALUE > 0);
@@ -136,7 +113,7 @@ def test_composed_types_are_resolved_to_the_bottom(dsn: str) -> None:
 
 
 def test_foreign_and_extension_types_carry_their_schema(database18: str) -> None:
-    run(database18, """
+    execute(database18, """
         CREATE SCHEMA ext;
         CREATE EXTENSION vector SCHEMA ext;
         CREATE TYPE ext.nothing AS ();
@@ -156,7 +133,7 @@ def test_foreign_and_extension_types_carry_their_schema(database18: str) -> None
 
 
 def test_patterns_select_by_schema_and_name_case_sensitively(dsn: str) -> None:
-    run(dsn, """
+    execute(dsn, """
         CREATE SCHEMA sales;
         CREATE TABLE sales.orders (id int PRIMARY KEY);
         CREATE TABLE public.orders (id int PRIMARY KEY);
@@ -172,7 +149,7 @@ def test_patterns_select_by_schema_and_name_case_sensitively(dsn: str) -> None:
 
 
 def test_partitions_join_root_and_inheritance_children_stay_separate(dsn: str) -> None:
-    run(dsn, """
+    execute(dsn, """
         CREATE TABLE events (day date, id int, PRIMARY KEY (day, id)) PARTITION BY RANGE (day);
         CREATE TABLE events_2024 PARTITION OF events FOR VALUES FROM ('2024-01-01') TO ('2025-01-01')
             PARTITION BY LIST (id);
@@ -195,7 +172,7 @@ def test_partitions_join_root_and_inheritance_children_stay_separate(dsn: str) -
 
 
 def test_relations_without_logged_rows_are_skipped_with_note(dsn: str) -> None:
-    run(dsn, """
+    execute(dsn, """
         CREATE TABLE t (id int PRIMARY KEY);
         CREATE VIEW v AS SELECT 1 AS one;
         CREATE MATERIALIZED VIEW m AS SELECT 1 AS one;
@@ -220,7 +197,7 @@ def test_relations_without_logged_rows_are_skipped_with_note(dsn: str) -> None:
 
 
 def test_remedy_for_missing_key_names_usable_index(dsn: str) -> None:
-    run(dsn, """
+    execute(dsn, """
         CREATE TABLE bare (a int, b int);
         CREATE TABLE has_index (a int NOT NULL, b int);
         CREATE UNIQUE INDEX would_do ON has_index (a);
@@ -244,7 +221,7 @@ def test_remedy_for_missing_key_names_usable_index(dsn: str) -> None:
 
 
 def test_every_cure_that_is_named_cures(dsn: str) -> None:
-    run(dsn, """
+    execute(dsn, """
         CREATE TABLE index_only (a int NOT NULL, b int);
         CREATE UNIQUE INDEX its_index ON index_only (a);
         CREATE TABLE nothing (a int PRIMARY KEY);
@@ -270,7 +247,7 @@ def test_every_cure_that_is_named_cures(dsn: str) -> None:
     for table in before.values():
         assert table.problem is not None
         assert table.problem.remedy is not None
-        run(dsn, table.problem.remedy.partition(";")[0])
+        execute(dsn, table.problem.remedy.partition(";")[0])
     after = tables(dsn, keys=keys)
     assert [table.problem for table in after.values()] == [None] * 5
     assert after["public.index_only"].relation.key == ("a",)
@@ -280,7 +257,7 @@ def test_every_cure_that_is_named_cures(dsn: str) -> None:
 
 def test_identity_problems_match_postgresql_refusals(dsn: str) -> None:
     """The purpose of these problems: once the table is published, the application's own UPDATE fails."""
-    run(dsn, """
+    execute(dsn, """
         CREATE TABLE bare (a int);
         CREATE TABLE nothing (a int PRIMARY KEY);
         ALTER TABLE nothing REPLICA IDENTITY NOTHING;
@@ -296,7 +273,7 @@ def test_identity_problems_match_postgresql_refusals(dsn: str) -> None:
     for name, table in tables(dsn).items():
         refused = False
         try:
-            run(dsn, f"UPDATE {name} SET a = 2")
+            execute(dsn, f"UPDATE {name} SET a = 2")
         except psycopg.errors.ObjectNotInPrerequisiteState:
             refused = True
         no_identity = table.relation.replica_identity != "f" and bool(table.problems)
@@ -305,7 +282,7 @@ def test_identity_problems_match_postgresql_refusals(dsn: str) -> None:
 
 def test_key_override_replaces_primary_key_if_logged(dsn: str) -> None:
     """The override wins over the primary key only if old rows carry its columns."""
-    run(dsn, """
+    execute(dsn, """
         CREATE TABLE events (id int PRIMARY KEY, tenant int NOT NULL, code text NOT NULL);
         ALTER TABLE events REPLICA IDENTITY FULL;
         CREATE TABLE bare (a int NOT NULL, b int);
@@ -322,7 +299,7 @@ def test_key_override_replaces_primary_key_if_logged(dsn: str) -> None:
 
 
 def test_a_key_override_must_name_columns_that_exist(dsn: str) -> None:
-    run(dsn, "CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (1) STORED)")
+    execute(dsn, "CREATE TABLE t (id int PRIMARY KEY, g int GENERATED ALWAYS AS (1) STORED)")
     for columns in (["idd"], ["id", "g"]):
         table = tables(dsn, keys={"public.t": columns})["public.t"]
         assert problems(table) == ["key-column-unknown"]
@@ -333,7 +310,7 @@ def test_a_key_override_must_name_columns_that_exist(dsn: str) -> None:
 
 
 def test_identity_index_replaces_key_missing_in_old_rows(dsn: str) -> None:
-    run(dsn, """
+    execute(dsn, """
         CREATE TABLE t (id int PRIMARY KEY, code text NOT NULL, part int NOT NULL);
         CREATE UNIQUE INDEX by_code ON t (code, part);
         ALTER TABLE t REPLICA IDENTITY USING INDEX by_code;
@@ -349,7 +326,7 @@ def test_identity_index_replaces_key_missing_in_old_rows(dsn: str) -> None:
 
 
 def test_partition_identity_counts_instead_of_root_identity(dsn: str) -> None:
-    run(dsn, """
+    execute(dsn, """
         CREATE TABLE ok (a int, PRIMARY KEY (a)) PARTITION BY LIST (a);
         CREATE TABLE ok1 PARTITION OF ok FOR VALUES IN (1);
         ALTER TABLE ok1 REPLICA IDENTITY FULL;
@@ -376,7 +353,7 @@ def test_full_root_needs_full_leaves_without_key_index(
     dsn: str,
 ) -> None:
     """A root with full identity needs full identity of its leaves only if no index guards the key."""
-    run(dsn, """
+    execute(dsn, """
         CREATE TABLE guarded (a int, part int, v text, PRIMARY KEY (a, part)) PARTITION BY LIST (part);
         ALTER TABLE guarded REPLICA IDENTITY FULL;
         CREATE TABLE guarded1 PARTITION OF guarded FOR VALUES IN (1);
@@ -404,20 +381,20 @@ def test_full_root_needs_full_leaves_without_key_index(
     assert "public.open2, public.open3 do not" in problem.message
     assert problems(selected["public.deferred"]) == ["replica-identity-missing"]
     for table in (selected["public.open"], selected["public.deferred"]):
-        run(dsn, str(table.problems[0].remedy).partition(" or ")[0])
+        execute(dsn, str(table.problems[0].remedy).partition(" or ")[0])
     selected = tables(dsn, keys={"public.open": ["a"]})
     assert [selected[f"public.{name}"].problem for name in ("open", "deferred")] == [None, None]
     assert [selected[f"public.{name}"].relation.replica_identity for name in ("open", "deferred")] == [
         "f",
         "f",
     ]
-    run(dsn, "CREATE TABLE open4 PARTITION OF open FOR VALUES IN (4)")
-    run(dsn, "ALTER TABLE open4 ADD PRIMARY KEY (a)")
+    execute(dsn, "CREATE TABLE open4 PARTITION OF open FOR VALUES IN (4)")
+    execute(dsn, "ALTER TABLE open4 ADD PRIMARY KEY (a)")
     assert problems(tables(dsn, keys={"public.open": ["a"]})["public.open"]) == ["partition-identity"]
 
 
 def test_unlogged_partition_is_problem_of_root(dsn: str) -> None:
-    run(dsn, """
+    execute(dsn, """
         CREATE TABLE p (a int PRIMARY KEY) PARTITION BY LIST (a);
         CREATE UNLOGGED TABLE p1 PARTITION OF p FOR VALUES IN (1);
     """)  # fmt: skip
@@ -425,7 +402,7 @@ def test_unlogged_partition_is_problem_of_root(dsn: str) -> None:
 
 
 def test_case_collisions_and_reserved_columns_are_problems(dsn: str) -> None:
-    run(dsn, """
+    execute(dsn, """
         CREATE TABLE cases (id int PRIMARY KEY, name text, "Name" text);
         CREATE TABLE ours (id int PRIMARY KEY, "_Commit_LSN" text);
         CREATE TABLE deltas (id int PRIMARY KEY, _change_type text);
@@ -437,7 +414,7 @@ def test_case_collisions_and_reserved_columns_are_problems(dsn: str) -> None:
 
 
 def test_every_table_of_shared_silver_name_collides(dsn: str) -> None:
-    run(dsn, """
+    execute(dsn, """
         CREATE SCHEMA a;
         CREATE TABLE a.b (id int PRIMARY KEY);
         CREATE TABLE public.a__b (id int PRIMARY KEY);
@@ -452,7 +429,7 @@ def test_every_table_of_shared_silver_name_collides(dsn: str) -> None:
 
 def test_missing_privileges_are_problems_with_the_grant(dsn: str, role: tuple[str, str]) -> None:
     name, theirs = role
-    run(
+    execute(
         dsn,
         "CREATE SCHEMA shut; CREATE TABLE shut.t (id int PRIMARY KEY); CREATE TABLE t (id int PRIMARY KEY)",
     )
@@ -464,13 +441,13 @@ def test_missing_privileges_are_problems_with_the_grant(dsn: str, role: tuple[st
         for problem in table.problems:
             grant = str(problem.remedy).partition(": ")[2]
             assert f'TO "{name}"' in grant
-            run(dsn, grant)
+            execute(dsn, grant)
     assert [table.problem for table in tables(theirs, tables=["*.*"], manage=False).values()] == [None, None]
 
 
 def test_unpublishable_table_stops_alone(dsn: str, role: tuple[str, str]) -> None:
     name, theirs = role
-    run(dsn, f"""
+    execute(dsn, f"""
         CREATE TABLE a (id int PRIMARY KEY);
         CREATE TABLE b (id int PRIMARY KEY);
         CREATE TABLE own (id int PRIMARY KEY);
@@ -487,18 +464,18 @@ def test_unpublishable_table_stops_alone(dsn: str, role: tuple[str, str]) -> Non
     assert (
         unpublished(manage=False) == []
     )  # there is no publication: an error of the pipeline, not of its tables
-    run(dsn, "CREATE PUBLICATION smelt_pub FOR TABLE a")
+    execute(dsn, "CREATE PUBLICATION smelt_pub FOR TABLE a")
     assert unpublished() == unpublished(manage=False) == ["public.b", "public.own"]
     assert [table.problem for table in tables(dsn).values()] == [None] * 3
     problem = tables(theirs)["public.b"].problem
     assert problem is not None
-    run(dsn, str(problem.remedy).partition(": ")[2].partition(" or ")[0])
+    execute(dsn, str(problem.remedy).partition(": ")[2].partition(" or ")[0])
     assert unpublished() == ["public.own"]
 
 
 def test_row_security_is_problem_only_for_affected_role(dsn: str, role: tuple[str, str]) -> None:
     name, theirs = role
-    run(dsn, f"""
+    execute(dsn, f"""
         CREATE TABLE t (id int PRIMARY KEY);
         CREATE TABLE p (id int PRIMARY KEY) PARTITION BY LIST (id);
         CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
@@ -510,20 +487,20 @@ def test_row_security_is_problem_only_for_affected_role(dsn: str, role: tuple[st
         assert problems(table) == ["row-level-security"]
         assert f'ALTER ROLE "{name}" BYPASSRLS' in str(table.problem)
     assert [table.problem for table in tables(dsn).values()] == [None, None]
-    run(dsn, f"ALTER ROLE {name} BYPASSRLS")
+    execute(dsn, f"ALTER ROLE {name} BYPASSRLS")
     assert [table.problem for table in tables(theirs, manage=False).values()] == [None, None]
 
 
 def test_copy_filtered_by_policy_fails(dsn: str, role: tuple[str, str]) -> None:
     name, theirs = role
-    run(dsn, f"CREATE TABLE t (id int PRIMARY KEY); ALTER TABLE t ENABLE ROW LEVEL SECURITY; "
+    execute(dsn, f"CREATE TABLE t (id int PRIMARY KEY); ALTER TABLE t ENABLE ROW LEVEL SECURITY; "
              f"GRANT SELECT ON t TO {name}")  # fmt: skip
     with connect(source(theirs)) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
         connection.execute("SELECT * FROM public.t")
 
 
 def test_a_column_list_of_the_publication_holds(dsn: str) -> None:
-    run(dsn, """
+    execute(dsn, """
         CREATE TABLE t (id int PRIMARY KEY, kept text, left_out text);
         CREATE TABLE without_key (id int PRIMARY KEY, kept text);
         CREATE PUBLICATION smelt_pub FOR TABLE t (id, kept), without_key (kept) WITH (publish = 'insert');
@@ -536,7 +513,7 @@ def test_a_column_list_of_the_publication_holds(dsn: str) -> None:
 
 def test_publication_with_table_lacking_identity_gets_remedy(dsn: str, role: tuple[str, str]) -> None:
     """Publications of all tables, of a schema, of a user: each printed remedy repairs the writes."""
-    run(dsn, """
+    execute(dsn, """
         CREATE TABLE t (a int);
         CREATE TABLE p (a int) PARTITION BY LIST (a);
         CREATE TABLE p1 PARTITION OF p DEFAULT;
@@ -567,8 +544,8 @@ def test_publication_with_table_lacking_identity_gets_remedy(dsn: str, role: tup
         ),
     )
     for target, login, manage, reason in cases:
-        run(dsn, "ALTER TABLE t REPLICA IDENTITY DEFAULT; ALTER TABLE p1 REPLICA IDENTITY DEFAULT")
-        run(dsn, f"DROP PUBLICATION IF EXISTS smelt_pub; CREATE PUBLICATION smelt_pub {target}")
+        execute(dsn, "ALTER TABLE t REPLICA IDENTITY DEFAULT; ALTER TABLE p1 REPLICA IDENTITY DEFAULT")
+        execute(dsn, f"DROP PUBLICATION IF EXISTS smelt_pub; CREATE PUBLICATION smelt_pub {target}")
         selected = tables(login, manage=manage)
         for name in ("t", "p"):
             problem = selected[f"public.{name}"].problem
@@ -576,48 +553,52 @@ def test_publication_with_table_lacking_identity_gets_remedy(dsn: str, role: tup
             assert problem.code == "table-without-key"
             assert reason in problem.message
             cure = str(problem.remedy).partition("at once: ")[2].partition(" then: ")[0]
-            run(dsn, cure)
+            execute(dsn, cure)
             assert bool(cure) == reason.startswith(("a single table", "source", "role", "delta"))
             if cure:
-                run(dsn, f"UPDATE {name} SET a = 1; DELETE FROM {name}")
-    run(dsn, "DROP PUBLICATION smelt_pub; CREATE PUBLICATION smelt_pub FOR TABLE t WITH (publish = 'insert')")
-    run(dsn, comment)
+                execute(dsn, f"UPDATE {name} SET a = 1; DELETE FROM {name}")
+    execute(
+        dsn, "DROP PUBLICATION smelt_pub; CREATE PUBLICATION smelt_pub FOR TABLE t WITH (publish = 'insert')"
+    )
+    execute(dsn, comment)
     assert tables(dsn)["public.t"].blocked, "the reader is about to set the operations"
     assert not tables(dsn, manage=False)["public.t"].blocked
 
 
 def test_row_filter_of_publication_is_problem(dsn: str) -> None:
-    run(dsn, "CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION smelt_pub FOR TABLE t WHERE (id > 5)")
+    execute(
+        dsn, "CREATE TABLE t (id int PRIMARY KEY); CREATE PUBLICATION smelt_pub FOR TABLE t WHERE (id > 5)"
+    )
     table = tables(dsn)["public.t"]
     assert problems(table) == ["publication-row-filter"]
     assert "(id > 5)" in table.problems[0].message
     for statement in str(table.problems[0].remedy).partition(" (")[0].split("; "):
-        run(dsn, statement)
+        execute(dsn, statement)
     assert tables(dsn)["public.t"].problem is None
 
 
 def test_generated_columns_are_omitted_unless_published(database18: str) -> None:
-    run(database18, """
+    execute(database18, """
         CREATE TABLE t (id int PRIMARY KEY, s int GENERATED ALWAYS AS (id * 2) STORED,
                         v int GENERATED ALWAYS AS (id * 3) VIRTUAL);
         CREATE TABLE listed (id int PRIMARY KEY, s int GENERATED ALWAYS AS (id * 2) STORED);
     """)  # fmt: skip
     names = [column.name for column in tables(database18)["public.t"].relation.columns]
     assert names == ["id"]
-    run(
+    execute(
         database18,
         "CREATE PUBLICATION smelt_pub FOR TABLE t, listed (id, s) WITH (publish_generated_columns = none)",
     )
     selected = tables(database18)
     assert [column.name for column in selected["public.t"].relation.columns] == ["id"]
     assert [column.name for column in selected["public.listed"].relation.columns] == ["id", "s"]
-    run(database18, "ALTER PUBLICATION smelt_pub SET (publish_generated_columns = stored)")
+    execute(database18, "ALTER PUBLICATION smelt_pub SET (publish_generated_columns = stored)")
     selected = tables(database18)
     assert [column.name for column in selected["public.t"].relation.columns] == ["id", "s"]
 
 
 def test_one_relation_is_described_as_all_are(dsn: str) -> None:
-    run(dsn, """
+    execute(dsn, """
         CREATE TABLE t (id int PRIMARY KEY, kept text NOT NULL, left_out text);
         CREATE VIEW v AS SELECT 1 AS one;
         CREATE TABLE p (id int PRIMARY KEY) PARTITION BY LIST (id);
@@ -640,7 +621,9 @@ def test_one_relation_is_described_as_all_are(dsn: str) -> None:
 
 
 def test_locked_table_does_not_block_catalog(dsn: str) -> None:
-    run(dsn, "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 5000); ANALYZE t")
+    execute(
+        dsn, "CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 5000); ANALYZE t"
+    )
     with psycopg.connect(dsn) as holder:
         holder.execute("LOCK TABLE t IN ACCESS EXCLUSIVE MODE")
         locked = tables(dsn)["public.t"]
@@ -652,7 +635,7 @@ def test_locked_table_does_not_block_catalog(dsn: str) -> None:
 def test_types_dropped_during_poll_count_as_concurrent_change(dsn: str) -> None:
     """The poll sees the former columns, but the server reads the present types."""
     settings, failed = source(dsn), []
-    run(dsn, """
+    execute(dsn, """
         CREATE TYPE mood AS ENUM ('calm');
         CREATE TYPE pair AS (a int, m mood);
         CREATE TABLE t (id int PRIMARY KEY);
@@ -672,7 +655,7 @@ def test_types_dropped_during_poll_count_as_concurrent_change(dsn: str) -> None:
         with connect(settings) as connection:
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY")
             connection.execute("SELECT FROM pg_class LIMIT 1")
-            run(dsn, change)
+            execute(dsn, change)
             try:
                 with translated(settings):
                     select_tables(connection, settings, storage=True)
@@ -687,7 +670,7 @@ def test_unprintable_default_is_error_of_single_table(dsn: str) -> None:
 
     Further problems of a damaged table are known, too: t5 has lost its key, so the publication must drop t5.
     """
-    run(dsn, """
+    execute(dsn, """
         CREATE TYPE mood AS ENUM ('calm', 'odd');
         CREATE TYPE size AS ENUM ('small', 'odd');
     """ + "".join(f"CREATE TABLE t{number} (id int PRIMARY KEY);" for number in range(7)) + """
@@ -714,7 +697,7 @@ def test_unprintable_default_is_error_of_single_table(dsn: str) -> None:
         UPDATE pg_publication_rel SET prqual = (SELECT adbin FROM pg_attrdef WHERE adrelid = 't2'::regclass)
         WHERE prrelid IN ('t6'::regclass, 'p'::regclass);
     """)  # fmt: skip
-    run(dsn, f"COMMENT ON PUBLICATION smelt_pub IS '{MADE}: slot s of lake l'")
+    execute(dsn, f"COMMENT ON PUBLICATION smelt_pub IS '{MADE}: slot s of lake l'")
     selected = tables(dsn)
     assert len(selected) == 8
     damaged = {name: table for name, table in selected.items() if "table-unreadable" in problems(table)}
@@ -730,13 +713,13 @@ def test_unprintable_default_is_error_of_single_table(dsn: str) -> None:
     with connect(source(dsn)) as connection, pytest.raises(DamagedError, match="58P01"):
         describe_relation(connection, selected["public.t3"].relation.relation_id, {})
     assert [column.name for column in selected["public.t1"].relation.columns] == ["id", "m"]
-    run(dsn, "ALTER TABLE t2 DROP m; ALTER TABLE t3 DROP v; ALTER TABLE t5 DROP s, ADD PRIMARY KEY (id)")
-    run(dsn, "DROP PUBLICATION smelt_pub")
+    execute(dsn, "ALTER TABLE t2 DROP m; ALTER TABLE t3 DROP v; ALTER TABLE t5 DROP s, ADD PRIMARY KEY (id)")
+    execute(dsn, "DROP PUBLICATION smelt_pub")
     assert not [table for table in tables(dsn).values() if table.problem]
 
 
 def test_names_of_any_spelling_pass(dsn: str) -> None:
-    run(dsn, """
+    execute(dsn, """
         CREATE SCHEMA "we""ird.schema";
         CREATE TABLE "we""ird.schema"."ta ble;--" ("co""l" int PRIMARY KEY, "äöü 漢字" text);
     """)  # fmt: skip

@@ -16,7 +16,8 @@ from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.gaps import is_left_out, is_open
 from deltasmelt.bronze.store.marks import gap_app
 from deltasmelt.bronze.store.relations import read_relations
-from tests.bronze.running import Running, wait_for
+from tests.bronze.running import Running
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -34,11 +34,6 @@ GENERATED = "a int GENERATED ALWAYS AS (b * 2) STORED"
 
 
 @pytest.fixture
-def source(database: str) -> SourceSettings:
-    return source_of(database)
-
-
-@pytest.fixture
 def source18(database18: str) -> SourceSettings:
     return source_of(database18)
 

@@ -21,7 +21,7 @@ from deltasmelt.bronze.postgres.connection import connect
 from deltasmelt.bronze.setup.create_slot import ensure_slot
 from deltasmelt.bronze.setup.publication import ensure_publication
 from deltasmelt.bronze.stream.replication import ReplicationStream
-from tests.bronze.replaying import make_reader, read_all, source_of
+from tests.bronze.replaying import execute, make_reader, read_all, source_of
 from tests.fix_postgres import CopiedServer
 
 if TYPE_CHECKING:
@@ -35,11 +35,6 @@ def source(dsn: str, **values: object) -> SourceSettings:
     return SourceSettings.model_validate({"dsn": dsn, "slot": "smelt", "publication": "smelt_pub", **values})
 
 
-def run(dsn: str, sql: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(sql.encode())
-
-
 def findings(settings: SourceSettings) -> list[Finding]:
     with connect(settings) as connection:
         return inspect(connection, settings)
@@ -49,38 +44,22 @@ def codes(found: list[Finding], level: str | None = None) -> list[str]:
     return [finding.code for finding in found if level in (None, finding.level)]
 
 
-def one(found: list[Finding], code: str) -> Finding:
+def finding_of(found: list[Finding], code: str) -> Finding:
     [finding] = [finding_seen for finding_seen in found if finding_seen.code == code]
     return finding
 
 
-@pytest.fixture(params=[16, 18])
-def dsn(request: pytest.FixtureRequest) -> str:
-    """Return a fresh database on each version."""
-    value: str = request.getfixturevalue("database" if request.param == 16 else "database18")
-    return value
-
-
-@pytest.fixture
-def role(dsn: str) -> Iterator[tuple[str, str]]:
-    """Yield name and DSN of a login role without privileges."""
-    name = f"r_{conninfo_to_dict(dsn)['dbname']}"
-    run(dsn, f"CREATE ROLE {name} LOGIN")
-    yield name, make_conninfo(dsn, user=name)
-    run(dsn, f"DROP OWNED BY {name}; DROP ROLE {name}")
-
-
 def test_fit_source_has_no_errors_around_first_start(dsn: str) -> None:
     """A fit source has no error before and after the first start."""
-    run(dsn, "CREATE TABLE a (id int PRIMARY KEY, n numeric(12,2), tags text[])")
+    execute(dsn, "CREATE TABLE a (id int PRIMARY KEY, n numeric(12,2), tags text[])")
     settings = source(dsn)
     before = findings(settings)
     assert codes(before, "error") == []
     assert (
         'CREATE PUBLICATION "smelt_pub" FOR TABLE ONLY "public"."a"'
-        in one(before, "publication-to-do").message
+        in finding_of(before, "publication-to-do").message
     )
-    assert one(before, "slot-missing").level == "info"
+    assert finding_of(before, "slot-missing").level == "info"
     with connect(settings) as connection:
         ensure_publication(connection, settings, [TableName("public", "a")])
         ensure_slot(connection, settings)
@@ -92,7 +71,7 @@ def test_fit_source_has_no_errors_around_first_start(dsn: str) -> None:
 
 
 def test_an_inspection_changes_nothing(dsn: str) -> None:
-    run(dsn, "CREATE TABLE a (id int PRIMARY KEY)")
+    execute(dsn, "CREATE TABLE a (id int PRIMARY KEY)")
     findings(source(dsn))
     with psycopg.connect(dsn) as connection:
         count = "SELECT (SELECT count(*) FROM pg_publication), "
@@ -101,30 +80,30 @@ def test_an_inspection_changes_nothing(dsn: str) -> None:
 
 
 def test_excluded_table_is_error_with_cure(dsn: str) -> None:
-    run(dsn, "CREATE TABLE bare (a int); CREATE TABLE fine (id int PRIMARY KEY)")
+    execute(dsn, "CREATE TABLE bare (a int); CREATE TABLE fine (id int PRIMARY KEY)")
     reported = findings(source(dsn))
-    bare = one(reported, "table-without-key")
+    bare = finding_of(reported, "table-without-key")
     assert (bare.level, bare.subject) == ("error", "public.bare")
     assert "ADD PRIMARY KEY" in str(bare.remedy)
-    assert "bare" not in one(reported, "publication-to-do").message
+    assert "bare" not in finding_of(reported, "publication-to-do").message
 
 
 def test_published_table_without_identity_blocks_updates(dsn: str) -> None:
-    run(dsn, "CREATE TABLE bare (a int); CREATE PUBLICATION smelt_pub FOR TABLE bare")
-    finding = one(findings(source(dsn)), "publication-blocks-updates")
+    execute(dsn, "CREATE TABLE bare (a int); CREATE PUBLICATION smelt_pub FOR TABLE bare")
+    finding = finding_of(findings(source(dsn)), "publication-blocks-updates")
     assert finding.subject == "public.bare"
-    run(dsn, str(finding.remedy).partition("at once: ")[2].partition(" then: ")[0])
+    execute(dsn, str(finding.remedy).partition("at once: ")[2].partition(" then: ")[0])
     assert "publication-blocks-updates" not in codes(findings(source(dsn)))
-    run(dsn, "ALTER PUBLICATION smelt_pub ADD TABLE bare")
-    run(dsn, f"COMMENT ON PUBLICATION smelt_pub IS '{MADE}'")
-    finding = one(findings(source(dsn)), "publication-blocks-updates")
-    run(dsn, str(finding.remedy).partition(" or: start the reader")[0])
+    execute(dsn, "ALTER PUBLICATION smelt_pub ADD TABLE bare")
+    execute(dsn, f"COMMENT ON PUBLICATION smelt_pub IS '{MADE}'")
+    finding = finding_of(findings(source(dsn)), "publication-blocks-updates")
+    execute(dsn, str(finding.remedy).partition(" or: start the reader")[0])
     assert "publication-blocks-updates" not in codes(findings(source(dsn)))
 
 
 def test_weak_role_gets_missing_privileges_and_working_cures(dsn: str, role: tuple[str, str]) -> None:
     name, theirs = role
-    run(
+    execute(
         dsn,
         "CREATE SCHEMA shut; CREATE TABLE shut.t (id int PRIMARY KEY); CREATE TABLE t (id int PRIMARY KEY)",
     )
@@ -134,19 +113,19 @@ def test_weak_role_gets_missing_privileges_and_working_cures(dsn: str, role: tup
         "replication-privilege", "table-privilege", "schema-privilege", "table-privilege",
         "publication-privilege",
     ]  # fmt: skip
-    lacks = one(reported, "publication-privilege").message
+    lacks = finding_of(reported, "publication-privilege").message
     assert "CREATE on the database" in lacks
     assert "ownership of 2 of its tables (public.t, shut.t)" in lacks
     for finding in reported:
         if finding.level == "error":
-            run(dsn, str(finding.remedy).partition(": ")[2])
+            execute(dsn, str(finding.remedy).partition(": ")[2])
     healed = findings(settings)
     assert codes(healed, "error") == []
-    assert f'"{name}"' in str(one(reported, "replication-privilege").remedy)
+    assert f'"{name}"' in str(finding_of(reported, "replication-privilege").remedy)
 
 
 def test_unmanaged_source_gets_error_with_missing_sql(dsn: str) -> None:
-    run(dsn, "CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)")
+    execute(dsn, "CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)")
     settings = source(dsn, manage=False)
     for _ in range(2):
         reported = findings(settings)
@@ -158,30 +137,30 @@ def test_unmanaged_source_gets_error_with_missing_sql(dsn: str) -> None:
         for finding in reported:
             if finding.level == "error":
                 sql = str(finding.remedy)
-                run(dsn, sql.partition(": ")[2] if ": " in sql else sql)
-        run(dsn, "ALTER PUBLICATION smelt_pub DROP TABLE b")
+                execute(dsn, sql.partition(": ")[2] if ": " in sql else sql)
+        execute(dsn, "ALTER PUBLICATION smelt_pub DROP TABLE b")
     assert codes(findings(settings), "error") == ["publication-incomplete"]
 
 
 def test_unmatched_patterns_and_keys_name_nearest_table(dsn: str) -> None:
-    run(dsn, "CREATE TABLE orders (id int PRIMARY KEY); CREATE VIEW v AS SELECT 1 AS one")
+    execute(dsn, "CREATE TABLE orders (id int PRIMARY KEY); CREATE VIEW v AS SELECT 1 AS one")
     reported = findings(
         source(dsn, tables=["public.o*", "public.oders", "public.v"], keys={"public.order": ["id"]})
     )
-    assert "did you mean public.orders?" in str(one(reported, "pattern-matches-nothing").remedy)
-    assert one(reported, "pattern-matches-nothing").level == "warning"
-    assert "did you mean public.orders?" in str(one(reported, "key-table-unknown").remedy)
-    assert one(reported, "relation-skipped").subject == "public.v"
+    assert "did you mean public.orders?" in str(finding_of(reported, "pattern-matches-nothing").remedy)
+    assert finding_of(reported, "pattern-matches-nothing").level == "warning"
+    assert "did you mean public.orders?" in str(finding_of(reported, "key-table-unknown").remedy)
+    assert finding_of(reported, "relation-skipped").subject == "public.v"
     nothing = findings(source(dsn, tables=["shop.*"]))
-    assert one(nothing, "pattern-matches-nothing").level == "error"
+    assert finding_of(nothing, "pattern-matches-nothing").level == "error"
     assert (
-        one(findings(source(dsn, keys={"orders": ["id"]}, tables=["x.y"])), "key-table-invalid").level
+        finding_of(findings(source(dsn, keys={"orders": ["id"]}, tables=["x.y"])), "key-table-invalid").level
         == "error"
     )
 
 
 def test_doubtful_keys_and_types_are_told(dsn: str) -> None:
-    run(dsn, """
+    execute(dsn, """
         CREATE TABLE doubtful (id int PRIMARY KEY, a int, b int NOT NULL);
         ALTER TABLE doubtful REPLICA IDENTITY FULL;
         CREATE TABLE by_index (id int PRIMARY KEY, code text NOT NULL);
@@ -191,24 +170,24 @@ def test_doubtful_keys_and_types_are_told(dsn: str) -> None:
                              c regclass, t regtype[]);
     """)  # fmt: skip
     reported = findings(source(dsn, keys={"public.doubtful": ["a", "b"]}))
-    assert 'ALTER COLUMN "a" SET NOT NULL' in str(one(reported, "key-nullable").remedy)
+    assert 'ALTER COLUMN "a" SET NOT NULL' in str(finding_of(reported, "key-nullable").remedy)
     assert codes(reported, "error") == ["key-nullable"]
-    run(dsn, "ALTER TABLE doubtful ALTER a SET NOT NULL")
+    execute(dsn, "ALTER TABLE doubtful ALTER a SET NOT NULL")
     reported = findings(source(dsn, keys={"public.doubtful": ["a", "b"]}))
-    assert one(reported, "key-not-unique").subject == "public.doubtful"
-    assert one(reported, "key-is-identity-index").subject == "public.by_index"
-    assert "m (money), p (point[])" in one(reported, "type-as-text").message
-    assert "c (regclass), t (regtype[])" in one(reported, "type-names-objects").message
+    assert finding_of(reported, "key-not-unique").subject == "public.doubtful"
+    assert finding_of(reported, "key-is-identity-index").subject == "public.by_index"
+    assert "m (money), p (point[])" in finding_of(reported, "type-as-text").message
+    assert "c (regclass), t (regtype[])" in finding_of(reported, "type-names-objects").message
     assert codes(reported, "error") == []
 
 
 def test_the_slot_is_told_whatever_its_state(dsn: str) -> None:
-    run(dsn, "SELECT pg_create_physical_replication_slot('smelt_other')")
+    execute(dsn, "SELECT pg_create_physical_replication_slot('smelt_other')")
     try:
-        finding = one(findings(source(dsn, slot="smelt_other")), "slot-physical")
+        finding = finding_of(findings(source(dsn, slot="smelt_other")), "slot-physical")
         assert (finding.level, finding.subject) == ("error", "slot smelt_other")
     finally:
-        run(dsn, "SELECT pg_drop_replication_slot('smelt_other')")
+        execute(dsn, "SELECT pg_drop_replication_slot('smelt_other')")
 
 
 def test_server_without_replication_setup_gets_errors() -> None:
@@ -217,7 +196,7 @@ def test_server_without_replication_setup_gets_errors() -> None:
         "wal_sender_timeout": "2s", "max_slot_wal_keep_size": "100MB",
     }  # fmt: skip
     with CopiedServer(settings=limits) as server:
-        run(server.dsn(), "CREATE TABLE a (id int PRIMARY KEY)")
+        execute(server.dsn(), "CREATE TABLE a (id int PRIMARY KEY)")
         reported = findings(source(server.dsn()))
         assert codes(reported, "error") == ["wal-level"]
         assert codes(reported, "warning") == [
@@ -225,9 +204,9 @@ def test_server_without_replication_setup_gets_errors() -> None:
             "slots-exhausted",
             "senders-exhausted",
         ]
-        assert "100 MB" in one(reported, "wal-keep-limited").message
-        run(server.dsn(), "SELECT pg_create_physical_replication_slot('taken')")
-        assert one(findings(source(server.dsn())), "slots-exhausted").level == "error"
+        assert "100 MB" in finding_of(reported, "wal-keep-limited").message
+        execute(server.dsn(), "SELECT pg_create_physical_replication_slot('taken')")
+        assert finding_of(findings(source(server.dsn())), "slots-exhausted").level == "error"
 
 
 def test_slot_close_to_loss_is_warning() -> None:
@@ -237,7 +216,7 @@ def test_slot_close_to_loss_is_warning() -> None:
             ensure_slot(connection, settings)
             for _ in range(5):
                 connection.execute("SELECT pg_switch_wal() FROM pg_logical_emit_message(false, 'x', 'x')")
-        finding = one(findings(settings), "slot-at-risk")
+        finding = finding_of(findings(settings), "slot-at-risk")
         assert finding.level == "warning"
         assert "max_slot_wal_keep_size" in str(finding.remedy)
 
@@ -275,7 +254,7 @@ def test_pooler_refusing_walsender_is_detected_by_connecting() -> None:
         reported = findings(
             source(f"host=127.0.0.1 port={port} user=postgres dbname=postgres sslmode=disable")
         )
-    finding = one(reported, "connection-lost")
+    finding = finding_of(reported, "connection-lost")
     assert (finding.level, finding.subject) == ("error", "replication connection")
     assert "pooler" in str(finding.remedy)
 
@@ -289,7 +268,7 @@ def test_a_standby_is_refused(lake_path: str) -> None:
         reported = findings(settings)
         with pytest.raises(DefiniteError) as caught:
             make_reader(settings, lake_path).run()
-    assert one(reported, "server-in-recovery").level == "error"
+    assert finding_of(reported, "server-in-recovery").level == "error"
     assert caught.value.code == "server-in-recovery"
 
 
@@ -297,13 +276,13 @@ def test_version_newer_than_tested_is_warning(dsn: str, monkeypatch: pytest.Monk
     """The check reports the version and warns of a server newer than any tested."""
     with psycopg.connect(dsn) as connection:
         major = connection.info.server_version // 10000
-    version_finding = one(findings(source(dsn)), "server-version")
+    version_finding = finding_of(findings(source(dsn)), "server-version")
     assert (version_finding.level, version_finding.message.startswith(f"PostgreSQL {major}.")) == (
         "info",
         True,
     )
     monkeypatch.setattr("deltasmelt.bronze.checks.server.NEWEST_VERSION", 130000)
-    assert one(findings(source(dsn)), "server-newer").level == "warning"
+    assert finding_of(findings(source(dsn)), "server-newer").level == "warning"
 
 
 def test_doomed_start_stops_before_any_change(
@@ -321,11 +300,11 @@ def test_doomed_start_stops_before_any_change(
     ]
     for number, (limits, spoil, code) in enumerate(cases):
         with CopiedServer(settings=limits) as server:
-            run(server.dsn(), "CREATE TABLE a (id int PRIMARY KEY)")
+            execute(server.dsn(), "CREATE TABLE a (id int PRIMARY KEY)")
             if spoil:
-                run(server.dsn(), spoil)
+                execute(server.dsn(), spoil)
             settings = source(server.dsn())
-            reported = one(findings(settings), code)
+            reported = finding_of(findings(settings), code)
             with pytest.raises(DefiniteError) as caught:
                 make_reader(settings, f"{lake_path}{number}").run()
             with psycopg.connect(server.dsn()) as connection:
@@ -343,7 +322,7 @@ def test_doomed_start_stops_before_any_change(
 def test_risk_of_start_is_logged_as_warning(
     database18: str, lake_path: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    run(database18, "CREATE TABLE a (id int PRIMARY KEY)")
+    execute(database18, "CREATE TABLE a (id int PRIMARY KEY)")
     read_all(source_of(database18), lake_path)
     assert [
         record.levelname
@@ -371,39 +350,39 @@ SERVICES = {
 def test_managed_service_is_recognized_and_gets_own_cures(bare_server: EmbeddedServer, marker: str) -> None:
     """The role identifies the managed service, and each cure uses the service's own command."""
     name, logical, parameters = SERVICES[marker]
-    run(bare_server.dsn(), f"CREATE ROLE {marker}; CREATE ROLE theirs LOGIN")
+    execute(bare_server.dsn(), f"CREATE ROLE {marker}; CREATE ROLE theirs LOGIN")
     try:
         reported = findings(source(bare_server.dsn(user="theirs")))
-        assert name in one(reported, "server-version").message
-        assert logical in str(one(reported, "wal-level").remedy)
-        keep = str(one(reported, "wal-keep-unlimited").remedy)
+        assert name in finding_of(reported, "server-version").message
+        assert logical in str(finding_of(reported, "wal-level").remedy)
+        keep = str(finding_of(reported, "wal-keep-unlimited").remedy)
         assert parameters in keep
         assert not any("ALTER SYSTEM" in str(finding.remedy) for finding in reported)
-        grant = str(one(reported, "replication-privilege").remedy)
+        grant = str(finding_of(reported, "replication-privilege").remedy)
         rds = marker == "rds_superuser"
         assert ('GRANT "rds_replication" TO "theirs";' in grant) == rds
         assert ('ALTER ROLE "theirs" REPLICATION;' in grant) == (not rds)
     finally:
-        run(bare_server.dsn(), f"DROP ROLE {marker}; DROP ROLE theirs")
+        execute(bare_server.dsn(), f"DROP ROLE {marker}; DROP ROLE theirs")
 
 
 def test_membership_in_rds_replication_is_read_then_tried(bare_server: EmbeddedServer) -> None:
-    run(bare_server.dsn(), "CREATE ROLE rds_replication; CREATE ROLE theirs LOGIN")
+    execute(bare_server.dsn(), "CREATE ROLE rds_replication; CREATE ROLE theirs LOGIN")
     settings = source(bare_server.dsn(user="theirs"))
     try:
-        outside = one(findings(settings), "replication-privilege")
-        run(bare_server.dsn(), str(outside.remedy).partition(": ")[2])
+        outside = finding_of(findings(settings), "replication-privilege")
+        execute(bare_server.dsn(), str(outside.remedy).partition(": ")[2])
         # Here such a membership gives nothing, as it would where a pooler or pg_hba.conf is in the way.
-        inside = one(findings(settings), "replication-privilege")
+        inside = finding_of(findings(settings), "replication-privilege")
         assert (outside.subject, inside.subject) == ("role theirs", "replication connection")
-        run(bare_server.dsn(), "ALTER ROLE theirs REPLICATION")
+        execute(bare_server.dsn(), "ALTER ROLE theirs REPLICATION")
         assert "replication-privilege" not in codes(findings(settings))
     finally:
-        run(bare_server.dsn(), "DROP ROLE rds_replication; DROP ROLE theirs")
+        execute(bare_server.dsn(), "DROP ROLE rds_replication; DROP ROLE theirs")
 
 
 def test_incomplete_publication_is_reported_with_working_sql(dsn: str) -> None:
-    run(dsn, """
+    execute(dsn, """
         CREATE TABLE a (id int PRIMARY KEY);
         CREATE TABLE p (id int PRIMARY KEY) PARTITION BY LIST (id);
         CREATE TABLE p1 PARTITION OF p FOR VALUES IN (1);
@@ -414,31 +393,31 @@ def test_incomplete_publication_is_reported_with_working_sql(dsn: str) -> None:
     """)  # fmt: skip
     settings = source(dsn, manage=False)
     reported = findings(settings)
-    incomplete = one(reported, "publication-incomplete")
+    incomplete = finding_of(reported, "publication-incomplete")
     assert "publish = 'insert, update, delete, truncate', publish_via_partition_root = true" in str(
         incomplete.remedy
     )
-    assert one(reported, "publication-partition-root").subject == "public.p"
-    assert one(reported, "publication-columns").subject == "public.wide"
-    assert "leaves out x;" in one(reported, "publication-columns").message
-    assert "WHERE (id > 5)" in one(reported, "publication-row-filter").message
-    run(dsn, str(incomplete.remedy).partition(": ")[2])
-    run(dsn, str(one(reported, "publication-row-filter").remedy).partition(" (without")[0])
+    assert finding_of(reported, "publication-partition-root").subject == "public.p"
+    assert finding_of(reported, "publication-columns").subject == "public.wide"
+    assert "leaves out x;" in finding_of(reported, "publication-columns").message
+    assert "WHERE (id > 5)" in finding_of(reported, "publication-row-filter").message
+    execute(dsn, str(incomplete.remedy).partition(": ")[2])
+    execute(dsn, str(finding_of(reported, "publication-row-filter").remedy).partition(" (without")[0])
     assert set(codes(findings(settings), "error")) == {"slot-missing"}
-    run(dsn, "ALTER PUBLICATION smelt_pub SET (publish_via_partition_root = false)")
+    execute(dsn, "ALTER PUBLICATION smelt_pub SET (publish_via_partition_root = false)")
     reported = findings(settings)
     assert set(codes(reported, "error")) == {
         "slot-missing", "publication-partition-root", "publication-incomplete",
     }  # fmt: skip
-    run(dsn, str(one(reported, "publication-partition-root").remedy).partition(": ")[2])
+    execute(dsn, str(finding_of(reported, "publication-partition-root").remedy).partition(": ")[2])
     assert set(codes(findings(settings), "error")) == {"slot-missing"}
-    run(dsn, "ALTER PUBLICATION smelt_pub SET (publish_via_partition_root = false); DROP TABLE p")
+    execute(dsn, "ALTER PUBLICATION smelt_pub SET (publish_via_partition_root = false); DROP TABLE p")
     assert set(codes(findings(settings), "error")) == {"slot-missing"}, "only partitions need it"
 
 
 def test_row_security_and_replica_identity_come_with_cures(dsn: str, role: tuple[str, str]) -> None:
     name, theirs = role
-    run(dsn, f"""
+    execute(dsn, f"""
         ALTER ROLE {name} REPLICATION;
         CREATE TABLE guarded (id int PRIMARY KEY);
         ALTER TABLE guarded ENABLE ROW LEVEL SECURITY;
@@ -449,11 +428,14 @@ def test_row_security_and_replica_identity_come_with_cures(dsn: str, role: tuple
     """)  # fmt: skip
     settings = source(theirs, manage=False)
     reported = findings(settings)
-    security, identity = one(reported, "row-level-security"), one(reported, "replica-identity-nothing")
+    security, identity = (
+        finding_of(reported, "row-level-security"),
+        finding_of(reported, "replica-identity-nothing"),
+    )
     assert (security.subject, identity.subject) == ("public.guarded", "public.nothing")
     assert f'ALTER ROLE "{name}" BYPASSRLS;' in str(security.remedy)
     assert "REPLICA IDENTITY" in str(identity.remedy)
-    run(dsn, f"ALTER ROLE {name} BYPASSRLS; ALTER TABLE nothing REPLICA IDENTITY DEFAULT")
+    execute(dsn, f"ALTER ROLE {name} BYPASSRLS; ALTER TABLE nothing REPLICA IDENTITY DEFAULT")
     healed = codes(findings(settings))
     assert not {"row-level-security", "replica-identity-nothing"} & set(healed)
 
@@ -461,17 +443,17 @@ def test_row_security_and_replica_identity_come_with_cures(dsn: str, role: tuple
 def test_the_state_of_the_slot_is_told(dsn: str) -> None:
     second_dsn = make_conninfo(dsn, dbname="postgres")
     name = f"slot_{conninfo_to_dict(dsn)['dbname']}"
-    run(second_dsn, f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
+    execute(second_dsn, f"SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')")
     settings = source(dsn, slot=name)
-    assert one(findings(settings), "slot-other-database").level == "error"
-    run(second_dsn, f"SELECT pg_drop_replication_slot('{name}')")
+    assert finding_of(findings(settings), "slot-other-database").level == "error"
+    execute(second_dsn, f"SELECT pg_drop_replication_slot('{name}')")
     with connect(settings) as connection:
         ensure_publication(connection, settings, [])
         ensure_slot(connection, settings)
     reading = ReplicationStream(settings, application_name="test")
     reading.start(ZERO)
     try:
-        assert one(findings(settings), "slot-in-use").level == "info"
+        assert finding_of(findings(settings), "slot-in-use").level == "info"
     finally:
         reading.close()
 
@@ -479,31 +461,31 @@ def test_the_state_of_the_slot_is_told(dsn: str) -> None:
 def test_common_problem_of_many_tables_is_reported_once(dsn: str, role: tuple[str, str]) -> None:
     """The check groups a problem of many tables into a single finding with a single cure."""
     name, theirs = role
-    run(dsn, f"""
+    execute(dsn, f"""
         ALTER ROLE {name} REPLICATION;
         CREATE SCHEMA shut;
         CREATE PUBLICATION smelt_pub FOR ALL TABLES WITH (publish_via_partition_root = true);
     """)  # fmt: skip
     for number in range(12):
-        run(dsn, f"CREATE TABLE t{number} (id int PRIMARY KEY); CREATE VIEW v{number} AS SELECT 1 AS one")
-        run(dsn, f"CREATE TABLE shut.t{number} (id int PRIMARY KEY)")
+        execute(dsn, f"CREATE TABLE t{number} (id int PRIMARY KEY); CREATE VIEW v{number} AS SELECT 1 AS one")
+        execute(dsn, f"CREATE TABLE shut.t{number} (id int PRIMARY KEY)")
     settings = source(theirs, tables=["public.*", "shut.*"], manage=False)
     reported = findings(settings)
     assert sorted(codes(reported, "error")) == [
         "schema-privilege", "slot-missing", "table-privilege", "table-privilege",
     ]  # fmt: skip
-    assert "12 of the selected tables are in this schema" in one(reported, "schema-privilege").message
-    skipped = one(reported, "relation-skipped")
+    assert "12 of the selected tables are in this schema" in finding_of(reported, "schema-privilege").message
+    skipped = finding_of(reported, "relation-skipped")
     assert "12 relations are not replicated, public.v0, public.v1, public.v10" in skipped.message
     assert "public.v9" not in skipped.message
     for finding in reported:
         if finding.code.endswith("-privilege"):
-            run(dsn, str(finding.remedy).partition(": ")[2])
+            execute(dsn, str(finding.remedy).partition(": ")[2])
     assert codes(findings(settings), "error") == ["slot-missing"]
 
 
 def test_rows_of_children_outside_patterns_are_warning(dsn: str) -> None:
-    run(
+    execute(
         dsn,
         """
         CREATE SCHEMA chunks;
@@ -524,7 +506,9 @@ def test_rows_of_children_outside_patterns_are_warning(dsn: str) -> None:
     warning = next(finding for finding in reported if finding.level == "warning")
     assert "do not select chunks._1, chunks._1_1, so silver lacks the rows" in warning.message
     assert "add chunks._1, chunks._1_1 to source.tables" in str(warning.remedy)
-    run(dsn, "".join(f"CREATE TABLE chunks._2_{n} (PRIMARY KEY (id)) INHERITS (readings);" for n in range(5)))
+    execute(
+        dsn, "".join(f"CREATE TABLE chunks._2_{n} (PRIMARY KEY (id)) INHERITS (readings);" for n in range(5))
+    )
     warning = next(
         finding
         for finding in findings(source(dsn))

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.process
 NOWHERE: Final = "http://127.0.0.1:9"
 
 
-def one(found: list[Finding]) -> Finding:
+def only_finding(found: list[Finding]) -> Finding:
     [finding] = found
     assert finding.level == "error"
     assert finding.remedy
@@ -44,7 +44,7 @@ def test_sound_store_passes_probe_and_stays_empty(place: str, store: ObjectStore
 
 def test_a_bucket_that_is_not_there(store: ObjectStore) -> None:
     root = in_store("s3://nobodys/lake", store.options())
-    finding = one(probe_store(root))
+    finding = only_finding(probe_store(root))
     assert (finding.code, finding.subject) == ("lake-bucket", "s3://nobodys/lake")
     assert "NoSuchBucket: The specified bucket does not exist" in finding.message
     with pytest.raises(DefiniteError) as raised:
@@ -72,7 +72,7 @@ def test_running_pipeline_retries_missing_bucket(store: ObjectStore) -> None:
 )
 def test_a_store_that_refuses(place: str, store: ObjectStore, methods: str, doing: str) -> None:
     store.set_faults(Faults(denied=methods))
-    finding = one(probe_store(place))
+    finding = only_finding(probe_store(place))
     assert finding.code == "lake-credentials"
     assert f"cannot be {doing}: " in finding.message
     assert "AccessDenied" in finding.message
@@ -143,7 +143,7 @@ def test_unreadable_local_lake_is_retried() -> None:
 )
 def test_a_store_without_conditional_puts(place: str, store: ObjectStore, faults: Faults, why: str) -> None:
     store.set_faults(faults)
-    finding = one(probe_store(place))
+    finding = only_finding(probe_store(place))
     assert finding.code == "lake-conditional-put"
     assert why in finding.message
     store.set_faults()
@@ -152,7 +152,7 @@ def test_a_store_without_conditional_puts(place: str, store: ObjectStore, faults
 
 def test_a_store_that_does_not_answer(store: ObjectStore) -> None:
     root = in_store("s3://lake/away", {**store.options(), "aws_endpoint_url": NOWHERE})
-    finding = one(probe_store(root))
+    finding = only_finding(probe_store(root))
     assert finding.code == "lake-unreachable"
     assert NOWHERE in finding.message
     with pytest.raises(TransientError) as raised:

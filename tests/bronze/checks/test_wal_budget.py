@@ -13,7 +13,8 @@ from deltasmelt.bronze.config.sections import BronzeSettings
 from deltasmelt.bronze.postgres.connection import connect
 from deltasmelt.bronze.setup.slot import read_slot
 from tests.bronze.replaying import execute, read_all, source_of
-from tests.bronze.running import Running, wait_for
+from tests.bronze.running import Running
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from deltasmelt.bronze.checks.finding import Finding
@@ -48,7 +49,7 @@ def test_budget_of_passed_and_missing_limit() -> None:
     assert WalBudget(64 * MB, 0, 0, 64 * MB, 0.0, reads=True).seconds_left is None, "nothing is written"
 
 
-def found(source: SourceSettings) -> Finding:
+def wal_finding(source: SourceSettings) -> Finding:
     with connect(source) as connection:
         all_of_them = inspect(connection, source)
     return next(finding for finding in all_of_them if finding.code in {"wal-held", "slot-at-risk"})
@@ -61,14 +62,14 @@ def test_check_names_absent_reader_before_open_transaction(
     source = source_of(own_server.dsn(), slot="smelt_budget")
     execute(source, "CREATE TABLE t (id int PRIMARY KEY)")
     read_all(source, lake_path)
-    fresh = found(source)
+    fresh = wal_finding(source)
     assert (fresh.level, fresh.code) == ("info", "wal-held")
     assert "no limit except the server's disk" in fresh.message
     execute(source, NOISE)
-    assert "no reader uses the slot" in found(source).message
+    assert "no reader uses the slot" in wal_finding(source).message
 
     execute(source, "ALTER SYSTEM SET max_slot_wal_keep_size = '120MB'", "SELECT pg_reload_conf()")
-    half = found(source)
+    half = wal_finding(source)
     assert (half.level, half.code) == ("warning", "slot-at-risk")
     assert "(120 MB) is reached" in half.message
     assert half.remedy is not None

@@ -26,8 +26,9 @@ from deltasmelt.bronze.store.position import position_of
 from deltasmelt.bronze.store.relations import read_relations
 from tests.bronze.attnums import Fold
 from tests.bronze.replaying import bronze_rows, execute, read_all, session, source_of, source_rows
-from tests.bronze.running import Running, wait_for
+from tests.bronze.running import Running
 from tests.bronze.shape_histories import AWAY, ELSEWHERE, KINDS, UNLOGGED_KINDS, History
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from deltasmelt.bronze.config.sections import SourceSettings

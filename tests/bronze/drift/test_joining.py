@@ -19,9 +19,9 @@ from tests.bronze.replaying import (
     read_all,
     read_snapshot,
     session,
-    source_of,
 )
-from tests.bronze.running import Running, wait_for
+from tests.bronze.running import Running
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from deltasmelt.bronze.config.sections import SourceSettings
@@ -68,11 +68,6 @@ def test_rejoining_table_waits_alone() -> None:
     assert (joining.may_copy(A), joining.may_copy(B), joining.start_position([A, B])) == (False, True, 200)
     joining.forget()
     assert joining.may_copy(A), "another server, which does not forget"
-
-
-@pytest.fixture
-def source(database: str) -> SourceSettings:
-    return source_of(database)
 
 
 @pytest.mark.postgres

@@ -17,7 +17,8 @@ from deltasmelt.bronze.retypes import same_text
 from deltasmelt.bronze.shapes import PgType
 from deltasmelt.bronze.store.relations import read_relations
 from tests.bronze.replaying import assert_bronze_equals_source, bronze_rows, execute, read_all, source_of
-from tests.bronze.running import Running, wait_for
+from tests.bronze.running import Running
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Collection

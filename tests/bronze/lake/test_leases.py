@@ -16,9 +16,9 @@ from deltasmelt.bronze.lake.lease_objects import Pace
 from deltasmelt.bronze.lake.leases import leased, object_of, still_holding, still_writing, watch, writing_of
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lake.place import Location, in_store
-from tests.bronze.running import wait_for
 from tests.docs.blocks import ROOT
 from tests.object_store import Faults
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from tests.object_store import ObjectStore

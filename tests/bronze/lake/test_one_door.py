@@ -25,7 +25,7 @@ KINDS = frozenset({"is_named", "local_folder", "scheme_of", "Folder", "Store"})
 ASKS = re.compile(r'\blake(?:_address\(\))?\.(?:path|catalog) is (?:not )?None|\bcast\("?DeltaTable')
 
 
-def asked(path: Path) -> set[str]:
+def questions(path: Path) -> set[str]:
     """Return the questions of a module about which kind a place is."""
     text = path.read_text(encoding="utf-8")
     places = (
@@ -40,7 +40,7 @@ def test_only_lake_modules_distinguish_kinds_of_place() -> None:
     """Callers use the methods of a place, and each kind of place implements them."""
     rooms = ("bronze", "silver", "gold", "pipelines", "deltasmelt")
     modules = (path for room in rooms for path in (ROOT / room).rglob("*.py"))
-    by_file = {str(path.relative_to(ROOT)): asked(path) for path in modules}
+    by_file = {str(path.relative_to(ROOT)): questions(path) for path in modules}
     outside = {path: names for path, names in by_file.items() if names and "bronze/lake/" not in path}
     assert outside == {}
     assert "bronze/lake/delta.py" in by_file

@@ -63,11 +63,11 @@ def guarded() -> Iterator[EmbeddedServer]:
             connection.execute("REVOKE CONNECT ON DATABASE locked FROM PUBLIC")
             (guarded.data / "pg_hba.conf").write_text(HBA)
             connection.execute("SELECT pg_reload_conf()")
-        until_refused(guarded.dsn(user="nobody_knows"))
+        wait_for_refusal(guarded.dsn(user="nobody_knows"))
         yield guarded
 
 
-def until_refused(dsn: str) -> None:
+def wait_for_refusal(dsn: str) -> None:
     """Wait until the new pg_hba.conf is in force: pg_reload_conf() only sends a signal."""
     for _ in range(200):
         try:

@@ -25,10 +25,11 @@ from deltasmelt.bronze.postgres.replication import ReplicationConnection
 from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer, free_port
 from tests.bronze.certificates import Authority
 from tests.bronze.replaying import assert_bronze_equals_source, execute, make_reader, read_all, source_of
-from tests.bronze.running import Running, wait_for
+from tests.bronze.running import Running
 from tests.bronze.tls_front import TlsFront
 from tests.bronze.tls_server import TlsServer, installation_with_tls
 from tests.fix_postgres import CopiedServer, drop_database, make_database
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,8 +63,7 @@ def server() -> Iterator[EmbeddedServer]:
 
 
 def guard(server: EmbeddedServer, rules: str) -> None:
-    with psycopg.connect(server.dsn(), autocommit=True) as connection:
-        connection.execute(ROLES.encode())
+    execute(server.dsn(), ROLES)
     (server.data / "pg_hba.conf").write_text(rules)
     server.restart()
 

@@ -16,7 +16,8 @@ from deltasmelt.bronze.store.gaps import is_open
 from deltasmelt.bronze.store.marks import gap_app
 from deltasmelt.bronze.store.position import read_position
 from tests.bronze.replaying import assert_bronze_equals_source, execute, fetch, read_all, source_of
-from tests.bronze.running import Running, wait_for
+from tests.bronze.running import Running
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from deltasmelt.bronze.config.sections import SourceSettings

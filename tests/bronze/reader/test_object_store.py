@@ -10,7 +10,7 @@ from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.store.position import read_position
-from tests.bronze.replaying import assert_each_change_once, execute, read_all, read_snapshot, source_of
+from tests.bronze.replaying import assert_each_change_once, execute, read_all, read_snapshot
 from tests.bronze.running import confirmed
 from tests.object_store import Faults
 
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from tests.object_store import ObjectStore
 
 pytestmark = pytest.mark.process
-
-
-@pytest.fixture
-def source(database: str) -> SourceSettings:
-    return source_of(database)
 
 
 def changes(root: str) -> list[dict[str, Any]]:

@@ -30,8 +30,9 @@ from deltasmelt.bronze.reader.pipeline_errors import PipelineErrors, RetryGate
 from deltasmelt.bronze.reader.table_errors import TableErrors
 from deltasmelt.bronze.reader.watch import Watch
 from tests.bronze.replaying import execute, make_reader, read_all, source_of
-from tests.bronze.running import Running, wait_for
+from tests.bronze.running import Running
 from tests.bronze.simulated import TWO_HOURS, SimulatedHours, most_attempts
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     import threading

@@ -33,7 +33,8 @@ from tests.bronze.replaying import (
     session,
     source_of,
 )
-from tests.bronze.running import Running, confirmed, wait_for
+from tests.bronze.running import Running, confirmed
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
@@ -42,11 +43,6 @@ pytestmark = pytest.mark.postgres
 
 LATE = TableName("public", "late")
 ITEMS = "CREATE TABLE items (id int PRIMARY KEY, name text, note text)"
-
-
-@pytest.fixture
-def source(database: str) -> SourceSettings:
-    return source_of(database)
 
 
 def test_rows_around_the_first_start_are_there_once(source: SourceSettings, lake_path: str) -> None:

@@ -42,9 +42,10 @@ from tests.bronze.replaying import (
     session,
     source_of,
 )
-from tests.bronze.running import Running, confirmed, wait_for
+from tests.bronze.running import Running, confirmed
 from tests.bronze.twin import Twin
 from tests.fix_postgres import make_database
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -28,12 +28,13 @@ from tests.bronze.replaying import (
     session,
     source_of,
 )
-from tests.bronze.running import Running, wait_for
+from tests.bronze.running import Running
 from tests.bronze.shape_histories import AWAY, stories
 from tests.bronze.shape_histories import History as ShapeHistory
 from tests.bronze.standard_history import History, shorten
 from tests.fix_postgres import drop_database, make_database
 from tests.installations import installation
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,8 +20,9 @@ from deltasmelt.bronze.store.relations import read_relations
 from deltasmelt.bronze.store.table_marks import TableMarks
 from tests.bronze.attnums import Fold
 from tests.bronze.replaying import bronze_rows, execute, read_all, source_of, source_rows
-from tests.bronze.running import Running, wait_for
+from tests.bronze.running import Running
 from tests.bronze.shape_histories import AWAY, History, stories
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

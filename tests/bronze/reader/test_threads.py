@@ -33,7 +33,7 @@ from tests.bronze.replaying import (
     read_all,
     source_of,
 )
-from tests.bronze.running import wait_for
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -149,7 +149,7 @@ def copies(database: str) -> SnapshotThread:
     return SnapshotThread(source_of(database), SnapshotSettings(), landing, nothing, errors)
 
 
-def look(copies: SnapshotThread, **found: Any) -> CatalogPoll:
+def set_poll(copies: SnapshotThread, **found: Any) -> CatalogPoll:
     """Set the result of a catalog poll on either thread."""
     copies.tables._newest = CatalogPoll(**found)
     return copies.tables.newest
@@ -157,33 +157,33 @@ def look(copies: SnapshotThread, **found: Any) -> CatalogPoll:
 
 def test_finished_round_stays_complete_until_stream_request(copies: SnapshotThread) -> None:
     assert not copies.complete
-    copies._end_round(look(copies))
+    copies._end_round(set_poll(copies))
     assert copies.complete
     copies.tables.request([A])
     assert not copies.complete
-    copies._end_round(look(copies, request_count=1))
+    copies._end_round(set_poll(copies, request_count=1))
     assert copies.complete
 
 
 def test_table_awaiting_session_is_incomplete_despite_session_begin(
     copies: SnapshotThread,
 ) -> None:
-    poll = look(copies, rejoining=frozenset({A}))
+    poll = set_poll(copies, rejoining=frozenset({A}))
     copies.tables.new_stream(Lsn(5), frozenset({A}))  # while this round copies other tables
     copies._end_round(poll)
     assert not copies.complete
 
 
 def test_tables_seen_by_watcher_during_round_are_incomplete(copies: SnapshotThread) -> None:
-    poll = look(copies)
-    look(copies)  # the watch's
+    poll = set_poll(copies)
+    set_poll(copies)  # the watch's
     copies._end_round(poll)
     assert not copies.complete
 
 
 def test_later_round_with_waiting_table_is_incomplete(copies: SnapshotThread) -> None:
-    copies._end_round(look(copies))
-    copies._end_round(look(copies, waiting=frozenset({A})))
+    copies._end_round(set_poll(copies))
+    copies._end_round(set_poll(copies, waiting=frozenset({A})))
     assert not copies.complete
 
 

@@ -13,18 +13,14 @@ from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.pgoutput.relation_versions import relation_version
-from tests.bronze.replaying import assert_bronze_equals_source, execute, fetch, read_all, source_of
-from tests.bronze.running import Running, confirmed, wait_for
+from tests.bronze.replaying import assert_bronze_equals_source, execute, fetch, read_all
+from tests.bronze.running import Running, confirmed
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from deltasmelt.bronze.catalog.source_table import SourceTable
     from deltasmelt.bronze.config.sections import SourceSettings
     from deltasmelt.bronze.shapes import Relation
-
-
-@pytest.fixture
-def source(database: str) -> SourceSettings:
-    return source_of(database)
 
 
 class Unforeseen:

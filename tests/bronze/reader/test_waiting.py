@@ -29,8 +29,9 @@ from tests.bronze.replaying import (
     session,
     source_of,
 )
-from tests.bronze.running import Running, wait_for
+from tests.bronze.running import Running
 from tests.fix_postgres import CopiedServer, drop_database, make_database
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

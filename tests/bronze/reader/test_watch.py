@@ -39,7 +39,8 @@ from tests.bronze.replaying import (
     read_all,
     source_of,
 )
-from tests.bronze.running import Running, wait_for
+from tests.bronze.running import Running
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

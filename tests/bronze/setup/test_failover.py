@@ -19,12 +19,9 @@ from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.postgres.connection import connect
 from deltasmelt.bronze.setup.create_slot import ensure_slot
 from deltasmelt.bronze.setup.slot import read_slot
-from tests.bronze.replaying import make_reader
-from tests.fix_postgres import CopiedServer
+from tests.bronze.replaying import execute, make_reader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from deltasmelt.bronze.checks.finding import Finding
     from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
@@ -34,12 +31,7 @@ def source(dsn: str, **values: object) -> SourceSettings:
     return SourceSettings.model_validate({**settings, **values})
 
 
-def run(dsn: str, sql: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(sql.encode())
-
-
-def found(settings: SourceSettings) -> dict[str, Finding]:
+def findings_of(settings: SourceSettings) -> dict[str, Finding]:
     """Return the findings about slot and standbys."""
     with connect(settings) as connection:
         subjects = (f"slot {settings.slot}", "source.failover", "synchronized_standby_slots")
@@ -63,10 +55,10 @@ def test_failover_slot_is_made_only_on_request(database18: str) -> None:
 
 def test_existing_slot_is_marked_and_keeps_position(database18: str) -> None:
     settings = source(database18)
-    run(database18, f"SELECT pg_create_logical_replication_slot('{settings.slot}', 'pgoutput')")
+    execute(database18, f"SELECT pg_create_logical_replication_slot('{settings.slot}', 'pgoutput')")
     with connect(settings) as connection:
         before = read_slot(connection, settings.slot)
-        to_do = found(settings)["failover-to-do"]
+        to_do = findings_of(settings)["failover-to-do"]
         assert f"ALTER_REPLICATION_SLOT {settings.slot} (FAILOVER true);" in to_do.message
         after = ensure_slot(connection, settings)
         second_state = read_slot(connection, settings.slot)
@@ -74,17 +66,17 @@ def test_existing_slot_is_marked_and_keeps_position(database18: str) -> None:
     assert (before.failover, after.failover) == (False, True)
     assert after == second_state
     assert after.confirmed_flush == before.confirmed_flush
-    assert "failover-to-do" not in found(settings)
+    assert "failover-to-do" not in findings_of(settings)
 
 
 def test_unmanaged_slot_is_unchanged_and_printed_command_works(
     database18: str, server18: EmbeddedServer
 ) -> None:
     settings = source(database18, manage=False)
-    making = found(settings)["slot-missing"]
+    making = findings_of(settings)["slot-missing"]
     assert making.level == "error"
     assert "failover => true" in str(making.remedy)
-    run(database18, f"SELECT pg_create_logical_replication_slot('{settings.slot}', 'pgoutput')")
+    execute(database18, f"SELECT pg_create_logical_replication_slot('{settings.slot}', 'pgoutput')")
     with connect(settings) as connection:
         with pytest.raises(DefiniteError) as caught:
             ensure_slot(connection, settings)
@@ -92,7 +84,7 @@ def test_unmanaged_slot_is_unchanged_and_printed_command_works(
     assert caught.value.code == "slot-failover-missing"
     assert slot is not None
     assert not slot.failover
-    finding = found(settings)["slot-failover-missing"]
+    finding = findings_of(settings)["slot-failover-missing"]
     assert (finding.level, finding.remedy) == ("error", caught.value.remedy)
     command = str(finding.remedy).partition("uses the slot: ")[2].partition(" (or set")[0]
     values = conninfo_to_dict(database18)
@@ -106,7 +98,7 @@ def test_failover_before_17_is_rejected_without_changes(database: str, lake_path
         if connection.info.server_version >= 170000:
             pytest.skip("the server of this run has failover slots")
     settings = source(database)
-    assert found(settings)["failover-unsupported"].level == "error"
+    assert findings_of(settings)["failover-unsupported"].level == "error"
     for step in (lambda: ensured(settings), lambda: make_reader(settings, lake_path).run()):
         with pytest.raises(DefiniteError) as caught:
             step()
@@ -117,15 +109,9 @@ def test_failover_before_17_is_rejected_without_changes(database: str, lake_path
         assert connection.execute(count_query.encode()).fetchone() == (0,)
 
 
-@pytest.fixture
-def primary() -> Iterator[EmbeddedServer]:
-    with CopiedServer(version=18) as server:
-        yield server
-
-
 def name_standbys(server: EmbeddedServer, names: str) -> None:
-    run(server.dsn(), f"ALTER SYSTEM SET synchronized_standby_slots = '{names}'")
-    run(server.dsn(), "SELECT pg_reload_conf()")
+    execute(server.dsn(), f"ALTER SYSTEM SET synchronized_standby_slots = '{names}'")
+    execute(server.dsn(), "SELECT pg_reload_conf()")
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         for _ in range(200):
             if connection.execute("SHOW synchronized_standby_slots").fetchone() == (names,):
@@ -136,25 +122,25 @@ def name_standbys(server: EmbeddedServer, names: str) -> None:
 
 def test_unnamed_and_missing_standbys_are_reported(primary: EmbeddedServer) -> None:
     settings = source(primary.dsn())
-    unnamed = found(settings)["failover-standbys-unnamed"]
+    unnamed = findings_of(settings)["failover-standbys-unnamed"]
     assert unnamed.level == "warning"
     assert "synchronized_standby_slots = " in str(unnamed.remedy)
     assert "sync_replication_slots = on" in str(unnamed.remedy)
-    run(primary.dsn(), "SELECT pg_create_physical_replication_slot('here')")
-    assert "physical slots: here" in found(settings)["failover-standbys-unnamed"].message
+    execute(primary.dsn(), "SELECT pg_create_physical_replication_slot('here')")
+    assert "physical slots: here" in findings_of(settings)["failover-standbys-unnamed"].message
     name_standbys(primary, "here")
-    away = found(settings)
+    away = findings_of(settings)
     assert "failover-standbys-unnamed" not in away
     assert (
         "slot here in synchronized_standby_slots exists, but no standby uses it"
         in away["failover-standby-away"].message
     )
-    run(primary.dsn(), "SELECT pg_drop_replication_slot('here')")
+    execute(primary.dsn(), "SELECT pg_drop_replication_slot('here')")
     assert (
         "slot here in synchronized_standby_slots does not exist"
-        in found(settings)["failover-standby-away"].message
+        in findings_of(settings)["failover-standby-away"].message
     )
     careless = settings.model_copy(update={"failover": False})
-    assert found(careless)["failover-not-asked"].level == "info"
+    assert findings_of(careless)["failover-not-asked"].level == "info"
     name_standbys(primary, "")
-    assert found(careless).keys() == {"slot-missing"}
+    assert findings_of(careless).keys() == {"slot-missing"}

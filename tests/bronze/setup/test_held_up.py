@@ -19,8 +19,8 @@ from deltasmelt.bronze.postgres.lock_holders import describe_holder
 from deltasmelt.bronze.setup.publication import ensure_publication
 from deltasmelt.pipelines.runtime.progress_text import reader_text
 from tests.bronze.replaying import assert_bronze_equals_source, execute, make_reader, read_all, source_of
-from tests.bronze.running import wait_for
 from tests.fix_postgres import CopiedServer, drop_database, make_database
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,6 +17,7 @@ from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.postgres.connection import connect
 from deltasmelt.bronze.setup import publication
 from deltasmelt.bronze.setup.publication import ensure_publication, publication_statements
+from tests.bronze.replaying import execute
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,17 +30,12 @@ def source(dsn: str, **values: object) -> SourceSettings:
     return SourceSettings.model_validate({"dsn": dsn, "slot": "smelt", "publication": "smelt_pub", **values})
 
 
-def run(dsn: str, sql: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(sql.encode())
-
-
 @pytest.fixture(params=[16, 18])
 def dsn(request: pytest.FixtureRequest) -> str:
     """Return a fresh database with tables a, b (with an inheriting child) and p (partitioned)."""
     name = "database" if request.param == 16 else "database18"
     value: str = request.getfixturevalue(name)
-    run(value, """
+    execute(value, """
         CREATE TABLE a (id int PRIMARY KEY);
         CREATE TABLE b (id int PRIMARY KEY);
         CREATE TABLE child (PRIMARY KEY (id)) INHERITS (b);
@@ -53,9 +49,9 @@ def dsn(request: pytest.FixtureRequest) -> str:
 def role(dsn: str) -> Iterator[str]:
     """Yield the DSN of a login role that owns nothing."""
     name = f"r_{conninfo_to_dict(dsn)['dbname']}"
-    run(dsn, f"CREATE ROLE {name} LOGIN REPLICATION")
+    execute(dsn, f"CREATE ROLE {name} LOGIN REPLICATION")
     yield make_conninfo(dsn, user=name)
-    run(dsn, f"DROP OWNED BY {name}; DROP ROLE {name}")
+    execute(dsn, f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
 def published(dsn: str) -> list[str]:
@@ -88,7 +84,7 @@ def test_source_without_tables_gets_extensible_empty_publication(dsn: str) -> No
 
 
 def test_missing_table_is_added_and_others_stay(dsn: str) -> None:
-    run(dsn, "CREATE PUBLICATION smelt_pub FOR TABLE a WITH (publish_via_partition_root = true)")
+    execute(dsn, "CREATE PUBLICATION smelt_pub FOR TABLE a WITH (publish_via_partition_root = true)")
     with connect(source(dsn)) as connection:
         result = ensure_publication(connection, source(dsn), [B, P])
         assert result == ['ALTER PUBLICATION "smelt_pub" ADD TABLE ONLY "public"."b", ONLY "public"."p";']
@@ -96,7 +92,7 @@ def test_missing_table_is_added_and_others_stay(dsn: str) -> None:
 
 
 def test_missing_operations_and_the_partition_root_are_set(dsn: str) -> None:
-    run(dsn, "CREATE PUBLICATION smelt_pub FOR TABLE a WITH (publish = 'insert')")
+    execute(dsn, "CREATE PUBLICATION smelt_pub FOR TABLE a WITH (publish = 'insert')")
     with connect(source(dsn)) as connection:
         ensure_publication(connection, source(dsn), [A])
         publication = read_publication(connection, "smelt_pub")
@@ -106,14 +102,14 @@ def test_missing_operations_and_the_partition_root_are_set(dsn: str) -> None:
 
 def test_tables_published_by_schema_are_not_added_again(dsn: str) -> None:
     """Nor are tables of a publication of all tables."""
-    run(
+    execute(
         dsn,
         "CREATE PUBLICATION smelt_pub FOR TABLES IN SCHEMA public WITH (publish_via_partition_root = true)",
     )
     with connect(source(dsn)) as connection:
         assert ensure_publication(connection, source(dsn), [A, B, P]) == []
-        run(dsn, "DROP PUBLICATION smelt_pub")
-        run(dsn, "CREATE PUBLICATION smelt_pub FOR ALL TABLES WITH (publish_via_partition_root = true)")
+        execute(dsn, "DROP PUBLICATION smelt_pub")
+        execute(dsn, "CREATE PUBLICATION smelt_pub FOR ALL TABLES WITH (publish_via_partition_root = true)")
         assert ensure_publication(connection, source(dsn), [A, B, P]) == []
 
 
@@ -126,7 +122,7 @@ def test_unmanaged_publication_is_unchanged_and_error_has_sql(dsn: str) -> None:
                 ensure_publication(connection, settings, tables)
             assert caught.value.code == code
             assert published(dsn) == before
-            run(dsn, str(caught.value.remedy).partition(": ")[2].partition(" (or")[0])
+            execute(dsn, str(caught.value.remedy).partition(": ")[2].partition(" (or")[0])
             assert ensure_publication(connection, settings, tables) == []
 
 
@@ -136,7 +132,7 @@ def test_unprivileged_role_gets_sql_for_owner(dsn: str, role: str) -> None:
             ensure_publication(connection, source(role), [A, B])
         assert caught.value.code == "publication-privilege"
         assert "CREATE PUBLICATION" in str(caught.value.remedy)
-        run(dsn, "CREATE PUBLICATION smelt_pub FOR TABLE a WITH (publish_via_partition_root = true)")
+        execute(dsn, "CREATE PUBLICATION smelt_pub FOR TABLE a WITH (publish_via_partition_root = true)")
         with pytest.raises(DefiniteError) as caught:
             ensure_publication(connection, source(role), [A, B])
         assert caught.value.code == "publication-privilege"
@@ -172,7 +168,7 @@ def test_blocked_tables_leave_only_own_publication_separately(dsn: str, role: st
     """A separate statement removes each blocked table, and only from a publication made by deltasmelt."""
     bare, hidden = TableName("public", "bare"), TableName("hidden", "t")
     parts = conninfo_to_dict(role)
-    run(dsn, f"""
+    execute(dsn, f"""
         CREATE TABLE bare (a int); CREATE SCHEMA hidden; CREATE TABLE hidden.t (a int);
         GRANT CREATE ON DATABASE {parts["dbname"]} TO {parts["user"]};
         CREATE PUBLICATION smelt_pub FOR TABLE bare, hidden.t
@@ -181,7 +177,7 @@ def test_blocked_tables_leave_only_own_publication_separately(dsn: str, role: st
         result = ensure_publication(connection, source(dsn), [], without=[bare, hidden])
     assert not any("DROP" in statement for statement in result), "another subscriber may read it"
     assert published(dsn) == ["bare", "t"]
-    run(dsn, f"""
+    execute(dsn, f"""
         COMMENT ON PUBLICATION smelt_pub IS '{MADE}: slot s of lake l';
         ALTER PUBLICATION smelt_pub OWNER TO {parts["user"]}
     """)  # fmt: skip
@@ -208,7 +204,7 @@ def test_a_locked_table_among_many_costs_few_statements(
     if not seen:
         monkeypatch.setattr(publication, "describe_holders", lambda *_: {})
     many = [f"many_{number:02}" for number in range(60)]
-    run(dsn, "".join(f"CREATE TABLE {name} (id int PRIMARY KEY);" for name in many))
+    execute(dsn, "".join(f"CREATE TABLE {name} (id int PRIMARY KEY);" for name in many))
     calls: list[int] = []
     change = publication._change
 
@@ -233,7 +229,7 @@ def test_a_locked_table_among_many_costs_few_statements(
 
 
 def test_a_publication_is_read_as_it_is(dsn: str) -> None:
-    run(dsn, """
+    execute(dsn, """
         CREATE TABLE wide (id int PRIMARY KEY, x int, y int);
         CREATE PUBLICATION smelt_pub FOR TABLE wide (id, y) WHERE (id > 5), a
             WITH (publish = 'insert, truncate');

@@ -20,6 +20,7 @@ from deltasmelt.bronze.postgres.connection import connect
 from deltasmelt.bronze.postgres.conninfo import address_of, replication_conninfo
 from deltasmelt.bronze.setup.create_slot import ensure_slot
 from deltasmelt.bronze.setup.slot import SlotState, read_slot, slot_problem
+from tests.bronze.replaying import execute
 from tests.fix_postgres import CopiedServer
 
 if TYPE_CHECKING:
@@ -30,11 +31,6 @@ if TYPE_CHECKING:
 
 def source(dsn: str, **values: object) -> SourceSettings:
     return SourceSettings.model_validate({"dsn": dsn, "slot": "smelt", "publication": "smelt_pub", **values})
-
-
-def run(dsn: str, sql: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(sql.encode())
 
 
 @pytest.fixture(params=[16, 18])
@@ -84,7 +80,7 @@ def test_unmanaged_missing_slot_is_error_with_working_sql(settings: SourceSettin
     unmanaged = settings.model_copy(update={"manage": False})
     error = refusal(unmanaged)
     assert error.code == "slot-missing"
-    run(dsn_of(settings), str(error.remedy).partition(": ")[2].partition(" (or")[0])
+    execute(dsn_of(settings), str(error.remedy).partition(": ")[2].partition(" (or")[0])
     with connect(settings) as connection:
         assert ensure_slot(connection, unmanaged).plugin == "pgoutput"
 
@@ -101,7 +97,7 @@ def test_a_slot_of_another_plugin() -> None:
 
 
 def test_a_physical_slot_of_the_same_name(settings: SourceSettings) -> None:
-    run(dsn_of(settings), f"SELECT pg_create_physical_replication_slot('{settings.slot}')")
+    execute(dsn_of(settings), f"SELECT pg_create_physical_replication_slot('{settings.slot}')")
     error = refusal(settings)
     assert error.code == "slot-physical"
     assert settings.slot in error.message
@@ -110,7 +106,7 @@ def test_a_physical_slot_of_the_same_name(settings: SourceSettings) -> None:
 
 def test_a_slot_of_another_database(settings: SourceSettings) -> None:
     elsewhere = make_conninfo(dsn_of(settings), dbname="postgres")
-    run(elsewhere, f"SELECT pg_create_logical_replication_slot('{settings.slot}', 'pgoutput')")
+    execute(elsewhere, f"SELECT pg_create_logical_replication_slot('{settings.slot}', 'pgoutput')")
     error = refusal(settings)
     assert error.code == "slot-other-database"
     assert "belongs to database postgres" in error.message
@@ -123,7 +119,7 @@ def test_a_temporary_slot_of_another_session(settings: SourceSettings) -> None:
 
 
 def streaming(settings: SourceSettings) -> PGconn:
-    run(dsn_of(settings), "CREATE PUBLICATION smelt_pub")
+    execute(dsn_of(settings), "CREATE PUBLICATION smelt_pub")
     walsender = pq.PGconn.connect(replication_conninfo(settings, application_name="another reader").encode())
     command = f"START_REPLICATION SLOT {settings.slot} LOGICAL 0/0"
     command += " (proto_version '1', publication_names 'smelt_pub')"
@@ -160,7 +156,7 @@ def test_departing_reader_is_awaited_and_reported(settings: SourceSettings) -> N
 def test_slot_creation_names_awaited_transactions(settings: SourceSettings) -> None:
     messages: list[str] = []
     dsn = dsn_of(settings)
-    run(dsn, "CREATE TABLE t (id int PRIMARY KEY)")
+    execute(dsn, "CREATE TABLE t (id int PRIMARY KEY)")
     with psycopg.connect(dsn) as idle, connect(settings) as connection:
         idle.execute("INSERT INTO t VALUES (1)")
         blocker = f"pid {idle.info.backend_pid} ("
@@ -228,7 +224,7 @@ def test_server_without_logical_wal_or_free_slot() -> None:
     assert "ALTER SYSTEM SET wal_level = logical;" in str(error.remedy)
     with CopiedServer(settings={"max_replication_slots": "1"}) as server:
         settings = source(server.dsn())
-        run(server.dsn(), "SELECT pg_create_physical_replication_slot('taken')")
+        execute(server.dsn(), "SELECT pg_create_physical_replication_slot('taken')")
         with connect(settings) as connection, pytest.raises(DefiniteError) as caught:
             ensure_slot(connection, settings)
     assert caught.value.code == "slots-exhausted"
@@ -236,7 +232,7 @@ def test_server_without_logical_wal_or_free_slot() -> None:
 
 def test_a_role_without_replication(settings: SourceSettings) -> None:
     name = f"r_{conninfo_to_dict(dsn_of(settings))['dbname']}"
-    run(dsn_of(settings), f"CREATE ROLE {name} LOGIN")
+    execute(dsn_of(settings), f"CREATE ROLE {name} LOGIN")
     try:
         weak = settings.model_copy(update={"user": name})
         with connect(weak) as connection, pytest.raises(DefiniteError) as caught:
@@ -244,12 +240,12 @@ def test_a_role_without_replication(settings: SourceSettings) -> None:
         assert caught.value.code == "replication-privilege"
         assert f'ALTER ROLE "{name}" REPLICATION;' in str(caught.value.remedy)
     finally:
-        run(dsn_of(settings), f"DROP ROLE {name}")
+        execute(dsn_of(settings), f"DROP ROLE {name}")
 
 
 def test_interrupted_wait_leaves_no_slot_and_usable_connection(settings: SourceSettings) -> None:
     dsn = dsn_of(settings)
-    run(dsn, "CREATE TABLE t (id int PRIMARY KEY)")
+    execute(dsn, "CREATE TABLE t (id int PRIMARY KEY)")
 
     def interrupt(_: str) -> None:
         raise KeyboardInterrupt

@@ -33,8 +33,9 @@ from tests.bronze.replaying import (
     session,
     source_of,
 )
-from tests.bronze.running import Running, wait_for
+from tests.bronze.running import Running
 from tests.bronze.snapshot.test_snapshot import take
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,11 +49,6 @@ OUR_LOCKS = """
       AND s.datname = current_database() AND l.relation >= 16384
 """
 """Locks of users' tables; each statement also locks system catalogs, OIDs below 16384, for a moment."""
-
-
-@pytest.fixture
-def source(database: str) -> SourceSettings:
-    return source_of(database)
 
 
 def partitioned(partitions: int, rows: int) -> list[str]:

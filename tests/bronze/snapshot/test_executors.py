@@ -47,10 +47,10 @@ from tests.bronze.replaying import (
     execute,
     read_all,
     read_snapshot,
-    source_of,
 )
-from tests.bronze.running import Running, wait_for
+from tests.bronze.running import Running
 from tests.bronze.snapshot.test_snapshot import Altering, take
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -113,11 +113,6 @@ class Here:
     @contextmanager
     def ready(self) -> Iterator[Here]:
         yield self
-
-
-@pytest.fixture
-def source(database: str) -> SourceSettings:
-    return source_of(database)
 
 
 def on_disk(lake_path: str) -> set[str]:

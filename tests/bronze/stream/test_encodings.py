@@ -26,8 +26,9 @@ from tests.bronze.replaying import (
     read_all,
     source_of,
 )
-from tests.bronze.running import Running, wait_for
+from tests.bronze.running import Running
 from tests.fix_postgres import drop_database
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,8 +16,8 @@ from deltasmelt.bronze.stream.receiver import Batch, Receiver
 from deltasmelt.bronze.stream.replication import ReplicationStream
 from tests.bronze.certificates import Authority
 from tests.bronze.replaying import current_lsn, execute, fetch, session, source_of
-from tests.bronze.running import wait_for
 from tests.bronze.tls_front import TlsFront
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -171,10 +171,7 @@ def test_received_messages_survive_broken_connection(source: SourceSettings) -> 
     execute(source, "INSERT INTO t (note) SELECT 'x' FROM generate_series(1, 1000)")
     end = server_end(source)
     with receiving(source) as receiver:
-        deadline = time.monotonic() + 10
-        while receiver.received < end:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
+        wait_for(lambda: receiver.received >= end, 10)
         execute(source, "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE active")
         time.sleep(0.5)
         messages = 0

@@ -45,17 +45,17 @@ class Commands:
         silver.cycle()
         silver.close()
 
-    def say(self, command: str, *more: str) -> str:
+    def run(self, command: str, *more: str) -> str:
         """Run a command as a process; require success and return the output."""
         return printed(smelt(command, self.shop.file, *more, folder=self.shop.folder, seconds=280))
 
-    def say_here(self, command: str, *more: str) -> str:
+    def run_here(self, command: str, *more: str) -> str:
         """Run a command on the tests' session; require success and return the output."""
         return printed(smelt_here(command, self.shop.file, *more, folder=self.shop.folder))
 
     def value(self, command: str, *more: str) -> Any:
         """Run a command as a process; return the value of its line of JSON."""
-        return json.loads(self.say(command, *more, "--output", "json"))
+        return json.loads(self.run(command, *more, "--output", "json"))
 
     def versions(self, layer: str) -> dict[str, int]:
         """Return the table versions of a layer's newest cut."""
@@ -82,7 +82,7 @@ def commands(
 
 
 def test_gold_builds_the_documents_of_silvers_newest_cut(commands: Commands) -> None:
-    commands.say_here("gold", "--until-caught-up")
+    commands.run_here("gold", "--until-caught-up")
     cut, before = commands.control.latest_cut("gold"), commands.control.latest_cut("silver")
     assert cut is not None
     assert before is not None
@@ -101,31 +101,31 @@ def test_status_shows_every_layer(commands: Commands) -> None:
 
 
 def test_explain_tells_how_changes_reach_a_document(commands: Commands) -> None:
-    output = commands.say("explain", "customer")
+    output = commands.run("explain", "customer")
     assert output.startswith("gold.customer: one document per row of public.customers, found by id\n")
     assert "join path public.orders.customer_id = public.customers.id" in output
 
 
 def test_preview_prints_a_document(commands: Commands) -> None:
-    document = json.loads(commands.say_here("preview", "customer", "--key", "7"))
+    document = json.loads(commands.run_here("preview", "customer", "--key", "7"))
     assert (document["id"], document["name"]) == (7, "c7")
     assert [order["id"] for order in document["orders"]] == [6, 56, 106, 156]
 
 
 def test_verify_finds_gold_equal_to_a_rebuild(commands: Commands) -> None:
-    (verdict,) = json.loads(commands.say_here("verify", "--document", "*", "--output", "json"))["documents"]
+    (verdict,) = json.loads(commands.run_here("verify", "--document", "*", "--output", "json"))["documents"]
     assert (verdict["document"], verdict["equal"], verdict["compared"]) == ("customer", True, 50)
 
 
 def test_quality_checks_the_catalog_and_writes_a_report(commands: Commands, tmp_path: Path) -> None:
     report = tmp_path / "report.html"
-    result = json.loads(commands.say_here("quality", "--report", str(report), "--output", "json"))
+    result = json.loads(commands.run_here("quality", "--report", str(report), "--output", "json"))
     assert result["success"] is True
     assert "customers" in report.read_text()
 
 
 def test_maintain_says_what_it_did_to_each_table(commands: Commands) -> None:
-    output = commands.say_here("maintain", "--output", "json")
+    output = commands.run_here("maintain", "--output", "json")
     lines = [json.loads(line) for line in output.splitlines()]
     assert {f"{result['layer']}.{result['name']}" for result in lines} == {
         "silver.customers",
@@ -136,7 +136,7 @@ def test_maintain_says_what_it_did_to_each_table(commands: Commands) -> None:
 
 def test_rebuild_derives_silver_from_bronze(commands: Commands) -> None:
     before = commands.versions("silver")
-    lines = commands.say_here("rebuild", "silver").splitlines()
+    lines = commands.run_here("rebuild", "silver").splitlines()
     assert {line.partition(":")[0] for line in lines} == {"silver.customers", "silver.orders"}
     after = commands.versions("silver")
     assert after.keys() == before.keys()
@@ -144,7 +144,7 @@ def test_rebuild_derives_silver_from_bronze(commands: Commands) -> None:
 
 
 def test_rebuild_builds_gold_from_silver(commands: Commands) -> None:
-    assert commands.say_here("rebuild", "gold") == "gold.customer: rebuilt in full from silver\n"
+    assert commands.run_here("rebuild", "gold") == "gold.customer: rebuilt in full from silver\n"
     cut, before = commands.control.latest_cut("gold"), commands.control.latest_cut("silver")
     assert cut is not None
     assert before is not None
@@ -155,16 +155,16 @@ def test_rebuild_builds_gold_from_silver(commands: Commands) -> None:
 def test_stages_and_sql_succeed_too(commands: Commands) -> None:
     commands.shop.execute("INSERT INTO customers VALUES (51, 'new', NULL, '{}')")
     for stage in ("bronze", "silver"):
-        commands.say(stage, "--until-caught-up")
+        commands.run(stage, "--until-caught-up")
     with Command("gold", commands.shop.file, "--until-caught-up", folder=commands.shop.folder) as gold:
         assert gold.wait(280) == 0, gold.text()
         assert not gold.family(), "neither a JVM nor a reader outlives it"
     query = "SELECT count(*) AS n FROM silver.customers JOIN gold.customer USING (id)"
     assert commands.value("sql", query) == {"n": 51}
-    assert json.loads(commands.say("preview", "customer", "--key", "51"))["name"] == "new"
+    assert json.loads(commands.run("preview", "customer", "--key", "51"))["name"] == "new"
     assert commands.value("quality")["success"] is True
     verified = commands.value("verify")
     assert [verdict["equal"] for verdict in verified["tables"] + verified["documents"]] == [True, True, True]
-    assert len(commands.say("maintain", "--output", "json").splitlines()) == 3
-    assert len(commands.say("rebuild", "silver").splitlines()) == 2
-    assert commands.say("rebuild", "gold") == "gold.customer: rebuilt in full from silver\n"
+    assert len(commands.run("maintain", "--output", "json").splitlines()) == 3
+    assert len(commands.run("rebuild", "silver").splitlines()) == 2
+    assert commands.run("rebuild", "gold") == "gold.customer: rebuilt in full from silver\n"

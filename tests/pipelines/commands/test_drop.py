@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.process, pytest.mark.postgres]
 
 
-def pipeline(folder: Path, dsn: str, store: ObjectStore, lake: str) -> Pipeline:
+def pipeline_of(folder: Path, dsn: str, store: ObjectStore, lake: str) -> Pipeline:
     """Create a pipeline with a slot at the source."""
     slot = f"drop_{folder.name}"[-60:].lower().replace("-", "_")
     with psycopg.connect(dsn, autocommit=True) as connection:
@@ -49,7 +49,7 @@ def slots(dsn: str) -> int:
 
 def test_drop_is_refused_while_reader_runs(tmp_path: Path, database: str, store: ObjectStore) -> None:
     """The command frees its lease at the end."""
-    shop = pipeline(tmp_path, database, store, "s3://lake/dropped")
+    shop = pipeline_of(tmp_path, database, store, "s3://lake/dropped")
     with leased(shop.lake_address().root, "bronze", command="smelt bronze", wait=False):
         with pytest.raises(DefiniteError) as raised:
             run_drop(shop, Output(Format.TEXT))
@@ -64,7 +64,7 @@ def test_drop_is_refused_while_reader_runs(tmp_path: Path, database: str, store:
 def test_drop_without_lake_creates_nothing_in_store(
     lake: str, tmp_path: Path, database: str, store: ObjectStore
 ) -> None:
-    shop = pipeline(tmp_path, database, store, lake)
+    shop = pipeline_of(tmp_path, database, store, lake)
     store.forget()
     run_drop(shop, Output(Format.TEXT))
     assert slots(database) == 0

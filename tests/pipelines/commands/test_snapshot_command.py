@@ -12,8 +12,9 @@ from psycopg.conninfo import conninfo_to_dict
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake.location import Lake
 from tests.bronze.replaying import bronze_rows, read_snapshot
+from tests.patience import wait_for
 from tests.pipelines.in_process import smelt_here
-from tests.pipelines.processes import Command, until
+from tests.pipelines.processes import Command
 from tests.pipelines.test_cli import one_message, smelt
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def test_without_a_reader_it_takes_tables_itself(shop: Shop, tmp_path: Path) -> 
 
 def test_beside_a_reader_it_waits_for_snapshots(shop: Shop, tmp_path: Path) -> None:
     with Command("bronze", shop.file, folder=tmp_path) as reader:
-        until(lambda: shop.lake.exists() and shop.taken("orders") and shop.taken("order_lines"), 60)
+        wait_for(lambda: shop.lake.exists() and shop.taken("orders") and shop.taken("order_lines"), 60)
         before = shop.taken("orders")
         shop.execute("INSERT INTO orders VALUES (3, 'three')")
         process = smelt_here("snapshot", shop.file, "public.orders", folder=tmp_path)
@@ -101,7 +102,7 @@ def test_beside_a_reader_it_waits_for_snapshots(shop: Shop, tmp_path: Path) -> N
         assert after > before
         assert "the running reader" in process.stderr
         shop.execute("INSERT INTO orders VALUES (4, 'four')")
-        until(lambda: any("4" in (row["new"] or []) for row in bronze_rows(str(shop.lake))), 30)
+        wait_for(lambda: any("4" in (row["new"] or []) for row in bronze_rows(str(shop.lake))), 30)
         reader.process.send_signal(signal.SIGINT)
         assert reader.wait(60) == 130
     assert shop.copies("orders") == [["1", "2"], ["1", "2", "3"]]

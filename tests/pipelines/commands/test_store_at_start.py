@@ -40,7 +40,7 @@ BAD: Final = [
 _roots = count()
 
 
-def pipeline_in(folder: Path, lake: str, options: dict[str, str]) -> Path:
+def pipeline_file(folder: Path, lake: str, options: dict[str, str]) -> Path:
     file = folder / "pipeline.yml"
     file.write_text(
         "pipeline: shop\nsource: {host: 127.0.0.1, port: 1, database: x, slot: s, publication: p}\n"
@@ -56,7 +56,7 @@ def findings(done: CompletedProcess[str]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad.code)
 def test_check_says_it_once_and_fails(bad: Bad, store: ObjectStore, tmp_path: Path) -> None:
-    file = pipeline_in(tmp_path, bad.lake, {**store.options(), **bad.options})
+    file = pipeline_file(tmp_path, bad.lake, {**store.options(), **bad.options})
     store.set_faults(bad.faults)
     process = smelt_here("check", file, "--offline", "--output", "json", folder=tmp_path)
     [finding] = findings(process)
@@ -72,7 +72,7 @@ def test_check_says_it_once_and_fails(bad: Bad, store: ObjectStore, tmp_path: Pa
 def test_command_opening_unusable_lake_ends_with_single_message(
     command: list[str], bad: Bad, store: ObjectStore, tmp_path: Path
 ) -> None:
-    file = pipeline_in(tmp_path, bad.lake, {**store.options(), **bad.options})
+    file = pipeline_file(tmp_path, bad.lake, {**store.options(), **bad.options})
     store.set_faults(bad.faults)
     name, *arguments = command
     process = smelt_here(name, file, *arguments, folder=tmp_path)
@@ -87,13 +87,13 @@ def test_command_opening_unusable_lake_ends_with_single_message(
 
 
 def test_check_of_sound_store_is_silent_and_traceless(store: ObjectStore, tmp_path: Path) -> None:
-    file = pipeline_in(tmp_path, f"s3://lake/sound/{next(_roots)}", store.options())
+    file = pipeline_file(tmp_path, f"s3://lake/sound/{next(_roots)}", store.options())
     process = smelt_here("check", file, "--offline", "--output", "json", folder=tmp_path)
     assert (process.returncode, findings(process)) == (0, [])
 
 
 def test_check_finds_a_store_without_conditional_puts(store: ObjectStore, tmp_path: Path) -> None:
-    file = pipeline_in(tmp_path, "s3://lake/unconditional", store.options())
+    file = pipeline_file(tmp_path, "s3://lake/unconditional", store.options())
     store.set_faults(Faults(ignored="MATCH"))
     process = smelt_here("check", file, "--offline", folder=tmp_path)
     assert process.returncode == 1

@@ -16,7 +16,8 @@ from deltasmelt.pipelines.demo.demo import empty_folder, shop_database
 from deltasmelt.pipelines.demo.live import HeadHistory
 from deltasmelt.pipelines.runtime.locks import lake_lock
 from deltasmelt.pipelines.terminal.output import Output
-from tests.pipelines.processes import Command, until
+from tests.patience import wait_for
+from tests.pipelines.processes import Command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -78,13 +79,13 @@ def test_unusable_server_is_reported_without_password() -> None:
 
 def test_ctrl_c_during_demo_leaves_nothing_running(tmp_path: Path) -> None:
     with Command("demo", "--folder", tmp_path / "lake", folder=tmp_path) as demo:
-        until(lambda: "bronze" in demo.text() or demo.process.poll() is not None)
+        wait_for(lambda: "bronze" in demo.text() or demo.process.poll() is not None)
         assert demo.process.poll() is None, demo.text()
         assert demo.family("postgres")
         assert demo.family("deltasmelt.pipelines.runtime.reader_process")
         demo.process.send_signal(signal.SIGINT)
         assert demo.wait(90) == 130
-        until(lambda: not demo.family(), 20)
+        wait_for(lambda: not demo.family(), 20)
     assert "Traceback" not in demo.text()
 
 

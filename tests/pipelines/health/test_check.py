@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-import psycopg
 import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
@@ -28,6 +27,7 @@ from deltasmelt.pipelines.settings import Pipeline, load_pipeline
 from deltasmelt.pipelines.terminal.output import Output
 from deltasmelt.silver.settings import SilverSettings
 from tests.bronze.enumerated import swallow
+from tests.bronze.replaying import execute
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,12 +50,7 @@ SHOP = """
 """
 
 
-def run(dsn: str, sql: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(sql.encode())
-
-
-def pipeline(
+def pipeline_of(
     folder: Path, dsn: str, *, document: str = DOCUMENT, more: str = "", name: str = "shop"
 ) -> Pipeline:
     (folder / "customer.yml").write_text(document)
@@ -71,14 +66,14 @@ def codes(found: list[Finding], level: str = "error") -> list[str]:
     return [finding.code for finding in found if finding.level == level]
 
 
-def one(found: list[Finding], code: str) -> Finding:
+def finding_of(found: list[Finding], code: str) -> Finding:
     [finding] = [candidate for candidate in found if candidate.code == code]
     return finding
 
 
 @pytest.fixture
 def shop(database: str) -> str:
-    run(database, SHOP)
+    execute(database, SHOP)
     return database
 
 
@@ -103,14 +98,14 @@ def lake_of(
 
 
 def test_a_sound_pipeline_has_no_error(tmp_path: Path, shop: str) -> None:
-    findings = run_check(pipeline(tmp_path, shop))
+    findings = run_check(pipeline_of(tmp_path, shop))
     assert codes(findings) == []
     assert "documents-unchecked" not in codes(findings, "info")
 
 
 def test_findings_come_errors_first(tmp_path: Path, shop: str) -> None:
-    run(shop, "CREATE TABLE bare (a money)")
-    levels = [finding.level for finding in run_check(pipeline(tmp_path, shop))]
+    execute(shop, "CREATE TABLE bare (a money)")
+    levels = [finding.level for finding in run_check(pipeline_of(tmp_path, shop))]
     assert levels == sorted(levels, key=["error", "warning", "info"].index)
     assert levels[0] == "error"
 
@@ -119,7 +114,7 @@ def test_unknown_document_names_are_reported_with_line(tmp_path: Path, shop: str
     wrong = DOCUMENT.replace("- email", "- emial").replace("public.orders", "public.order")
     (tmp_path / "a_customer.yml").write_text("document: a\nroot: public.orders\nfields: {id: id}\n")
     (tmp_path / "b_customer.yml").write_text("document: [\n")
-    findings = run_check(pipeline(tmp_path, shop, document=wrong))
+    findings = run_check(pipeline_of(tmp_path, shop, document=wrong))
     assert [
         (finding.code, finding.subject.rpartition("/")[2]) for finding in findings if finding.level == "error"
     ] == [
@@ -141,7 +136,7 @@ def test_suite_names_are_checked_against_silver_and_documents(tmp_path: Path, sh
         "table: silver.custmers\nexpectations:\n"
         "  - {expectation: expect_column_values_to_not_be_null, column: id}\n"
     )
-    findings = run_check(pipeline(tmp_path, shop, more="quality: {suites: ['*suite.yml']}\n"))
+    findings = run_check(pipeline_of(tmp_path, shop, more="quality: {suites: ['*suite.yml']}\n"))
     faults = {finding.subject: finding.message for finding in findings if finding.code == "suite-invalid"}
     messages = " ".join(faults.values())
     assert "no column 'emial' in gold.customer; did you mean 'email'?" in messages
@@ -150,14 +145,14 @@ def test_suite_names_are_checked_against_silver_and_documents(tmp_path: Path, sh
 
 
 def test_a_mask_that_hides_nothing_is_an_error(tmp_path: Path, shop: str) -> None:
-    findings = run_check(pipeline(tmp_path, shop, more="quality: {masked: [public.customers.emial]}\n"))
-    assert "did you mean 'public.customers.email'" in one(findings, "mask-unknown").message
-    findings = run_check(pipeline(tmp_path, shop, more="quality: {masked: [public.customers.email]}\n"))
+    findings = run_check(pipeline_of(tmp_path, shop, more="quality: {masked: [public.customers.emial]}\n"))
+    assert "did you mean 'public.customers.email'" in finding_of(findings, "mask-unknown").message
+    findings = run_check(pipeline_of(tmp_path, shop, more="quality: {masked: [public.customers.email]}\n"))
     assert "mask-unknown" not in codes(findings)
 
 
 def test_mask_of_column_only_in_silver_is_valid(tmp_path: Path, shop: str) -> None:
-    shop_pipeline = pipeline(tmp_path, shop, more="quality: {masked: [public.customers.mail__9]}\n")
+    shop_pipeline = pipeline_of(tmp_path, shop, more="quality: {masked: [public.customers.mail__9]}\n")
     assert "mask-unknown" in codes(run_check(shop_pipeline))
     silver = shop_pipeline.lake_address().uri("silver", "customers")
     write_deltalake(silver, pa.table({"id": [1], "mail__9": ["a"]}))
@@ -165,15 +160,17 @@ def test_mask_of_column_only_in_silver_is_valid(tmp_path: Path, shop: str) -> No
 
 
 def test_broken_document_does_not_hide_source_problems(tmp_path: Path, shop: str) -> None:
-    run(shop, "CREATE TABLE bare (a int)")
-    findings = run_check(pipeline(tmp_path, shop, document="document: customer\nroots: public.customers\n"))
+    execute(shop, "CREATE TABLE bare (a int)")
+    findings = run_check(
+        pipeline_of(tmp_path, shop, document="document: customer\nroots: public.customers\n")
+    )
     assert codes(findings)[-1] == "table-without-key"
     assert any("customer.yml:2" in finding.subject + finding.message for finding in findings)
 
 
 def test_unreachable_source_is_single_error_without_password(tmp_path: Path, shop: str) -> None:
     dsn = make_conninfo(shop, host="127.0.0.1", port=1, password="op3n-s3same")
-    findings = run_check(pipeline(tmp_path, f'"{dsn}"'))
+    findings = run_check(pipeline_of(tmp_path, f'"{dsn}"'))
     assert codes(findings) == ["server-unreachable"]
     assert findings[0].remedy
     assert not any("s3same" in str(finding) for finding in findings)
@@ -181,12 +178,12 @@ def test_unreachable_source_is_single_error_without_password(tmp_path: Path, sho
 
 
 def test_offline_no_server_is_asked(tmp_path: Path) -> None:
-    unreachable = pipeline(tmp_path, "postgresql://nobody@127.0.0.1:1/nothing")
+    unreachable = pipeline_of(tmp_path, "postgresql://nobody@127.0.0.1:1/nothing")
     assert [finding.code for finding in run_check(unreachable, offline=True)] == ["documents-unchecked"]
 
 
 def test_offline_check_uses_shapes_of_lake(tmp_path: Path, shop: str) -> None:
-    shop_pipeline = pipeline(tmp_path, shop)
+    shop_pipeline = pipeline_of(tmp_path, shop)
     lake_of(shop_pipeline, Lsn(100))
     findings = run_check(shop_pipeline, offline=True)
     assert {finding.code for finding in findings} == {"document-invalid"}
@@ -200,20 +197,22 @@ def silver(pipeline: Pipeline, **values: object) -> Pipeline:
 
 
 def test_unmatched_settings_suggest_nearest_name(tmp_path: Path, shop: str) -> None:
-    shop_pipeline = pipeline(tmp_path, shop)
+    shop_pipeline = pipeline_of(tmp_path, shop)
     types, history = {"public.orders.totl": "decimal(38,9)"}, ["public.order"]
     cluster = {'"public"."orders"': ["id", "customer"], "public.ordres": ["id"]}
     findings = run_check(silver(shop_pipeline, types=types, history=history, cluster=cluster))
     assert codes(findings) == []
-    assert "public.orders.total?" in str(one(findings, "type-override-unused").remedy)
-    assert "public.orders?" in str(one(findings, "history-unused").remedy)
+    assert "public.orders.total?" in str(finding_of(findings, "type-override-unused").remedy)
+    assert "public.orders?" in str(finding_of(findings, "history-unused").remedy)
     unused = [finding.message for finding in findings if finding.code == "cluster-unused"]
     assert unused == ["public.orders.customer is not a column of a selected table",
                       "public.ordres is not a selected table"]  # fmt: skip
 
 
 def test_impossible_type_override_is_error(tmp_path: Path, shop: str) -> None:
-    findings = run_check(pipeline(tmp_path, shop, more="silver: {types: {public.orders.total: nonsense}}\n"))
+    findings = run_check(
+        pipeline_of(tmp_path, shop, more="silver: {types: {public.orders.total: nonsense}}\n")
+    )
     [finding] = [
         candidate
         for candidate in findings
@@ -223,8 +222,8 @@ def test_impossible_type_override_is_error(tmp_path: Path, shop: str) -> None:
 
 
 def test_names_that_silver_settings_make_clash_are_errors(tmp_path: Path, shop: str) -> None:
-    run(shop, "CREATE TABLE orders__history (id int PRIMARY KEY, _deleted boolean)")
-    shop_pipeline = pipeline(tmp_path, shop)
+    execute(shop, "CREATE TABLE orders__history (id int PRIMARY KEY, _deleted boolean)")
+    shop_pipeline = pipeline_of(tmp_path, shop)
     findings = run_check(silver(shop_pipeline, deletes="soft", history=["public.orders"]))
     assert codes(findings) == ["silver-settings-clash", "silver-settings-clash"]
     assert codes(run_check(shop_pipeline)) == []
@@ -232,19 +231,19 @@ def test_names_that_silver_settings_make_clash_are_errors(tmp_path: Path, shop: 
 
 def test_lake_of_other_pipeline_or_server_is_error(tmp_path: Path, shop: str, database18: str) -> None:
     """The lake belongs to a different pipeline, cluster or database."""
-    shop_pipeline = pipeline(tmp_path, shop)
+    shop_pipeline = pipeline_of(tmp_path, shop)
     lake_of(shop_pipeline, Lsn(100), name="another", database="elsewhere")
     findings = run_check(shop_pipeline)
     assert {"lake-of-another-pipeline", "lake-of-another-database"} <= set(codes(findings))
-    assert "another" in one(findings, "lake-of-another-pipeline").message
+    assert "another" in finding_of(findings, "lake-of-another-pipeline").message
     assert codes(run_check(shop_pipeline, offline=True))[0] == "lake-of-another-pipeline"
-    run(database18, SHOP)
-    moved = pipeline(tmp_path, database18, name="another")
+    execute(database18, SHOP)
+    moved = pipeline_of(tmp_path, database18, name="another")
     assert "lake-of-another-server" in codes(run_check(moved))
 
 
 def test_stream_unable_to_continue_from_lake_is_error(tmp_path: Path, shop: str) -> None:
-    shop_pipeline = pipeline(tmp_path, shop)
+    shop_pipeline = pipeline_of(tmp_path, shop)
     lake_of(shop_pipeline, Lsn(100))
     findings = run_check(shop_pipeline)
     assert codes(findings) == ["slot-lost"]
@@ -255,22 +254,22 @@ def test_stream_unable_to_continue_from_lake_is_error(tmp_path: Path, shop: str)
         slot = ensure_slot(connection, shop_pipeline.source)
     findings = run_check(shop_pipeline)
     assert codes(findings) == ["slot-gap"]
-    assert str(slot.confirmed_flush) in one(findings, "slot-gap").message
+    assert str(slot.confirmed_flush) in finding_of(findings, "slot-gap").message
 
     for folder, end, expected in (
         ("fits", slot.confirmed_flush, []),
         ("ahead", Lsn(slot.confirmed_flush + (1 << 40)), ["server-behind"]),
     ):
         (tmp_path / folder).mkdir()
-        second_pipeline = pipeline(tmp_path / folder, shop)
+        second_pipeline = pipeline_of(tmp_path / folder, shop)
         lake_of(second_pipeline, end)
         assert codes(run_check(second_pipeline)) == expected
 
-    run(shop, "INSERT INTO customers VALUES (1, 'a@b.c')")
+    execute(shop, "INSERT INTO customers VALUES (1, 'a@b.c')")
     with connect(shop_pipeline.source) as connection:
         end = log_end(connection)
     (tmp_path / "parted").mkdir()
-    second_pipeline = pipeline(tmp_path / "parted", shop)
+    second_pipeline = pipeline_of(tmp_path / "parted", shop)
     lake_of(second_pipeline, end, sent=SentTransaction(slot.confirmed_flush, 1))
     for _ in range(2):  # a check moves no slot
         assert codes(run_check(second_pipeline)) == ["server-history-differs"]
@@ -291,7 +290,7 @@ def test_missing_answer_ends_every_catalog_command(tmp_path: Path, shop: str, co
             opened.append(result)
         return result
 
-    shop_pipeline = pipeline(tmp_path, shop)
+    shop_pipeline = pipeline_of(tmp_path, shop)
     with guarded(silent):
         if command == "check":
             (error,) = (finding for finding in run_check(shop_pipeline) if finding.level == "error")

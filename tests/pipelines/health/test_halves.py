@@ -34,7 +34,7 @@ from deltasmelt.silver.spark.lazy_session import LazySession
 from tests.bronze.replaying import execute, read_all, source_of
 from tests.bronze.store.test_sink import at, open_sink
 from tests.object_store import Faults
-from tests.patience import until
+from tests.patience import wait_for
 from tests.pipelines.in_process import smelt_here
 from tests.pipelines.monitor.rules import exported, require_firing
 from tests.pipelines.monitor.test_alerts import receiver
@@ -171,7 +171,7 @@ def test_vanished_local_lake_fails_until_restored(tmp_path: Path) -> None:
         assert (before.lake_read, len(before.errors), before.ladder[0].lsn) == (True, 1, Lsn(10))
         with watched(pipeline, ("bronze",), None, Output()) as command:
             command.runs(lambda: {"bronze": True})
-            until(lambda: len(accepted) == 1, 20)
+            wait_for(lambda: len(accepted) == 1, 20)
             lake.rename(aside)
         assert [alert["state"] for alert in accepted] == ["firing"], "a lake that is gone resolves nothing"
     for _ in range(2):

@@ -18,6 +18,7 @@ from deltasmelt.pipelines.init.command import run_init
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.terminal.output import Output
 from deltasmelt.silver.settings import SilverSettings
+from tests.bronze.replaying import execute
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -55,8 +56,7 @@ def findings(database: str, settings: SilverSettings | None = None) -> dict[str,
 
 
 def test_column_types_and_unfit_values_are_reported(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(SCHEMA.encode())
+    execute(database, SCHEMA)
     by_table = findings(database)
     assert set(by_table) == {"public.fitting", "public.losing", "public.keyed", "public.parted"}
     fitting, losing, keyed = by_table["public.fitting"], by_table["public.losing"], by_table["public.keyed"]

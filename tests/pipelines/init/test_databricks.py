@@ -52,7 +52,7 @@ alerts: {webhook: 'https://chat/${HOOK}/${SHOP_DSN}'}
 """
 
 
-def written(folder: Path, text: str = PIPELINE) -> Path:
+def pipeline_file(folder: Path, text: str = PIPELINE) -> Path:
     file = folder / "shop.yml"
     file.write_text(text)
     return file
@@ -71,7 +71,7 @@ def clusters(folder: Path, target: str) -> list[dict[str, Any]]:
 def test_bundle_is_written_without_pipeline_secrets(tmp_path: Path) -> None:
     for name in ("b.document.yml", "a.document.yml"):
         (tmp_path / name).touch()
-    process = smelt_here("init", "--databricks", written(tmp_path), folder=tmp_path)
+    process = smelt_here("init", "--databricks", pipeline_file(tmp_path), folder=tmp_path)
     assert (process.returncode, process.stderr) == (0, "")
     folder = tmp_path / "databricks"
     whole = bundle.whole(folder)
@@ -142,7 +142,7 @@ not copied: ~/x.yml of gold.documents; {BESIDE}
 def test_cloud_and_catalog_default_to_pipeline_file(
     text: str, options: list[str], expected: tuple[str, str, str | None], tmp_path: Path
 ) -> None:
-    file = written(tmp_path, f"pipeline: ${{NAME}}\n{text}\n")
+    file = pipeline_file(tmp_path, f"pipeline: ${{NAME}}\n{text}\n")
     process = smelt_here("init", "--databricks", file, "--out", tmp_path / "b", *options, folder=tmp_path)
     assert process.returncode == 0, process.stderr
     whole = bundle.whole(tmp_path / "b")
@@ -159,7 +159,7 @@ def test_cloud_and_catalog_default_to_pipeline_file(
 
 def test_unsupported_bundle_is_single_message(tmp_path: Path) -> None:
     def refused(text: str, *options: str) -> str:
-        file = written(tmp_path, text)
+        file = pipeline_file(tmp_path, text)
         process = smelt_here("init", "--databricks", file, *options, folder=tmp_path)
         assert process.returncode in (1, 2)
         assert not (tmp_path / "databricks").exists()
@@ -182,7 +182,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     (tmp_path / "databricks" / "resources").mkdir(parents=True)
     existing = tmp_path / "databricks" / "resources" / "reader.yml"
     existing.write_text("mine\n")
-    process = smelt_here("init", "--databricks", written(tmp_path), folder=tmp_path)
+    process = smelt_here("init", "--databricks", pipeline_file(tmp_path), folder=tmp_path)
     assert process.returncode == 1
     assert "[file-exists]" in process.stderr
     assert existing.read_text() == "mine\n"

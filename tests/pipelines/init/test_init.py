@@ -9,7 +9,6 @@ from threading import Barrier
 from typing import TYPE_CHECKING
 
 import jsonschema
-import psycopg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -29,6 +28,7 @@ from deltasmelt.pipelines.init.new_files import write_new
 from deltasmelt.pipelines.private import conf_folder
 from deltasmelt.pipelines.settings import Pipeline, load_pipeline
 from deltasmelt.pipelines.terminal.output import Output
+from tests.bronze.replaying import execute
 from tests.pipelines.in_process import smelt_here
 from tests.pipelines.test_cli import one_message
 
@@ -69,14 +69,9 @@ ODD = """
 """
 
 
-def run(dsn: str, sql: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(sql.encode())
-
-
 @pytest.fixture
 def shop(database: str) -> str:
-    run(database, (conf_folder() / "demo" / "shop.sql").read_text())
+    execute(database, (conf_folder() / "demo" / "shop.sql").read_text())
     return database
 
 
@@ -119,7 +114,7 @@ def test_the_shop_gives_documents_that_check_accepts(
 
 
 def test_a_newer_server_gives_the_same_documents(tmp_path: Path, shop: str, database18: str) -> None:
-    run(database18, (conf_folder() / "demo" / "shop.sql").read_text())
+    execute(database18, (conf_folder() / "demo" / "shop.sql").read_text())
     init(tmp_path / "16", shop)
     assert wrong(load_pipeline(init(tmp_path / "18", database18))) == []
     for name in ("customer.yml", "order.yml"):
@@ -130,7 +125,7 @@ def test_a_newer_server_gives_the_same_documents(tmp_path: Path, shop: str, data
 def test_odd_names_partitions_links_and_keyless_tables(
     tmp_path: Path, database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run(database, ODD)
+    execute(database, ODD)
     pipeline = load_pipeline(init(tmp_path, database))
     output = capsys.readouterr().out
     assert wrong(pipeline) == []
@@ -161,7 +156,7 @@ def test_odd_names_partitions_links_and_keyless_tables(
 
 def test_numerous_children_are_counted_and_secrets_omitted(tmp_path: Path, database: str) -> None:
     """Autovacuum has analysed the many rows, and never analyses the table of two rows."""
-    run(
+    execute(
         database,
         """
         CREATE TABLE city (id int PRIMARY KEY, name text);
@@ -192,7 +187,7 @@ def test_numerous_children_are_counted_and_secrets_omitted(tmp_path: Path, datab
 
 
 def test_schemas_that_are_named_are_the_only_ones(tmp_path: Path, database: str) -> None:
-    run(database, ODD)
+    execute(database, ODD)
     pipeline = load_pipeline(init(tmp_path, database, "Back Office"))
     assert pipeline.source.tables == ["Back Office.*"]
     assert pipeline.source.exclude == []
@@ -203,7 +198,7 @@ def test_tables_without_foreign_keys_give_document_free_pipeline(
     tmp_path: Path, database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The server cannot describe one table, because an enum's label was deleted manually."""
-    run(
+    execute(
         database,
         """
         CREATE TABLE t (id int PRIMARY KEY);
@@ -291,7 +286,7 @@ def test_documents_of_other_pipeline_are_not_included(tmp_path: Path, shop: str)
 
 def test_slot_of_other_pipeline_is_left_alone(tmp_path: Path, shop: str) -> None:
     first = load_pipeline(init(tmp_path / "a", shop)).source.slot
-    run(shop, f"SELECT pg_create_logical_replication_slot('{first}', 'pgoutput')")
+    execute(shop, f"SELECT pg_create_logical_replication_slot('{first}', 'pgoutput')")
     second = load_pipeline(init(tmp_path / "b", shop)).source
     assert (second.slot, second.publication) == (f"{first}_2", f"{first}_2")
 
@@ -310,7 +305,7 @@ def test_empty_schema_is_reported_with_nearest_name(tmp_path: Path, shop: str) -
 
 
 def test_source_with_only_unusable_tables_is_reported(tmp_path: Path, database: str) -> None:
-    run(database, "CREATE TABLE bare (a int)")
+    execute(database, "CREATE TABLE bare (a int)")
     with pytest.raises(SmeltError, match=r"none of the tables can be replicated\npublic\.bare: ") as caught:
         init(tmp_path, database)
     assert "ADD PRIMARY KEY" in str(caught.value.remedy)
@@ -414,14 +409,12 @@ def test_pattern_selects_table_and_round_trips(schema: str, name: str) -> None:
 
 def test_a_database_with_an_odd_name(tmp_path: Path, server_dsn: str) -> None:
     name = "Odd ${name}: 'x'"
-    with psycopg.connect(server_dsn, autocommit=True) as connection:
-        connection.execute(f'CREATE DATABASE "{name}"'.encode())
+    execute(server_dsn, f'CREATE DATABASE "{name}"')
     try:
         dsn = make_conninfo(server_dsn, dbname=name)
-        run(dsn, "CREATE TABLE t (id int PRIMARY KEY)")
+        execute(dsn, "CREATE TABLE t (id int PRIMARY KEY)")
         pipeline = load_pipeline(init(tmp_path, dsn))
         assert wrong(pipeline) == []
         assert (pipeline.pipeline, pipeline.source.slot) == ("Odd___name____x_", "smelt_odd___name____x")
     finally:
-        with psycopg.connect(server_dsn, autocommit=True) as connection:
-            connection.execute(f'DROP DATABASE "{name}"'.encode())
+        execute(server_dsn, f'DROP DATABASE "{name}"')

@@ -249,7 +249,7 @@ def test_notebook_reads_expired_version_or_reports_refusal(
             assert spark.table(f"{row.layer}_{row.table_name}").count() > 0, row
 
 
-def kept(events: list[Row], *keys: str) -> list[Row]:
+def newest_rows(events: list[Row], *keys: str) -> list[Row]:
     """Return the rows that AUTO CDC keeps: each key's last event unless a delete (SCD type 1)."""
     last: dict[tuple[Any, ...], Row] = {}
     for row in sorted(events, key=lambda row: (row._commit_lsn, row._seq, row._part)):
@@ -291,7 +291,7 @@ def test_events_for_auto_cdc_rebuild_source_rows(
         finally:
             sys.modules.pop("decoding", None)
     assert {(row._shape_known, row._unchanged) for row in events} == {(True, None)}
-    rows = sorted(kept(events, "id"), key=lambda row: row.id)
+    rows = sorted(newest_rows(events, "id"), key=lambda row: row.id)
     with psycopg.connect(shop.dsn) as connection:
         source = connection.execute(
             "SELECT id, title, nullif(seen, 'infinity'), ok, raw, level FROM customers ORDER BY id"
@@ -303,6 +303,6 @@ def test_events_for_auto_cdc_rebuild_source_rows(
     assert [None if row.seen is None else row.seen.timestamp() for row in rows] == [
         None if row[2] is None else row[2].timestamp() for row in source
     ]
-    whole, unsent = (kept(delivered, "id") for delivered in large)
+    whole, unsent = (newest_rows(delivered, "id") for delivered in large)
     assert {len(row.note) for row in whole} == {9000}, "from the old row, which is whole"
     assert [(row.note, row._unchanged) for row in unsent] == [(None, ["note"])], "AUTO CDC would write NULL"

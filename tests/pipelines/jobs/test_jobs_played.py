@@ -19,8 +19,9 @@ from deltasmelt.pipelines.monitor import watch
 from deltasmelt.pipelines.private import conf_folder
 from deltasmelt.pipelines.runtime.supervisor import END_SECONDS
 from tests.bronze.replaying import execute, source_of
+from tests.patience import wait_for
 from tests.pipelines.jobs.test_jobs_kubernetes import READER, container, pods
-from tests.pipelines.processes import ROOT, Command, until
+from tests.pipelines.processes import ROOT, Command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,26 +104,26 @@ def test_reader_pod_lives_by_single_config_map(database: str, tmp_path: Path) ->
     load = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(3)]
     try:
         with Command("bronze", config / "pipeline.yml", *arguments, folder=tmp_path) as pod:
-            until(lambda: "status page" in pod.text(), 120)
+            wait_for(lambda: "status page" in pod.text(), 120)
             ((port),) = re.findall(r"status page: http://\S+?:(\d+)/", pod.text())
-            until(lambda: probe("startupProbe", port, token)[0], 120)
+            wait_for(lambda: probe("startupProbe", port, token)[0], 120)
             execute(source, "INSERT INTO items SELECT n, repeat('x', 400) FROM generate_series(1, 20000) n")
             for name in ("livenessProbe", "readinessProbe"):
                 definition = container(READER)[name]
                 # A pod whose first look is still under way is not ready yet; a later probe finds it so.
-                until(
+                wait_for(
                     lambda probed=name: probe(probed, port, token)[0],  # type: ignore[misc]
                     definition["failureThreshold"] * definition["periodSeconds"],
                 )
             for busy in load:
                 busy.kill()
-            until(lambda: len(lies_in(tmp_path / "first")) == 20000, 120)
+            wait_for(lambda: len(lies_in(tmp_path / "first")) == 20000, 120)
 
             mount("second")
             (reader,) = pod.family("reader_process")
             os.kill(reader, signal.SIGKILL)
             execute(source, "INSERT INTO items VALUES (0)")
-            until(lambda: "0" in lies_in(tmp_path / "first"), 60)
+            wait_for(lambda: "0" in lies_in(tmp_path / "first"), 60)
             assert not (tmp_path / "second").exists(), "a reader that is started again reads as its command"
 
             began = time.monotonic()

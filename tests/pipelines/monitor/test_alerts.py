@@ -19,7 +19,7 @@ from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
 from deltasmelt.pipelines.monitor.alerts import Alert, Alerts
 from deltasmelt.pipelines.monitor.webhook import Patience, Webhook
 from deltasmelt.pipelines.settings import ALERT_KINDS, load_pipeline
-from tests.patience import until
+from tests.patience import wait_for
 from tests.pipelines.monitor.statuses import ILL, SECRET, WELL, ladder
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ QUICK = Patience(first=0.01, longest=0.02, total=5.0)
 ALERT = Alert("shop", "lag", "firing", "silver", "shop: silver is 9 min behind")
 
 
-def told(alerts: Alerts, status: Status, now: float = 0.0) -> list[tuple[str, str, str]]:
+def sent_alerts(alerts: Alerts, status: Status, now: float = 0.0) -> list[tuple[str, str, str]]:
     return [(alert.kind, alert.state, alert.name) for alert in alerts.after(status, now)]
 
 
@@ -43,8 +43,8 @@ def alerts(*kinds: Any, layers: tuple[str, ...] = LAYERS) -> Alerts:
 
 def test_new_problem_fires_once_and_resolves_once() -> None:
     watching = alerts()
-    assert told(watching, WELL) == []
-    assert told(watching, ILL) == [
+    assert sent_alerts(watching, WELL) == []
+    assert sent_alerts(watching, ILL) == [
         ("error", "firing", "public.bad"),
         ("error", "firing", "customer"),
         ("error", "firing", "shop"),
@@ -52,17 +52,17 @@ def test_new_problem_fires_once_and_resolves_once() -> None:
         ("lag", "firing", "gold"),
         ("slot", "firing", "smelt_shop"),
     ]
-    assert told(watching, ILL) == []
-    assert sorted(told(watching, WELL, 10)) == sorted(
+    assert sent_alerts(watching, ILL) == []
+    assert sorted(sent_alerts(watching, WELL, 10)) == sorted(
         (kind, "resolved", name)
         for kind, name in [
             ("error", "public.bad"), ("error", "customer"), ("error", "shop"),
             ("lag", "silver"), ("lag", "gold"),
         ]
     )  # fmt: skip
-    assert told(watching, WELL, 309) == [], "a slot may cross its limit again"
-    assert told(watching, WELL, 310) == [("slot", "resolved", "smelt_shop")]
-    assert told(watching, WELL, 315) == []
+    assert sent_alerts(watching, WELL, 309) == [], "a slot may cross its limit again"
+    assert sent_alerts(watching, WELL, 310) == [("slot", "resolved", "smelt_shop")]
+    assert sent_alerts(watching, WELL, 315) == []
 
 
 def test_lag_is_resolved_at_half_the_limit_only() -> None:
@@ -75,8 +75,8 @@ def test_unreachable_source_reports_nothing_about_slot() -> None:
     watching = alerts("slot")
     assert len(watching.after(ILL, 0)) == 1
     assert watching.after(dataclasses.replace(WELL, slot=None, source_error="no answer"), 5) == []
-    assert told(watching, WELL, 10) == []
-    assert told(watching, WELL, 310) == [("slot", "resolved", "smelt_shop")]
+    assert sent_alerts(watching, WELL, 10) == []
+    assert sent_alerts(watching, WELL, 310) == [("slot", "resolved", "smelt_shop")]
 
 
 def test_long_invisible_half_alerts_and_keeps_fired_alerts() -> None:
@@ -84,8 +84,8 @@ def test_long_invisible_half_alerts_and_keeps_fired_alerts() -> None:
     assert len(watching.after(ILL, 0)) == 6
     no_answer = "s3://lake: no answer\nremedy: check the endpoint"
     away = dataclasses.replace(ILL, ladder=(), errors=(), tables=(), lake_read=False, lake_error=no_answer)
-    assert told(watching, away, 10) == []
-    assert told(watching, away, 309) == []
+    assert sent_alerts(watching, away, 10) == []
+    assert sent_alerts(watching, away, 309) == []
     (alert,) = watching.after(away, 310)
     assert (alert.kind, alert.state, alert.name, alert.remedy) == (
         "blind",
@@ -95,17 +95,17 @@ def test_long_invisible_half_alerts_and_keeps_fired_alerts() -> None:
     )
     assert alert.text == "shop: the lake cannot be read for 5 min 0 s: s3://lake: no answer"
     both_away = dataclasses.replace(away, slot=None, source_error="db: no answer")
-    assert told(watching, both_away, 320) == []
-    assert told(watching, both_away, 620) == [("blind", "firing", "source")]
+    assert sent_alerts(watching, both_away, 320) == []
+    assert sent_alerts(watching, both_away, 620) == [("blind", "firing", "source")]
     assert watching.failed("OSError: no", 630) == []
     assert [alert.name for alert in watching.failed("OSError: no", 930)] == ["status"]
-    assert sorted(told(watching, ILL, 940)) == [
+    assert sorted(sent_alerts(watching, ILL, 940)) == [
         ("blind", "resolved", name) for name in ("lake", "source", "status")
     ]
     silver = alerts("blind", layers=("silver",))
-    assert told(silver, both_away, 0) + told(silver, both_away, 300) == [("blind", "firing", "lake")], (
-        "it needs no server"
-    )
+    assert sent_alerts(silver, both_away, 0) + sent_alerts(silver, both_away, 300) == [
+        ("blind", "firing", "lake")
+    ], "it needs no server"
 
 
 def test_slot_at_risk_fires_again_when_lost() -> None:
@@ -118,7 +118,7 @@ def test_slot_at_risk_fires_again_when_lost() -> None:
 
 
 def test_only_requested_kinds_and_layers_of_command_count() -> None:
-    assert told(alerts("lag", layers=("gold",)), ILL) == [("lag", "firing", "gold")]
+    assert sent_alerts(alerts("lag", layers=("gold",)), ILL) == [("lag", "firing", "gold")]
     error = DefiniteError("the slot is lost", code="slot-lost", where="db:5432/shop", remedy="do this")
     assert alerts("lag").ended(error) == []
     (alert,) = alerts("error").ended(error)
@@ -204,7 +204,7 @@ def test_absent_receiver_delays_nothing_and_stays_unnamed(url: str, caplog: pyte
     for _ in range(150):
         webhook.send(ALERT)
     assert time.monotonic() - start < 1
-    until(lambda: webhook.counters["dropped"] > 50, 20)
+    wait_for(lambda: webhook.counters["dropped"] > 50, 20)
     start = time.monotonic()
     webhook.stop(0.2)
     assert time.monotonic() - start < 2
@@ -220,7 +220,7 @@ def test_alerts_overtake_retry_and_all_are_tried_finally(
         webhook = posting(url, Patience(first=60, longest=60))
         for name in ("silver", "gold", "bronze"):
             webhook.send(dataclasses.replace(ALERT, name=name, key=("lag", name)))
-        until(
+        wait_for(
             lambda: len(accepted) == 1 and sum(map(bool, (entry.failed for entry in webhook._waiting))) == 2,
             10,
         )
@@ -237,10 +237,10 @@ def test_alerts_about_same_subject_keep_order_after_outage() -> None:
     with receiver(503, 200) as (url, accepted):
         webhook = posting(url, Patience(first=0.5, longest=0.5))
         webhook.send(dataclasses.replace(ALERT, state="resolved", key=("lag", "silver")))
-        until(lambda: webhook._waiting[0].failed != "", 10)
+        wait_for(lambda: webhook._waiting[0].failed != "", 10)
         for name in ("silver", "gold"):
             webhook.send(dataclasses.replace(ALERT, name=name, key=("lag", name)))
-        until(lambda: len(accepted) == 3, 10)
+        wait_for(lambda: len(accepted) == 3, 10)
         webhook.stop(1)
     silver = [alert["state"] for alert in accepted if alert["name"] == "silver"]
     assert silver == ["resolved", "firing"], "a newer alert has no pause yet"
@@ -255,15 +255,17 @@ def test_undelivered_alert_and_its_end_fire_again() -> None:
         refuses.start()
         for alert in fired:
             refuses.send(alert)
-        until(lambda: refuses.counters["dropped"] == len(fired) == 6, 10)
+        wait_for(lambda: refuses.counters["dropped"] == len(fired) == 6, 10)
         refuses.stop(1)
-    assert told(watching, ILL, 309) == [], "a receiver that refuses all is not flooded"
-    assert sorted(told(watching, ILL, 310)) == sorted((alert.kind, "firing", alert.name) for alert in fired)
-    assert told(watching, ILL, 315) == []
+    assert sent_alerts(watching, ILL, 309) == [], "a receiver that refuses all is not flooded"
+    assert sorted(sent_alerts(watching, ILL, 310)) == sorted(
+        (alert.kind, "firing", alert.name) for alert in fired
+    )
+    assert sent_alerts(watching, ILL, 315) == []
     (ended, *_) = watching.after(WELL, 320)
     watching.dropped(ended, 320)
     resolved = [(ended.kind, "resolved", ended.name)]
-    assert [told(watching, WELL, now) for now in (325, 620, 625)][1:] == [
+    assert [sent_alerts(watching, WELL, now) for now in (325, 620, 625)][1:] == [
         [*resolved, ("slot", "resolved", "smelt_shop")], [],
     ]  # fmt: skip
 

@@ -18,7 +18,7 @@ from deltasmelt.pipelines.monitor.metrics import exposition
 from deltasmelt.pipelines.monitor.samples import Samples
 from deltasmelt.pipelines.monitor.webhook import Patience, Webhook
 from tests.docs.blocks import ROOT
-from tests.patience import until
+from tests.patience import wait_for
 from tests.pipelines.monitor.rules import exported, require_firing, rules
 from tests.pipelines.monitor.statuses import ILL, SECRET, WELL
 
@@ -176,7 +176,7 @@ def test_alerts_that_nobody_takes_fire_as_metrics() -> None:
     before = exported(WELL, webhook.counters)
     webhook.start()
     webhook.send(Alert("shop", "lag", "firing", "silver", "shop: silver is 9 min behind"))
-    until(lambda: webhook.counters["dropped"] == 1, 10)
+    wait_for(lambda: webhook.counters["dropped"] == 1, 10)
     webhook.stop(1)
     require_firing([before, exported(WELL, webhook.counters)], {"DeltasmeltAlertsDropped"}, minutes=10)
 

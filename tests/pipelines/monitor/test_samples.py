@@ -12,7 +12,7 @@ import pytest
 from deltasmelt.pipelines.health.status import Rung, Status
 from deltasmelt.pipelines.monitor.samples import Sampler, Samples, View, rest, without_login
 from deltasmelt.pipelines.monitor.watch import why_not_alive, why_not_ready
-from tests.patience import until
+from tests.patience import wait_for
 from tests.pipelines.monitor.statuses import ILL, SECRET, WELL
 
 LAYERS = ("bronze", "silver", "gold")
@@ -78,7 +78,7 @@ def test_sample_age_counts_from_begin_of_poll() -> None:
     start = datetime.now(UTC)
     sampler = Sampler(read, samples, interval=0.01)
     sampler.start()
-    until(lambda: samples.view().status is not None, 10)
+    wait_for(lambda: samples.view().status is not None, 10)
     sampler.stop()
     view = samples.view()
     assert view.taken_at is not None

@@ -24,7 +24,7 @@ from deltasmelt.pipelines.monitor.samples import LadderPoint
 from deltasmelt.pipelines.monitor.server import Answer, PageServer
 from deltasmelt.pipelines.monitor.watch import Watched
 from deltasmelt.pipelines.settings import load_pipeline
-from tests.patience import until
+from tests.patience import wait_for
 from tests.pipelines.monitor.statuses import ILL, SECRET, WELL, ladder
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def serving(pipeline: Pipeline, status: Status | None, access: Access | None = N
     watched.runs(lambda: STAGES)
     try:
         if status is not None:
-            until(lambda: get(server.address, "/status.json", token=TOKEN)[0] == 200, 10)
+            wait_for(lambda: get(server.address, "/status.json", token=TOKEN)[0] == 200, 10)
         yield server.address
     finally:
         watched.sampler.stop()
@@ -157,7 +157,7 @@ def test_the_page_loads_nothing_and_names_no_secret(status: Status | None, pipel
 
 def test_before_the_first_look_it_says_so(pipeline: Pipeline) -> None:
     with serving(pipeline, None) as address:
-        until(lambda: "OSError: no answer" in get(address, "/readyz")[1], 10)
+        wait_for(lambda: "OSError: no answer" in get(address, "/readyz")[1], 10)
         assert get(address, "/readyz")[:2] == (503, "the status has not been read yet: OSError: no answer\n")
         assert get(address, "/status.json")[0] == 503
         assert "no answer" in get(address, "/")[1]
@@ -260,7 +260,7 @@ def test_excess_clients_are_rejected_and_silent_clients_replaced(
         go_on.set()
         assert clients[0].makefile("rb").read().endswith(b"late"), "who asked is answered"
         # By the end of the connection: the place of a client that was answered is free a moment later.
-        until(lambda: status_at_the_end(address) == 200, 5)
+        wait_for(lambda: status_at_the_end(address) == 200, 5)
         assert [status_at_the_end(address) for _ in range(5)] == [200] * 5, "each gives its place back"
 
 

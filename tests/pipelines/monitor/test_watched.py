@@ -22,7 +22,7 @@ from deltasmelt.pipelines.terminal.failures import tables_stopped
 from deltasmelt.pipelines.terminal.interrupts import Terminated
 from deltasmelt.pipelines.terminal.jvm_errors import SparkFailure
 from deltasmelt.pipelines.terminal.output import Output
-from tests.patience import until
+from tests.patience import wait_for
 from tests.pipelines.monitor.statuses import SECRET
 from tests.pipelines.monitor.test_alerts import receiver
 
@@ -96,7 +96,7 @@ def test_job_error_is_posted_despite_early_end(tmp_path: Path) -> None:
         pipeline = pipeline_of(tmp_path, f"{{webhook: '{hook}', kinds: [error]}}")
         with watched(pipeline, ("bronze",), None, Output()) as command:
             command.runs(lambda: {"bronze": True})
-            until(lambda: command.pages()["/status.json"]().status == 200, 20)
+            wait_for(lambda: command.pages()["/status.json"]().status == 200, 20)
             message = "copying waits for open transactions: pid 7 (boss on shop, psql, active, 5 s)"
             error = OpenError("table", "public.bad", "table-without-key", message)
             ControlTables(pipeline.lake_address()).open_error(error)
@@ -125,7 +125,7 @@ def test_pipeline_with_absent_server_is_alive_but_unready(
         (address,) = re.findall(r"http://\S+/", capsys.readouterr().err)
         assert code_of(f"{address}healthz") == 503, "the stages have not started"
         command.runs(lambda: {"bronze": True})
-        until(lambda: code_of(f"{address}status.json") == 200, 20)
+        wait_for(lambda: code_of(f"{address}status.json") == 200, 20)
         assert [code_of(f"{address}{page}") for page in ("healthz", "readyz", "")] == [200, 503, 200]
 
 

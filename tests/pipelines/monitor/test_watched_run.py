@@ -12,9 +12,10 @@ import pytest
 
 from deltasmelt.pipelines.monitor import probe
 from tests.bronze.replaying import execute, source_of
+from tests.patience import wait_for
 from tests.pipelines.monitor.statuses import SECRET
 from tests.pipelines.monitor.test_alerts import receiver
-from tests.pipelines.processes import Command, until
+from tests.pipelines.processes import Command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,9 +47,9 @@ def test_running_reader_serves_status_and_alerts(
             "bronze", file, "--http", "127.0.0.1:0", "--metrics-port", "0", "--log-format", "json",
             folder=tmp_path,
         ) as command:  # fmt: skip
-            until(lambda: "/metrics" in command.text(), 60)
+            wait_for(lambda: "/metrics" in command.text(), 60)
             page, metrics = re.findall(r'http://[^"\s]+', command.text())
-            until(lambda: 'deltasmelt_tables{pipeline="shop",state="waiting"} 1.0' in get(metrics), 60)
+            wait_for(lambda: 'deltasmelt_tables{pipeline="shop",state="waiting"} 1.0' in get(metrics), 60)
             text = get(metrics)
             assert 'deltasmelt_stage_up{pipeline="shop",stage="bronze"} 1.0' in text
             assert 'deltasmelt_slot_active{pipeline="shop"} 1.0' in text
@@ -60,7 +61,7 @@ def test_running_reader_serves_status_and_alerts(
             page_text = get(page)
             assert "public.good" in page_text
             assert "smelt explain-error table-without-key" in page_text
-            until(lambda: accepted, 30)
+            wait_for(lambda: accepted, 30)
             second = Command(
                 "bronze", file, "--http", page.removeprefix("http://").strip("/"), folder=tmp_path
             )

@@ -12,7 +12,8 @@ from psycopg.conninfo import conninfo_to_dict
 
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.pipelines.settings import load_pipeline
-from tests.pipelines.processes import Command, until
+from tests.patience import wait_for
+from tests.pipelines.processes import Command
 from tests.pipelines.test_cli import smelt
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def test_repeated_proof_passes_while_silver_passes_snapshot(database: str, tmp_p
     )
     control = ControlTables(load_pipeline(file).lake_address())
     with Command("run", file, folder=tmp_path) as run:
-        until(lambda: control.latest_cut("silver") is not None, 120)
+        wait_for(lambda: control.latest_cut("silver") is not None, 120)
         busy = Busy(database)
         busy.start()
         lsns = []

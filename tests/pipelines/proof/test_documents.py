@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
@@ -18,6 +17,7 @@ from deltasmelt.gold.verify.against_source import WrongDocument
 from deltasmelt.pipelines.proof import documents
 from deltasmelt.pipelines.proof.documents import ServerDocument, ServerDocuments
 from deltasmelt.pipelines.settings import load_pipeline
+from tests.bronze.replaying import execute
 from tests.fix_postgres import drop_database, make_database
 from tests.gold.shop_documents import document
 from tests.torture.proxy import Proxy
@@ -53,8 +53,7 @@ NAMES = ("parent", "chosen", "empty", "stale", "wide", "wider")
 @pytest.fixture(scope="module")
 def dsn(server_dsn: str) -> Iterator[str]:
     database = make_database(server_dsn)
-    with psycopg.connect(database, autocommit=True) as connection:
-        connection.execute(TABLES.encode())
+    execute(database, TABLES)
     yield database
     drop_database(server_dsn, database)
 

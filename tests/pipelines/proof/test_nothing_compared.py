@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def written(folder: Path, dsn: str, more: str = "") -> Path:
+def pipeline_file(folder: Path, dsn: str, more: str = "") -> Path:
     """Write a pipeline file and a lake of two tables and a document, recorded from a different database."""
     file = folder / "pipeline.yml"
     file.write_text(
@@ -36,7 +36,7 @@ def written(folder: Path, dsn: str, more: str = "") -> Path:
 
 @pytest.mark.postgres
 def test_a_database_without_a_table_of_the_pipeline(database: str, tmp_path: Path) -> None:
-    process = smelt_here("verify", written(tmp_path, database), folder=tmp_path)
+    process = smelt_here("verify", pipeline_file(tmp_path, database), folder=tmp_path)
     assert process.returncode == 1
     assert "nothing to compare: no table matches source.tables (public.*)" in process.stderr
     assert "silver has customers, orders" in process.stderr
@@ -45,11 +45,11 @@ def test_a_database_without_a_table_of_the_pipeline(database: str, tmp_path: Pat
 
 def test_a_pattern_of_documents_that_matches_none(tmp_path: Path) -> None:
     (tmp_path / "d.yml").write_text("document: customer\nroot: public.customers\nfields: [id]\n")
-    pipeline = load_pipeline(written(tmp_path, "dbname=x", "gold: {documents: [d.yml]}\n"))
+    pipeline = load_pipeline(pipeline_file(tmp_path, "dbname=x", "gold: {documents: [d.yml]}\n"))
     assert documents_like(pipeline, "c*") == ["customer"]
     with pytest.raises(ConfigurationError, match=r"no document matches 'x\*'[\s\S]*available: customer"):
         documents_like(pipeline, "x*")
-    pipeline = load_pipeline(written(tmp_path, "dbname=x"))
+    pipeline = load_pipeline(pipeline_file(tmp_path, "dbname=x"))
     with pytest.raises(ConfigurationError, match=r"no document matches '\*'[\s\S]*available: none"):
         documents_like(pipeline, "*")
 

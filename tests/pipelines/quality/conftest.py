@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
+from tests.bronze.replaying import execute
 from tests.fix_postgres import drop_database, make_database
 from tests.pipelines.quality_lake import SCHEMA, QualityLake, build_lake
 
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
 def source(server_dsn: str) -> Iterator[str]:
     """Return the DSN of a database with the shop's schema."""
     dsn = make_database(server_dsn)
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(SCHEMA.encode())
+    execute(dsn, SCHEMA)
     yield dsn
     drop_database(server_dsn, dsn)
 

@@ -7,14 +7,15 @@ import signal
 import urllib.request
 from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
 
 from deltasmelt.bronze.lake.delta import open_table
 from deltasmelt.pipelines.settings import load_pipeline
+from tests.bronze.replaying import execute
 from tests.object_store import Faults, lake_text
+from tests.patience import wait_for
 from tests.pipelines.monitor.test_alerts import receiver
-from tests.pipelines.processes import Command, until
+from tests.pipelines.processes import Command
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,11 +24,6 @@ if TYPE_CHECKING:
     from tests.object_store import ObjectStore
 
 ROOT = "s3://lake/bucket_away"
-
-
-def run(dsn: str, sql: str) -> None:
-    with psycopg.connect(dsn, autocommit=True) as connection:
-        connection.execute(sql.encode())
 
 
 def ids(lake: Lake) -> set[str]:
@@ -48,7 +44,7 @@ def numbers(metrics: str) -> set[str]:
 
 @pytest.mark.process
 def test_a_bucket_that_is_away_is_waited_for(database: str, store: ObjectStore, tmp_path: Path) -> None:
-    run(database, "CREATE TABLE items (id int PRIMARY KEY); INSERT INTO items VALUES (0)")
+    execute(database, "CREATE TABLE items (id int PRIMARY KEY); INSERT INTO items VALUES (0)")
     with receiver(200) as (hook, accepted):
         file = tmp_path / "pipeline.yml"
         file.write_text(
@@ -57,19 +53,21 @@ def test_a_bucket_that_is_away_is_waited_for(database: str, store: ObjectStore, 
         )
         lake = load_pipeline(file).lake_address()
         with Command("bronze", file, "--metrics-port", "0", folder=tmp_path) as running:
-            until(lambda: ids(lake) == {"0"}, 60)
+            wait_for(lambda: ids(lake) == {"0"}, 60)
             (metrics,) = re.findall(r"http://\S+/metrics", running.text())
-            until(lambda: {"lake_up 1.0", "slot_active 1.0"} <= numbers(metrics), 60)
+            wait_for(lambda: {"lake_up 1.0", "slot_active 1.0"} <= numbers(metrics), 60)
             log = tmp_path / "logs" / "away" / "smelt.log"
             store.set_faults(Faults(gone=True))
-            run(database, "INSERT INTO items VALUES (1)")
-            until(lambda: "NoSuchBucket" in log.read_text(), 60)
-            until(lambda: {"lake_up 0.0", "slot_exists 1.0", "source_up 1.0"} <= numbers(metrics), 60)
-            until(lambda: [(alert["name"], alert["state"]) for alert in accepted] == [("lake", "firing")], 60)
+            execute(database, "INSERT INTO items VALUES (1)")
+            wait_for(lambda: "NoSuchBucket" in log.read_text(), 60)
+            wait_for(lambda: {"lake_up 0.0", "slot_exists 1.0", "source_up 1.0"} <= numbers(metrics), 60)
+            wait_for(
+                lambda: [(alert["name"], alert["state"]) for alert in accepted] == [("lake", "firing")], 60
+            )
             assert running.process.poll() is None, running.text()
             store.set_faults()
-            run(database, "INSERT INTO items VALUES (2)")
-            until(lambda: ids(lake) == {"0", "1", "2"}, 60)
-            until(lambda: (accepted[-1]["name"], accepted[-1]["state"]) == ("lake", "resolved"), 60)
+            execute(database, "INSERT INTO items VALUES (2)")
+            wait_for(lambda: ids(lake) == {"0", "1", "2"}, 60)
+            wait_for(lambda: (accepted[-1]["name"], accepted[-1]["state"]) == ("lake", "resolved"), 60)
             running.process.send_signal(signal.SIGTERM)
             assert running.wait(60) in {0, 143}, running.text()

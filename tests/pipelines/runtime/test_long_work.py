@@ -22,9 +22,9 @@ from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.silver import cycle as silver_cycle
 from deltasmelt.silver.cycle import Silver
 from deltasmelt.silver.run import bronze_window, long_work, worklist
-from tests.bronze.running import wait_for
 from tests.fix_spark import rows_of
 from tests.gold.shop_documents import document
+from tests.patience import wait_for
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
 
 if TYPE_CHECKING:
@@ -100,13 +100,13 @@ class Folding:
         self.spark, self.lake = spark, Lake(path=path)
         self.bronze, self.control = BronzeWriter(self.lake), ControlTables(self.lake)
         layers: list[Layer] = ["silver", "gold"] if documents else ["silver"]
-        self.told: list[tuple[str, list[str]]] = []
+        self.cycles: list[tuple[str, list[str]]] = []
         self.stages = Stages(
             spark,
             pipeline_of(path),
             documents,
             layers=layers,
-            observe=lambda cut, runs: self.told.append((cut.layer, [run.name for run in runs])),
+            observe=lambda cut, runs: self.cycles.append((cut.layer, [run.name for run in runs])),
         )
         self.lsn = 10
         self.bronze.relations([LARGE, CALM])
@@ -299,8 +299,8 @@ def test_cycles_pass_while_gold_builds(
     at = f"{folding.lake.sql('gold', 'notes')} VERSION AS OF {built.tables['notes']}"
     assert {row[0] for row in rows_of(spark, f"SELECT id FROM {at}")} == set(folding.notes("calm", cut))
     assert not folding.is_locked("gold")
-    assert folding.told[-1] == ("gold", ["notes"])
-    assert [layer for layer, _ in folding.told].count("gold") <= 3
+    assert folding.cycles[-1] == ("gold", ["notes"])
+    assert [layer for layer, _ in folding.cycles].count("gold") <= 3
 
     # A failure is the loop's, as if gold had been waited for; the next cycle builds again.
     def fails(_gold: Gold) -> Cut | None:

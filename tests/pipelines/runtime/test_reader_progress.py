@@ -18,8 +18,8 @@ from deltasmelt.bronze.setup.slot import SlotState
 from deltasmelt.pipelines.health.status import Status, slot_warnings
 from deltasmelt.pipelines.runtime.progress_text import snapshot_text
 from deltasmelt.pipelines.runtime.reader_progress import OBJECT, StoredProgress, read_progress, write_progress
-from tests.bronze.running import wait_for
 from tests.object_store import Faults, object_store
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path

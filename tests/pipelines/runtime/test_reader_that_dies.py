@@ -14,7 +14,7 @@ import pytest
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.pipelines.runtime.reader_supervision import ReaderProcess
 from deltasmelt.pipelines.settings import load_pipeline
-from tests.patience import until
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,11 +35,11 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def lives_of(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, most: int, **told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, most: int, **values: str
 ) -> tuple[int, DefiniteError | None]:
     """Return how often a dying reader was started, and the error if the run gave the reader up."""
     lives, program = tmp_path / "lives", tmp_path / "mortal"
-    program.write_text(MORTAL.format(python=sys.executable, lives=str(lives), **told))
+    program.write_text(MORTAL.format(python=sys.executable, lives=str(lives), **values))
     program.chmod(0o700)
     (tmp_path / "shop.yml").write_text(
         "pipeline: shop\nsource: {slot: s, publication: p}\nlake: {path: ./lake}\n"
@@ -170,14 +170,14 @@ def test_blocking_report_delays_neither_reader_nor_end(
     reader = reader_of(tmp_path, monkeypatch, tell)
     reader.start()
     try:
-        until(lambda: reader.finished, 20)
+        wait_for(lambda: reader.finished, 20)
     finally:
         start = time.monotonic()
         reader.stop()
         assert time.monotonic() - start < 10
         assert len(sent) == 1
         released.set()
-    until(lambda: len(sent) == 2, 10)
+    wait_for(lambda: len(sent) == 2, 10)
     assert sent[-1] == 2999, "the newest"
 
 
@@ -190,7 +190,7 @@ def test_failure_during_report_ends_run(tmp_path: Path, monkeypatch: pytest.Monk
     reader = reader_of(tmp_path, monkeypatch, tell)
     reader.start()
     with pytest.raises(KeyError, match="no lag in report"):
-        until(reader.check, 30)
+        wait_for(reader.check, 30)
     reader.stop()
     assert reader.restarts == 0
 

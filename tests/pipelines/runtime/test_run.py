@@ -31,8 +31,9 @@ from deltasmelt.pipelines.sql_shell.results import FirstRows, first_rows, json_l
 from deltasmelt.pipelines.terminal.failures import Failure
 from deltasmelt.pipelines.terminal.output import Format, Output
 from tests.fix_postgres import drop_database, make_database
+from tests.patience import wait_for
 from tests.pipelines.in_process import smelt_here
-from tests.pipelines.processes import Command, thread_seconds, until
+from tests.pipelines.processes import Command, thread_seconds
 from tests.pipelines.test_cli import smelt
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def test_a_run_outlives_its_reader_until_ctrl_c(
     shop: Shop,
 ) -> None:
     with Command("run", shop.file, folder=shop.folder) as run:
-        until(lambda: shop.gold_has(Lsn(1)) or run.process.poll() is not None)
+        wait_for(lambda: shop.gold_has(Lsn(1)) or run.process.poll() is not None)
         assert run.process.poll() is None, run.text()
 
         second = smelt_here("silver", shop.file, folder=shop.folder)
@@ -136,13 +137,13 @@ def test_a_run_outlives_its_reader_until_ctrl_c(
         end = shop.execute(
             "UPDATE orders SET total = total + 0.5 WHERE id <= 20; DELETE FROM customers WHERE id = 50"
         )
-        until(lambda: shop.gold_has(end) or run.process.poll() is not None)
+        wait_for(lambda: shop.gold_has(end) or run.process.poll() is not None)
         assert run.process.poll() is None, run.text()
         assert run.family("deltasmelt.pipelines.runtime.reader_process") not in ([], [reader])
 
         run.process.send_signal(signal.SIGINT)
         assert run.wait(60) == 130
-        until(lambda: not run.family(), 10)
+        wait_for(lambda: not run.family(), 10)
     output = run.text()
     assert "Traceback" not in output
     assert "WARN" not in output
@@ -424,10 +425,10 @@ def test_ctrl_c_ends_a_start_of_spark(shop: Shop, moment: str) -> None:
         return False
 
     with Command("sql", shop.file, endless, folder=shop.folder) as sql:
-        until(lambda: reached(sql))
+        wait_for(lambda: reached(sql))
         sql.process.send_signal(signal.SIGINT)
         assert sql.wait(60) == 130, sql.text()
-        until(lambda: not sql.family(), 60)
+        wait_for(lambda: not sql.family(), 60)
     assert sql.text().splitlines()[-1] == "interrupted"
     assert "Traceback" not in sql.text()
 
@@ -436,18 +437,18 @@ def test_ctrl_c_ends_a_start_of_spark(shop: Shop, moment: str) -> None:
 def test_the_reader_ends_after_its_killed_parent(tmp_path: Path, database: str) -> None:
     shop = Shop(tmp_path, database)
     with Command("bronze", shop.file, folder=tmp_path) as bronze:
-        until(lambda: read_position(shop.pipeline.lake_address()) or bronze.process.poll() is not None)
+        wait_for(lambda: read_position(shop.pipeline.lake_address()) or bronze.process.poll() is not None)
         assert len(bronze.family("deltasmelt.pipelines.runtime.reader_process")) == 1, bronze.text()
         bronze.process.kill()
         bronze.process.wait()
-        until(lambda: not bronze.family(), 40)
+        wait_for(lambda: not bronze.family(), 40)
 
 
 @pytest.mark.postgres
 def test_sigterm_ends_a_stage_in_order(tmp_path: Path, database: str) -> None:
     shop = Shop(tmp_path, database)
     with Command("bronze", shop.file, folder=tmp_path) as bronze:
-        until(lambda: read_position(shop.pipeline.lake_address()) or bronze.process.poll() is not None)
+        wait_for(lambda: read_position(shop.pipeline.lake_address()) or bronze.process.poll() is not None)
         bronze.process.terminate()
         assert bronze.wait(60) == 143
         assert not bronze.family()

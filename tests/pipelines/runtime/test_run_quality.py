@@ -9,7 +9,8 @@ import pytest
 
 from deltasmelt.pipelines.runtime.supervisor import END_SECONDS
 from tests.fix_postgres import drop_database, make_database
-from tests.pipelines.processes import Command, until
+from tests.patience import wait_for
+from tests.pipelines.processes import Command
 from tests.pipelines.runtime.test_run import Shop
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ def test_run_repeats_quality_and_ends_during_check(server_dsn: str, tmp_path: Pa
             shop.file.read_text() + "quality: {every: 1s, masked: [public.customers.name]}\n"
         )
         with Command("run", shop.file, folder=tmp_path) as run:
-            until(lambda: "expectations hold" in run.text(), 200)
+            wait_for(lambda: "expectations hold" in run.text(), 200)
             shop.execute("INSERT INTO customers VALUES (51, 'new', NULL, '{}')")
-            until(lambda: run.text().count("expectations hold") > 2, 200)
+            wait_for(lambda: run.text().count("expectations hold") > 2, 200)
             run.process.send_signal(signal.SIGINT)
             assert run.wait(END_SECONDS) == 130
             output = run.text()

@@ -59,7 +59,7 @@ def test_stage_counts_errors_of_layers_and_defined_documents() -> None:
     ]  # fmt: skip
 
 
-class Told:
+class WrittenLake:
     """A bronze of the source's tables, and the newest cuts over them."""
 
     def __init__(self, path: str, *names: str) -> None:
@@ -88,7 +88,7 @@ class Told:
 
 def test_table_missing_in_newest_cut_is_named(lake_path: str) -> None:
     """The name appears with or without an open error of the table."""
-    lake = Told(lake_path, "fine", "gapped", "locked", "dropped", "sales.locked")
+    lake = WrittenLake(lake_path, "fine", "gapped", "locked", "dropped", "sales.locked")
     lake.seen("public.dropped", NOT_CARRIED)
     lake.bronze.relations([relation("later", [("id", INT)], ["id"], relation_id=8, from_lsn=21)])
     lake.bronze.relations([relation("never_seen", [("id", INT)], ["id"], relation_id=9)])
@@ -109,7 +109,7 @@ def test_table_missing_in_newest_cut_is_named(lake_path: str) -> None:
 
 
 def test_document_missing_in_newest_cut_is_named(lake_path: str) -> None:
-    lake = Told(lake_path, "fine")
+    lake = WrittenLake(lake_path, "fine")
     lake.cut("fine", documents=("built", "removed"))
     lake.control.open_error(OpenError("document", "failed", "document-failed", "m"))
     stalled = lake.standing("silver", "gold", documents=("built", "failed", "ahead"))
@@ -129,7 +129,7 @@ def test_one_line_names_what_stands_still() -> None:
 @pytest.mark.spark
 def test_silver_omitting_table_without_error_exits_3(spark: SparkSession, tmp_path: Path) -> None:
     assert spark is not None  # the command takes the session that is there
-    lake = Told(str(tmp_path / "lake"), "fine", "gapped")
+    lake = WrittenLake(str(tmp_path / "lake"), "fine", "gapped")
     lake.bronze.gap(lake.shapes["gapped"], 15)
     file = tmp_path / "pipeline.yml"
     file.write_text(

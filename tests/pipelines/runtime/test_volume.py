@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NOBODY = "host=127.0.0.1 port=1 dbname=nobody connect_timeout=2"
 
 
-def pipeline(folder: Path, dsn: str, lake: str = "lake", slot: str = "shop") -> Pipeline:
+def pipeline_of(folder: Path, dsn: str, lake: str = "lake", slot: str = "shop") -> Pipeline:
     file = folder / "shop.yml"
     source = f"{{dsn: '{dsn}', slot: {slot}, publication: shop, tables: [public.*]}}"
     file.write_text(f"pipeline: shop\nsource: {source}\nlake: {{path: '{lake}'}}\n")
@@ -29,7 +29,7 @@ def pipeline(folder: Path, dsn: str, lake: str = "lake", slot: str = "shop") -> 
 
 
 def test_large_lake_is_much_and_missing_lake_little(tmp_path: Path) -> None:
-    small = pipeline(tmp_path, NOBODY)
+    small = pipeline_of(tmp_path, NOBODY)
     assert is_little(small, ["silver", "gold"])
     (tmp_path / "lake" / "bronze" / "changes").mkdir(parents=True)
     file = tmp_path / "lake" / "bronze" / "changes" / "part.parquet"
@@ -40,14 +40,14 @@ def test_large_lake_is_much_and_missing_lake_little(tmp_path: Path) -> None:
 
 
 def test_size_of_store_or_silent_server_is_unknown(tmp_path: Path) -> None:
-    assert not is_little(pipeline(tmp_path, NOBODY), ["bronze", "silver"])
-    assert not is_little(pipeline(tmp_path, NOBODY, "s3://bucket/lake"), ["silver"])
+    assert not is_little(pipeline_of(tmp_path, NOBODY), ["bronze", "silver"])
+    assert not is_little(pipeline_of(tmp_path, NOBODY, "s3://bucket/lake"), ["silver"])
 
 
 @pytest.mark.postgres
 def test_a_database_counts_where_it_is_read(tmp_path: Path, database: str) -> None:
     name = f"shop_{uuid.uuid4().hex[:8]}"
-    read = pipeline(tmp_path, database, slot=name)
+    read = pipeline_of(tmp_path, database, slot=name)
     every: list[Layer] = ["bronze", "silver", "gold"]
     assert is_little(read, every)
     with psycopg.connect(database, autocommit=True) as connection:
@@ -77,6 +77,6 @@ def test_job_with_little_work_has_brief_session(
     requests: list[object] = []
     monkeypatch.setattr(supervisor, "is_little", lambda *_: little)
     monkeypatch.setattr(supervisor, "spark_session", lambda *_, **how: requests.append(how["brief"]))
-    run = Supervisor(pipeline(tmp_path, NOBODY), (), command="smelt test", layers=["silver"], until=until)
+    run = Supervisor(pipeline_of(tmp_path, NOBODY), (), command="smelt test", layers=["silver"], until=until)
     run._start_spark()  # without a JVM
     assert requests == [brief]

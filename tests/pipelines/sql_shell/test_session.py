@@ -35,7 +35,7 @@ def session(pipeline: Pipeline) -> SqlSession:
     return SqlSession(pipeline, Output(), WithoutSpark(), cut_of(pipeline), Display())
 
 
-def said(session: SqlSession, lines: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
+def output_of(session: SqlSession, lines: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
     capsys.readouterr()
     for statement in split(lines).all:
         session.run(statement)
@@ -46,26 +46,26 @@ def said(session: SqlSession, lines: str, capsys: pytest.CaptureFixture[str]) ->
 def test_tables_are_listed_at_current_and_chosen_cut(
     session: SqlSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert said(session, r"\d", capsys)[:5] == [
+    assert output_of(session, r"\d", capsys)[:5] == [
         "layer    table      columns  rows",
         "-------  ---------  -------  ----",
         "silver   late             1   400",
         "silver   orders           3   400",
         "gold     customer         1   400",
     ]
-    assert said(session, r"\cut 0/1FF", capsys) == [
+    assert output_of(session, r"\cut 0/1FF", capsys) == [
         "as of 0/100 (2026-01-01 12:00:00 UTC)",
         r"the newest is 0/200 (2026-01-01 13:00:00 UTC); \cut newest shows it",
     ]
-    assert said(session, r"\d silver.*", capsys)[2:] == ["silver  orders        3   200"]
-    assert said(session, r"\cut newest", capsys) == ["as of 0/200 (2026-01-01 13:00:00 UTC)"]
-    assert said(session, r"\cut 2026-01-01 12:59", capsys)[0].startswith("as of 0/100 ")
+    assert output_of(session, r"\d silver.*", capsys)[2:] == ["silver  orders        3   200"]
+    assert output_of(session, r"\cut newest", capsys) == ["as of 0/200 (2026-01-01 13:00:00 UTC)"]
+    assert output_of(session, r"\cut 2026-01-01 12:59", capsys)[0].startswith("as of 0/100 ")
 
 
 def test_columns_show_types_here_and_at_source(
     session: SqlSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert said(session, r"\d ORDERS", capsys) == [
+    assert output_of(session, r"\d ORDERS", capsys) == [
         "silver.orders, version 1, from public.orders",
         "column     type           PostgreSQL  there",
         "---------  -------------  ----------  -----",
@@ -73,12 +73,12 @@ def test_columns_show_types_here_and_at_source(
         "total      DECIMAL(10,2)  numeric",
         "note, odd  STRING",
     ]
-    assert said(session, r"\d gold.customer", capsys)[0] == "gold.customer, version 1"
-    assert said(session, r"\d control.cuts", capsys)[0] == "control.cuts, in its present state"
+    assert output_of(session, r"\d gold.customer", capsys)[0] == "gold.customer, version 1"
+    assert output_of(session, r"\d control.cuts", capsys)[0] == "control.cuts, in its present state"
     with pytest.raises(
         DefiniteError, match=r"no table silver\.order exists at this cut; did you mean 'silver\.orders'"
     ):
-        said(session, r"\d silver.order", capsys)
+        output_of(session, r"\d silver.order", capsys)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,9 @@ from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
 from deltasmelt.pipelines.sql_shell.exports import Export
 from deltasmelt.pipelines.terminal.arguments import RowFormat
 from deltasmelt.silver.spark.tuning import settings
+from tests.patience import wait_for
 from tests.pipelines.in_process import smelt_here
-from tests.pipelines.processes import Command, task_seconds, until
+from tests.pipelines.processes import Command, task_seconds
 from tests.pipelines.sql_shell.pseudo_terminal import ROOT, Terminal
 from tests.pipelines.sql_shell.small_lake import make_small_lake
 from tests.pipelines.test_cli import one_message, smelt
@@ -70,7 +71,7 @@ def test_a_person_asks_errs_moves_cancels_and_leaves(file: Path) -> None:
             shell.type(rf"\o {form}", f"printed as {form}")
             before = executing(shell)
             shell.type(CROSS_JOIN, ") b;")
-            until(lambda: executing(shell) > before + 0.5, 60)  # noqa: B023 - called within the turn
+            wait_for(lambda: executing(shell) > before + 0.5, 60)  # noqa: B023 - called within the turn
             shell.type("\x03", "cancelled", seconds=60)
         assert "seven\n7\n" in shell.until_prompt(first, "SELECT 7 AS seven;")
         shell.type(r"\o table", "printed as table")
@@ -108,10 +109,10 @@ def test_ctrl_c_ends_a_script_and_its_jvm(file: Path) -> None:
     script.write_text(f"SELECT 1 AS one;\n{CROSS_JOIN}")
     variables = {"SMELT_LOGS": str(logs)}
     with Command("sql", file, "-f", script, folder=file.parent, variables=variables) as sql:
-        until(lambda: any(task_seconds(pid) > 1 for pid in sql.family("java")), 280)
+        wait_for(lambda: any(task_seconds(pid) > 1 for pid in sql.family("java")), 280)
         sql.process.send_signal(signal.SIGINT)
         assert sql.wait(60) == 130, sql.text()
-        until(lambda: not sql.family(), 60)
+        wait_for(lambda: not sql.family(), 60)
     assert [path.name for path in logs.glob("*/spark-*.log")] != []
     assert "one\n---\n  1\n" in sql.text()
     assert "interrupted\n" in sql.text()

@@ -26,7 +26,7 @@ def json_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "_chosen", [True])
 
 
-def said(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+def records(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
 
 
@@ -35,7 +35,7 @@ def test_messages_and_final_error_are_json_objects(capsys: pytest.CaptureFixture
     message = f"no answer from postgresql://smelt:{SECRET}@db/shop"
     assert report(DefiniteError(message, code="slot-lost", where="db", remedy="do this")) == 1
     assert report(ValueError("odd")) == 1
-    first, error, odd, hint = said(capsys)
+    first, error, odd, hint = records(capsys)
     assert (first["level"], first["message"]) == ("info", 'two\nlines and a "quote"')
     assert {**error, "time": "", "process": 0} == {
         "time": "", "level": "error", "logger": "smelt", "process": 0,

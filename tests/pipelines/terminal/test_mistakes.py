@@ -19,7 +19,8 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from deltasmelt.pipelines.cli import main
-from tests.pipelines.processes import Command, until
+from tests.patience import wait_for
+from tests.pipelines.processes import Command
 from tests.pipelines.test_cli import pipeline_file
 
 if TYPE_CHECKING:
@@ -39,26 +40,26 @@ class Mistake:
     """The files of the folder, the command, and the texts of the expected message."""
 
     command: str
-    said: tuple[str, ...]
+    texts: tuple[str, ...]
     code: int = 1
     files: dict[str, str | bytes] = field(default_factory=dict)
     pipeline: str | bytes = PLAIN
 
 
-Told = tuple[int, str]
+Outcome = tuple[int, str]
 
 
 @pytest.fixture
-def tell(
+def run_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Iterator[Callable[..., Told]]:
+) -> Iterator[Callable[..., Outcome]]:
     """Return a function that calls the command in the test's folder and returns exit code and output."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SMELT_LOGS", str(tmp_path / "logs"))
     root = logging.getLogger()
     before = list(root.handlers)
 
-    def call(*arguments: str) -> Told:
+    def call(*arguments: str) -> Outcome:
         code = 0
         try:
             main(list(arguments))
@@ -217,7 +218,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("mistake", MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_is_told_once_with_its_place(
-    mistake: Mistake, tell: Callable[..., Told], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mistake: Mistake, run_command: Callable[..., Outcome], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("PGHOST", "PGHOSTADDR", "PGDATABASE", "PGUSER", "PGSERVICE"):
         monkeypatch.delenv(name, raising=False)
@@ -226,9 +227,9 @@ def test_a_mistake_is_told_once_with_its_place(
     for name, content in {"pipeline.yml": mistake.pipeline, **mistake.files}.items():
         (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
     words, *whole = mistake.command.split("|")
-    code, output = tell(*words.split(), *whole)
+    code, output = run_command(*words.split(), *whole)
     assert code == mistake.code, output
-    for text in mistake.said:
+    for text in mistake.texts:
         assert text in output
     assert "Traceback" not in output
     assert "traceback" not in output or "remedy: " in output, "an error that nobody foresaw"
@@ -238,7 +239,7 @@ def test_a_mistake_is_told_once_with_its_place(
 
 @pytest.mark.postgres
 def test_mistakes_at_the_source_name_a_remedy(
-    tell: Callable[..., Told], tmp_path: Path, database: str
+    run_command: Callable[..., Outcome], tmp_path: Path, database: str
 ) -> None:
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("CREATE TABLE t (id int PRIMARY KEY)")
@@ -253,20 +254,20 @@ def test_mistakes_at_the_source_name_a_remedy(
     ]
     for dsn, remedy in wrong:
         pipeline_file(tmp_path, dsn)
-        code, output = tell("bronze", "pipeline.yml", "--until-caught-up")
+        code, output = run_command("bronze", "pipeline.yml", "--until-caught-up")
         assert (code, output.count("error: ")) == (1, 1), output
         assert remedy in output
         assert "Traceback" not in output
     pipeline_file(tmp_path, database).write_text(
         (tmp_path / "pipeline.yml").read_text().replace("slot:", "tables: ['public.tt*'], slot:")
     )
-    code, output = tell("bronze", "pipeline.yml", "--until-caught-up")
+    code, output = run_command("bronze", "pipeline.yml", "--until-caught-up")
     assert (code, "no table is replicated: source.tables is public.tt*" in output) == (1, True), output
-    code, output = tell("check", "pipeline.yml")
+    code, output = run_command("check", "pipeline.yml")
     assert "the pattern public.tt* matches no table" in output
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute("DROP ROLE plain_reader")
-    assert tell("drop", "pipeline.yml", "--yes")[0] == 0
+    assert run_command("drop", "pipeline.yml", "--yes")[0] == 0
 
 
 @pytest.mark.postgres
@@ -287,7 +288,7 @@ def test_ctrl_c_ends_a_start_without_traceback(tmp_path: Path, database: str) ->
             assert code in {130, -signal.SIGINT}, (seconds, command.text())
             assert "Traceback" not in command.text(), seconds
             # Interrupted inside exec("…"), as dataclasses use it, Python ends by the signal although it was
-            # caught; before the command could tell it, in silence.
+            # caught; before the command could report it, in silence.
             assert command.text().splitlines()[-1:] in (["interrupted"], [] if code < 0 else None), seconds
             _wait_for_its_family(command)
 
@@ -318,4 +319,4 @@ def test_ctrl_c_during_imports_ends_in_silence(tmp_path: Path) -> None:
 
 
 def _wait_for_its_family(command: Command) -> None:
-    until(lambda: not command.family(), 60)
+    wait_for(lambda: not command.family(), 60)

@@ -15,7 +15,8 @@ import pytest
 
 from tests.bronze.replaying import execute, fetch, source_of
 from tests.metastore import Metastore
-from tests.pipelines.processes import Command, in_turn, until
+from tests.patience import wait_for
+from tests.pipelines.processes import Command, in_turn
 from tests.pipelines.shop_in_store import DOCUMENT
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ _LONG: Final = "(SELECT string_agg(md5(i::text || '{0}'), '') FROM generate_seri
 """A text that PostgreSQL stores out of line, and omits from an update of other columns."""
 
 
-def pipeline_in(folder: Path, database: str, slot: str, metastore: Metastore) -> Path:
+def pipeline_file(folder: Path, database: str, slot: str, metastore: Metastore) -> Path:
     (folder / "customer.yml").write_text(DOCUMENT)
     file = folder / "shop.yml"
     spark = json.dumps({**metastore.settings, "spark.driver.memory": "900m"})
@@ -62,9 +63,11 @@ def test_killed_pipeline_is_continued_by_other_drivers(database: str, tmp_path: 
         "INSERT INTO orders SELECT i, i % 20 + 1, i FROM generate_series(1, 300) i",
     )
     with Metastore(tmp_path) as metastore:
-        file = pipeline_in(tmp_path, database, source.slot, metastore)
+        file = pipeline_file(tmp_path, database, source.slot, metastore)
         with Command("run", file, folder=tmp_path) as running:
-            until(lambda: commits(tmp_path, "gold.customer") > 1 or running.process.poll() is not None, 900)
+            wait_for(
+                lambda: commits(tmp_path, "gold.customer") > 1 or running.process.poll() is not None, 900
+            )
             assert running.process.poll() is None, running.text()
             with Command("silver", file, "--until-caught-up", folder=tmp_path) as second:
                 assert second.wait() != 0, second.text()
@@ -76,7 +79,9 @@ def test_killed_pipeline_is_continued_by_other_drivers(database: str, tmp_path: 
                 "DELETE FROM orders WHERE id % 50 = 1",
                 "UPDATE customers SET name = 'other' WHERE id = 7",
             )
-            until(lambda: commits(tmp_path, "silver.orders") > folded or running.process.poll() is not None)
+            wait_for(
+                lambda: commits(tmp_path, "silver.orders") > folded or running.process.poll() is not None
+            )
             assert running.process.poll() is None, running.text()
             for pid in [running.process.pid, *running.family()]:  # folded, and in no cut yet
                 with suppress(ProcessLookupError):  # one may end with the other

@@ -22,8 +22,9 @@ from deltasmelt.pipelines.spark.launch import JVM_OPTIONS, jvm_options
 from deltasmelt.silver.rebuild import SCRATCH
 from tests.bronze.replaying import execute, fetch, source_of
 from tests.object_store import Faults
-from tests.pipelines.processes import Command, until
-from tests.pipelines.shop_in_store import Job, pipeline_in
+from tests.patience import wait_for
+from tests.pipelines.processes import Command
+from tests.pipelines.shop_in_store import Job, pipeline_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -61,21 +62,21 @@ def killed_and_refused(store: ObjectStore, source: SourceSettings, file: Path) -
     folder = file.parent
     store.set_faults(Faults(hold=r"silver/orders/_delta_log/0+1\.json$"))
     with Command("run", file, "--until-caught-up", folder=folder) as killed:
-        until(lambda: store.held() or killed.process.poll() is not None, seconds=300)
+        wait_for(lambda: store.held() or killed.process.poll() is not None, seconds=300)
         assert killed.process.poll() is None, killed.text()
         for pid in [killed.process.pid, *killed.family()]:
             os.kill(pid, signal.SIGKILL)
         killed.wait()
     execute(source, "UPDATE orders SET total = -total", "UPDATE customers SET name = 'other' WHERE id = 7")
     with Command("run", file, "--until-caught-up", folder=folder) as restarted:
-        until(
+        wait_for(
             lambda: (
                 "see whether the holder still runs" in restarted.text()
                 or restarted.process.poll() is not None
             )
         )
         store.set_faults()  # what the killed one had sent is carried out now
-        until(lambda: "starting Spark" in restarted.text() or restarted.process.poll() is not None)
+        wait_for(lambda: "starting Spark" in restarted.text() or restarted.process.poll() is not None)
         store.set_faults(Faults(unavailable=8.0))
         assert restarted.wait() == 0, restarted.text()
         assert "see whether the holder still runs" in restarted.text()
@@ -88,7 +89,7 @@ def test_a_pipeline_in_a_store_equals_its_source(
 ) -> None:
     source = source_of(database)
     execute(source, *FIRST)
-    file = pipeline_in(
+    file = pipeline_file(
         tmp_path, database, source.slot, store.options(), more=f"spark: {json.dumps(SETTINGS)}\n"
     )
     if killed:
@@ -154,14 +155,14 @@ def test_two_drivers_lose_no_commit_of_each_other(store: ObjectStore, job: Job) 
 
     store.set_faults(Faults(hold=r"race/_delta_log/0+1\.json$"))
     job.begin("append", root, "a", "1")
-    until(lambda: bool(store.held()))
+    wait_for(lambda: bool(store.held()))
     append(1)  # the later driver comes first
     store.set_faults()
     job.answer()
 
     store.set_faults(Faults(hold=r"race/_delta_log/0+3\.json$"))
     job.begin("append", root, "a", "2")
-    until(lambda: bool(store.held()))
+    wait_for(lambda: bool(store.held()))
     job.process.kill()
     append(2)
     store.set_faults()

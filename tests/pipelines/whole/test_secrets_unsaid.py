@@ -18,8 +18,9 @@ from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.spark.launch import PopenArguments
 from tests.fix_postgres import CopiedServer
 from tests.object_store import Faults, lake_text
+from tests.patience import wait_for
 from tests.pipelines.in_process import smelt_here
-from tests.pipelines.processes import Command, in_turn, until
+from tests.pipelines.processes import Command, in_turn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,7 +104,7 @@ def test_a_password_is_nowhere(
     file = prepared(way, shop, tmp_path, monkeypatch)
     lake = tmp_path / "lake"
     with Command("bronze", file, "--debug", folder=tmp_path) as running:
-        until(lambda: open_table(str(lake / "bronze" / "changes")) is not None, 60)
+        wait_for(lambda: open_table(str(lake / "bronze" / "changes")) is not None, 60)
         family = [running.process.pid, *running.family()]
         assert len(family) > 1, "the reader is a process of its own"
         for pid in family:
@@ -145,12 +146,12 @@ def test_a_key_of_the_store_is_nowhere(
     sound = keyed("sound")
     outputs: list[str] = []
     with Command("bronze", sound, "--debug", folder=tmp_path) as running:
-        until(lambda: store.requests("PUT", "/lake/secrets/bronze/changes/_delta_log/") != [], 60)
+        wait_for(lambda: store.requests("PUT", "/lake/secrets/bronze/changes/_delta_log/") != [], 60)
         for pid in [running.process.pid, *running.family()]:
             line = Path(f"/proc/{pid}/cmdline").read_bytes()
             assert STORE_KEY.encode() not in line
             assert KEY_ID.encode() not in line
-        outputs += say(
+        outputs += outputs_of(
             sound, ["check", "--output", "json"], ["status", "--output", "json"], ["status"], code=0
         )
         running.process.send_signal(signal.SIGTERM)
@@ -163,7 +164,7 @@ def test_a_key_of_the_store_is_nowhere(
         (keyed("local", "./lake"), Faults()),
     ):
         store.set_faults(faults)
-        outputs += say(
+        outputs += outputs_of(
             file, ["check", "--debug"], ["bronze", "--until-caught-up", "--debug"], ["status"], code=1
         )
     text = "".join(outputs)
@@ -179,7 +180,7 @@ def test_a_key_of_the_store_is_nowhere(
         assert KEY_ID.encode() not in content, path
 
 
-def say(file: Path, *commands: list[str], code: int) -> list[str]:
+def outputs_of(file: Path, *commands: list[str], code: int) -> list[str]:
     """Run commands within this process, check each exit code, and return the outputs of both streams."""
     results = [smelt_here(name, file, *options, folder=file.parent) for name, *options in commands]
     assert [result.returncode for result in results] == [code] * len(results), results

@@ -14,7 +14,8 @@ from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.location import Lake
 from tests.bronze.replaying import execute, source_of
 from tests.connect_server import ConnectServer
-from tests.pipelines.processes import Command, until
+from tests.patience import wait_for
+from tests.pipelines.processes import Command
 from tests.pipelines.sql_shell.small_lake import ROWS
 from tests.pipelines.whole.sessions_at_a_server import SETTINGS
 
@@ -56,12 +57,12 @@ def test_sessions_outlive_idle_time_and_end_with_work(database: str, tmp_path: P
         ConnectServer(tmp_path, settings=SETTINGS) as server,
         Command("run", file, folder=tmp_path, variables={"SPARK_REMOTE": server.remote}) as run,
     ):
-        until(lambda: is_newer(0), seconds=200)
-        observed = looked_at(tmp_path / "beside", server)  # longer than a session may rest
+        wait_for(lambda: is_newer(0), seconds=200)
+        observed = observations(tmp_path / "beside", server)  # longer than a session may rest
         last = control.latest_cut("gold")
         assert last is not None
         execute(source, "UPDATE orders SET total = 0 WHERE id = 1")
-        until(lambda: is_newer(last.commit_lsn), seconds=200)
+        wait_for(lambda: is_newer(last.commit_lsn), seconds=200)
         assert run.process.poll() is None, run.text()
 
     assert observed["ours"] == {
@@ -86,7 +87,7 @@ def test_sessions_outlive_idle_time_and_end_with_work(database: str, tmp_path: P
     assert observed["held"] == {"idle": str(2 * ROWS), "ended": ["spark-died", str(2 * ROWS)]}
 
 
-def looked_at(folder: Path, server: ConnectServer) -> dict[str, Any]:
+def observations(folder: Path, server: ConnectServer) -> dict[str, Any]:
     """Return a separate process's observations of its sessions."""
     folder.mkdir()
     module = ("-m", "tests.pipelines.whole.sessions_at_a_server")

@@ -16,8 +16,9 @@ from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.position import read_position
-from tests.bronze.running import Running, wait_for
+from tests.bronze.running import Running
 from tests.fix_postgres import drop_database, make_database
+from tests.patience import wait_for
 from tests.pipelines.whole.test_end_to_end import Flow
 
 if TYPE_CHECKING:

@@ -23,7 +23,8 @@ from tests.bronze.replaying import (
     source_of,
 )
 from tests.connect_server import ConnectServer
-from tests.pipelines.processes import Command, until
+from tests.patience import wait_for
+from tests.pipelines.processes import Command
 
 if TYPE_CHECKING:
     from deltasmelt.bronze.config.sections import SourceSettings
@@ -82,23 +83,23 @@ def test_kills_and_lost_session_change_no_rows(database: str, lake_path: str, tm
     table = TableName("public", "t")
 
     with Command("bronze", file, "--until-caught-up", folder=tmp_path) as killed:
-        until(lambda: own(changes) or killed.process.poll() is not None)
+        wait_for(lambda: own(changes) or killed.process.poll() is not None)
         assert killed.process.poll() is None, killed.text()
         for pid in [killed.process.pid, *killed.family("reader_process")]:
             os.kill(pid, signal.SIGKILL)
-        until(lambda: not killed.family())  # JVM and Python workers end with the reader
+        wait_for(lambda: not killed.family())  # JVM and Python workers end with the reader
     assert read_snapshot(Lake(lake_path), table) is None
     own_changes = own(changes)
     assert own_changes
 
     with Command("bronze", file, "--until-caught-up", folder=tmp_path) as command:
-        until(lambda: own(changes) - own_changes or command.process.poll() is not None)
+        wait_for(lambda: own(changes) - own_changes or command.process.poll() is not None)
         ended = command.family("java")
         for jvm in ended:
             os.kill(jvm, signal.SIGKILL)
         # Before there is another JVM, a session that copies is one of the tasks that were lost with it.
-        until(lambda: set(command.family("java")) - set(ended) or command.process.poll() is not None)
-        until(lambda: fetch(source, END_A_COPY) or command.process.poll() is not None)
+        wait_for(lambda: set(command.family("java")) - set(ended) or command.process.poll() is not None)
+        wait_for(lambda: fetch(source, END_A_COPY) or command.process.poll() is not None)
         assert command.wait() == 0, command.text()
     assert_bronze_equals_source(source, lake_path, "public.t", "public.small")
     file_names = {uri.rpartition("/")[2] for uri in DeltaTable(str(changes)).file_uris()}
@@ -128,7 +129,7 @@ def test_connect_executor_snapshot_equals_source(
     with ConnectServer(tmp_path, master="local[2,3]") as server:
         variables = {"SPARK_REMOTE": server.remote, "JAVA_HOME": empty, "PATH": empty}
         with Command("bronze", file, "--until-caught-up", folder=tmp_path, variables=variables) as reader:
-            until(lambda: fetch(source, END_A_COPY) or reader.process.poll() is not None)
+            wait_for(lambda: fetch(source, END_A_COPY) or reader.process.poll() is not None)
             assert reader.wait() == 0, reader.text()
         log_text = server.log.read_text()
     assert "terminating connection" in log_text

@@ -29,18 +29,18 @@ Change = dict[str, Any]
 Transaction = list[Change]
 
 
-def ins(key: int, note: str | None = None, big: str | None = None, days: str | None = None) -> Change:
+def insert(key: int, note: str | None = None, big: str | None = None, days: str | None = None) -> Change:
     return {"op": "insert", "new": [str(key), note, big, days]}
 
 
-def upd(key: int, *, was: int | None = None, toast: str = "", **values: str | None) -> Change:
+def update(key: int, *, was: int | None = None, toast: str = "", **values: str | None) -> Change:
     names = toast.split()
     new = [str(key), *(values.get(name) for name in NAMES[2:])]
     sent: Change = {"op": "update", "new": new, "unchanged": names or None}
     return sent if was is None else {**sent, "old": [str(was), None, None, None], "old_is_key": True}
 
 
-def gone(key: int) -> Change:
+def delete(key: int) -> Change:
     return {"op": "delete", "old": [str(key), None, None, None], "old_is_key": True}
 
 
@@ -59,122 +59,122 @@ LOST = "{infinity}"
 # ruff: noqa: E501 - a window a line
 STORIES = {
     "inserted, updated, deleted, each in its window": Story(
-        [[ins(1, "a"), ins(2, "b")]], [[upd(1, note="c")]], [[gone(2)]], {1: ("c", None)}
+        [[insert(1, "a"), insert(2, "b")]], [[update(1, note="c")]], [[delete(2)]], {1: ("c", None)}
     ),
-    "inserted and deleted in one window": Story([[ins(1, "a")], [gone(1)]], rows={}),
-    "inserted and deleted in one transaction": Story([[ins(1, "a"), gone(1)]], rows={}),
+    "inserted and deleted in one window": Story([[insert(1, "a")], [delete(1)]], rows={}),
+    "inserted and deleted in one transaction": Story([[insert(1, "a"), delete(1)]], rows={}),
     "deleted and inserted again in one window": Story(
-        [[ins(1, "old", "BIG")]], [[gone(1)], [ins(1, "new")]], rows={1: ("new", None)}
+        [[insert(1, "old", "BIG")]], [[delete(1)], [insert(1, "new")]], rows={1: ("new", None)}
     ),
     "unchanged TOAST in the window of its insert": Story(
-        [[ins(1, "a", "BIG")], [upd(1, note="b", toast="big")]], rows={1: ("b", "BIG")}
+        [[insert(1, "a", "BIG")], [update(1, note="b", toast="big")]], rows={1: ("b", "BIG")}
     ),
     "unchanged TOAST in a later window": Story(
-        [[ins(1, "a", "BIG")]], [[upd(1, note="b", toast="big")]], [[upd(1, note="c", toast="big")]], {1: ("c", "BIG")}
+        [[insert(1, "a", "BIG")]], [[update(1, note="b", toast="big")]], [[update(1, note="c", toast="big")]], {1: ("c", "BIG")}
     ),
     "unchanged TOAST after one that was sent": Story(
-        [[ins(1, "a", "OLD")]], [[upd(1, big="NEW")], [upd(1, note="b", toast="big")]], rows={1: ("b", "NEW")}
+        [[insert(1, "a", "OLD")]], [[update(1, big="NEW")], [update(1, note="b", toast="big")]], rows={1: ("b", "NEW")}
     ),
-    "a value set to NULL, not unchanged TOAST": Story([[ins(1, "a", "BIG")]], [[upd(1, note="b")]], rows={1: ("b", None)}),
+    "a value set to NULL, not unchanged TOAST": Story([[insert(1, "a", "BIG")]], [[update(1, note="b")]], rows={1: ("b", None)}),
     "unchanged TOAST does not come from the deleted row before": Story(
-        [[ins(1, "a", "OLD")]], [[gone(1), ins(1, "b", "NEW")], [upd(1, note="c", toast="big")]], rows={1: ("c", "NEW")}
+        [[insert(1, "a", "OLD")]], [[delete(1), insert(1, "b", "NEW")], [update(1, note="c", toast="big")]], rows={1: ("c", "NEW")}
     ),
-    "moved": Story([[ins(1, "a", "BIG")]], [[upd(2, was=1, note="b", big="X")]], rows={2: ("b", "X")}),
+    "moved": Story([[insert(1, "a", "BIG")]], [[update(2, was=1, note="b", big="X")]], rows={2: ("b", "X")}),
     "moved with unchanged TOAST": Story(
-        [[ins(1, "a", "BIG")]], [[upd(2, was=1, note="b", toast="big")]], rows={2: ("b", "BIG")}
+        [[insert(1, "a", "BIG")]], [[update(2, was=1, note="b", toast="big")]], rows={2: ("b", "BIG")}
     ),
     "moved twice with unchanged TOAST": Story(
-        [[ins(1, "a", "BIG")]],
-        [[upd(2, was=1, toast="big")], [upd(3, was=2, note="c", toast="big")]],
+        [[insert(1, "a", "BIG")]],
+        [[update(2, was=1, toast="big")], [update(3, was=2, note="c", toast="big")]],
         rows={3: ("c", "BIG")},
     ),
     "moved five times in one transaction with unchanged TOAST": Story(
-        [[ins(1, "a", "BIG")]],
-        [[upd(number + 1, was=number, note=str(number), toast="big") for number in range(1, 6)]],
+        [[insert(1, "a", "BIG")]],
+        [[update(number + 1, was=number, note=str(number), toast="big") for number in range(1, 6)]],
         rows={6: ("5", "BIG")},
     ),
     "moved away and back with unchanged TOAST": Story(
-        [[ins(1, "a", "BIG")]],
-        [[upd(2, was=1, toast="big")], [upd(1, was=2, note="c", toast="big")]],
+        [[insert(1, "a", "BIG")]],
+        [[update(2, was=1, toast="big")], [update(1, was=2, note="c", toast="big")]],
         rows={1: ("c", "BIG")},
     ),
     "moved after the value was set in the same window": Story(
-        [[ins(1, "a", "OLD")]],
-        [[upd(1, big="NEW")], [upd(2, was=1, note="b", toast="big")]],
+        [[insert(1, "a", "OLD")]],
+        [[update(1, big="NEW")], [update(2, was=1, note="b", toast="big")]],
         rows={2: ("b", "NEW")},
     ),
     "inserted and moved in one window with unchanged TOAST": Story(
-        [[ins(1, "a", "BIG")], [upd(2, was=1, note="b", toast="big")]], rows={2: ("b", "BIG")}
+        [[insert(1, "a", "BIG")], [update(2, was=1, note="b", toast="big")]], rows={2: ("b", "BIG")}
     ),
     "moved, and another row inserted where it was": Story(
-        [[ins(1, "a", "BIG")]],
-        [[upd(2, was=1, note="b", toast="big"), ins(1, "other", "OTHER")]],
+        [[insert(1, "a", "BIG")]],
+        [[update(2, was=1, note="b", toast="big"), insert(1, "other", "OTHER")]],
         rows={1: ("other", "OTHER"), 2: ("b", "BIG")},
     ),
     "moved onto the key of a deleted row": Story(
-        [[ins(1, "a", "BIG"), ins(2, "b", "GONE")]],
-        [[gone(2), upd(2, was=1, note="c", toast="big")]],
+        [[insert(1, "a", "BIG"), insert(2, "b", "GONE")]],
+        [[delete(2), update(2, was=1, note="c", toast="big")]],
         rows={2: ("c", "BIG")},
     ),
     "moved and then deleted": Story(
-        [[ins(1, "a", "BIG")]], [[upd(2, was=1, toast="big")], [gone(2)]], rows={}
+        [[insert(1, "a", "BIG")]], [[update(2, was=1, toast="big")], [delete(2)]], rows={}
     ),
     "moved in one window, changed in the next": Story(
-        [[ins(1, "a", "BIG")]],
-        [[upd(2, was=1, toast="big")]],
-        [[upd(2, note="c", toast="big")]],
+        [[insert(1, "a", "BIG")]],
+        [[update(2, was=1, toast="big")]],
+        [[update(2, note="c", toast="big")]],
         {2: ("c", "BIG")},
     ),
     "two rows swapped under a deferred constraint": Story(
-        [[ins(1, "a"), ins(2, "b")]], [[upd(2, was=1, note="a"), upd(1, was=2, note="b")]], rows={1: ("b", None), 2: ("a", None)}
+        [[insert(1, "a"), insert(2, "b")]], [[update(2, was=1, note="a"), update(1, was=2, note="b")]], rows={1: ("b", None), 2: ("a", None)}
     ),
     "two rows swapped with unchanged TOAST": Story(
-        [[ins(1, "a", "BIG A"), ins(2, "b", "BIG B")]],
-        [[upd(2, was=1, note="a", toast="big"), upd(1, was=2, note="b", toast="big")]],
+        [[insert(1, "a", "BIG A"), insert(2, "b", "BIG B")]],
+        [[update(2, was=1, note="a", toast="big"), update(1, was=2, note="b", toast="big")]],
         rows={1: ("b", "BIG B"), 2: ("a", "BIG A")},
     ),
     "swapped and swapped back with unchanged TOAST": Story(
-        [[ins(1, "a", "BIG A"), ins(2, "b", "BIG B")]],
+        [[insert(1, "a", "BIG A"), insert(2, "b", "BIG B")]],
         [
-            [upd(2, was=1, note="a", toast="big"), upd(1, was=2, note="b", toast="big")],
-            [upd(2, was=1, note="b", toast="big"), upd(1, was=2, note="a", toast="big")],
+            [update(2, was=1, note="a", toast="big"), update(1, was=2, note="b", toast="big")],
+            [update(2, was=1, note="b", toast="big"), update(1, was=2, note="a", toast="big")],
         ],
         rows={1: ("a", "BIG A"), 2: ("b", "BIG B")},
     ),
     "swapped in the window of their insert": Story(
-        [[ins(1, "a", "A"), ins(2, "b", "B")], [upd(2, was=1, toast="big"), upd(1, was=2, toast="big")]],
+        [[insert(1, "a", "A"), insert(2, "b", "B")], [update(2, was=1, toast="big"), update(1, was=2, toast="big")]],
         rows={1: (None, "B"), 2: (None, "A")},
     ),
     "three rows rotated with unchanged TOAST": Story(
-        [[ins(1, "a", "A"), ins(2, "b", "B"), ins(3, "c", "C")]],
-        [[upd(2, was=1, toast="big"), upd(3, was=2, toast="big"), upd(1, was=3, toast="big")]],
+        [[insert(1, "a", "A"), insert(2, "b", "B"), insert(3, "c", "C")]],
+        [[update(2, was=1, toast="big"), update(3, was=2, toast="big"), update(1, was=3, toast="big")]],
         rows={1: (None, "C"), 2: (None, "A"), 3: (None, "B")},
     ),
     "all keys raised by one, lowest first": Story(
-        [[ins(1, "a", "A"), ins(2, "b", "B")]],
-        [[upd(2, was=1, toast="big"), upd(3, was=2, toast="big")]],
+        [[insert(1, "a", "A"), insert(2, "b", "B")]],
+        [[update(2, was=1, toast="big"), update(3, was=2, toast="big")]],
         rows={2: (None, "A"), 3: (None, "B")},
     ),
     "all keys raised by one, highest first": Story(
-        [[ins(1, "a", "A"), ins(2, "b", "B")]],
-        [[upd(3, was=2, toast="big"), upd(2, was=1, toast="big")]],
+        [[insert(1, "a", "A"), insert(2, "b", "B")]],
+        [[update(3, was=2, toast="big"), update(2, was=1, toast="big")]],
         rows={2: (None, "A"), 3: (None, "B")},
     ),
     "inserted onto a key whose row is deleted after it": Story(
-        [[ins(1, "old", "OLD")]], [[ins(1, "new", "NEW"), gone(1)]], rows={1: ("new", "NEW")}
+        [[insert(1, "old", "OLD")]], [[insert(1, "new", "NEW"), delete(1)]], rows={1: ("new", "NEW")}
     ),
     "a text that its type cannot hold stays when it is not sent": Story(
-        [[ins(1, "a", None, LOST)]], [[upd(1, note="b", toast="days")]], rows={1: ("b", None, LOST)}
+        [[insert(1, "a", None, LOST)]], [[update(1, note="b", toast="days")]], rows={1: ("b", None, LOST)}
     ),
     "a text that its type cannot hold moves with its row": Story(
-        [[ins(1, "a", None, LOST)]], [[upd(2, was=1, note="b", toast="days")]], rows={2: ("b", None, LOST)}
+        [[insert(1, "a", None, LOST)]], [[update(2, was=1, note="b", toast="days")]], rows={2: ("b", None, LOST)}
     ),
     "a text that its type cannot hold is replaced by one that it can": Story(
-        [[ins(1, "a", None, LOST)]], [[upd(1, note="b", days="{2024-01-01}")]], rows={1: ("b", None)}
+        [[insert(1, "a", None, LOST)]], [[update(1, note="b", days="{2024-01-01}")]], rows={1: ("b", None)}
     ),
     "a key that lies out of line comes with the old tuple": Story(
-        [[ins(1, "a")]],
-        [[{**upd(1, note="b"), "new": [None, "b", None, None], "unchanged": ["id"], "old": ["1", None, None, None],
+        [[insert(1, "a")]],
+        [[{**update(1, note="b"), "new": [None, "b", None, None], "unchanged": ["id"], "old": ["1", None, None, None],
            "old_is_key": True}]],
         rows={1: ("b", None)},
     ),
@@ -191,7 +191,7 @@ COLUMNS = "space, id, note, big, _unrepresentable['days']"
 
 
 @dataclass
-class Told:
+class Played:
     """All stories, run at once.
 
     Attributes:
@@ -203,7 +203,7 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
+def played(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Played:
     """Run all stories at once; one window carries the lake with history over all three."""
     lakes = Lakes(spark, str(tmp_path_factory.mktemp("lakes")), [SHAPE])
     bronze = lakes.bronze
@@ -218,15 +218,15 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
         bronze.commit(lsn)
         lakes.cycle(lsn, kept=window == "third")
         rows[lsn] = lakes.read(lakes.plain, "stories", COLUMNS)
-    return Told(lakes, rows)
+    return Played(lakes, rows)
 
 
 @pytest.fixture(scope="module")
-def outcome(told: Told) -> dict[str, dict[int, tuple[str | None, ...]]]:
+def outcome(played: Played) -> dict[str, dict[int, tuple[str | None, ...]]]:
     """Return the rows at the end by story."""
     rows_by_lsn: dict[str, dict[int, tuple[str | None, ...]]] = {name: {} for name in STORIES}
     names = list(STORIES)
-    for space, key, note, big, lost in told.rows[max(told.rows)]:
+    for space, key, note, big, lost in played.rows[max(played.rows)]:
         assert key not in rows_by_lsn[names[space]], "two rows of one key"
         rows_by_lsn[names[space]][key] = (note, big) if lost is None else (note, big, lost)
     return rows_by_lsn
@@ -239,15 +239,15 @@ def test_row(name: str, outcome: dict[str, dict[int, tuple[str | None, ...]]]) -
 
 
 @pytest.mark.spark
-def test_versions_as_of_each_window_are_its_rows(told: Told) -> None:
-    lakes = told.lakes
-    assert {lsn: lakes.as_of("stories", lsn, COLUMNS) for lsn in told.rows} == told.rows
+def test_versions_as_of_each_window_are_its_rows(played: Played) -> None:
+    lakes = played.lakes
+    assert {lsn: lakes.as_of("stories", lsn, COLUMNS) for lsn in played.rows} == played.rows
 
 
 @pytest.mark.spark
-def test_rows_that_are_not_deleted_are_the_rows(told: Told) -> None:
-    lakes = told.lakes
-    assert lakes.read(lakes.kept, "stories", COLUMNS, "NOT _deleted") == told.rows[max(told.rows)]
+def test_rows_that_are_not_deleted_are_the_rows(played: Played) -> None:
+    lakes = played.lakes
+    assert lakes.read(lakes.kept, "stories", COLUMNS, "NOT _deleted") == played.rows[max(played.rows)]
     deleted = lakes.read(lakes.kept, "stories", "space, id", "_deleted")
     living = lakes.read(lakes.kept, "stories", "space, id", "NOT _deleted")
     was = lakes.read(lakes.kept, "stories__history", "DISTINCT space, id")

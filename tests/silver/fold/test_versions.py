@@ -24,16 +24,16 @@ Tuple = list[str | None]
 COLUMNS = [("id", INT), ("note", TEXT), ("big", TEXT)]
 
 
-def ins(*values: str | None) -> Change:
+def insert(*values: str | None) -> Change:
     return {"op": "insert", "new": list(values)}
 
 
-def upd(*values: str | None, was: str | None = None, toast: str = "") -> Change:
+def update(*values: str | None, was: str | None = None, toast: str = "") -> Change:
     sent: Change = {"op": "update", "new": list(values), "unchanged": toast.split() or None}
     return sent if was is None else {**sent, "old": [was, None, None], "old_is_key": True}
 
 
-def gone(key: str) -> Change:
+def delete(key: str) -> Change:
     return {"op": "delete", "old": [key, None, None], "old_is_key": True}
 
 
@@ -103,61 +103,61 @@ READ = {
 # ruff: noqa: E501 - a window or a list of versions a line
 STORIES = {
     "several changes in one transaction give one version": Story(
-        {20: [ins("1", "a", None), upd("1", "b", None), upd("1", "c", None)]},
+        {20: [insert("1", "a", None), update("1", "b", None), update("1", "c", None)]},
         [(1, "c", None, 20, None)],
         [(1, "c", None, False, 20)],
     ),
     "each commit of a window gives a version": Story(
-        {20: [ins("1", "a", None)], 30: [upd("1", "b", None)], 60: [upd("1", "c", None)]},
+        {20: [insert("1", "a", None)], 30: [update("1", "b", None)], 60: [update("1", "c", None)]},
         [(1, "a", None, 20, 30), (1, "b", None, 30, 60), (1, "c", None, 60, None)],
         [(1, "c", None, False, 60)],
     ),
     "a row that came and went in one transaction was never there": Story(
-        {20: [ins("1", "a", None), gone("1")], 50: [ins("2", "b", None), gone("2")]}, [], []
+        {20: [insert("1", "a", None), delete("1")], 50: [insert("2", "b", None), delete("2")]}, [], []
     ),
     "a row that came and went between two cycles was there": Story(
-        {20: [ins("1", "a", None)], 30: [gone("1")]}, [(1, "a", None, 20, 30)], [(1, "a", None, True, 30)]
+        {20: [insert("1", "a", None)], 30: [delete("1")]}, [(1, "a", None, 20, 30)], [(1, "a", None, True, 30)]
     ),
     "a row that was changed and deleted keeps its last values": Story(
-        {50: [upd("1", "z", None, toast="big")], 60: [gone("1")]},
+        {50: [update("1", "z", None, toast="big")], 60: [delete("1")]},
         [(1, "a", "BIG", 10, 50), (1, "z", "BIG", 50, 60)],
         [(1, "z", "BIG", True, 60)],
         first=[["1", "a", "BIG"]],
     ),
     "deleted, and later there again": Story(
-        {20: [gone("1")], 60: [ins("1", "z", None)]},
+        {20: [delete("1")], 60: [insert("1", "z", None)]},
         [(1, "a", None, 10, 20), (1, "z", None, 60, None)],
         [(1, "z", None, False, 60)],
         first=[A],
     ),
     "deleted and inserted again in one transaction": Story(
-        {60: [gone("1"), ins("1", "z", None)]},
+        {60: [delete("1"), insert("1", "z", None)]},
         [(1, "a", None, 10, 60), (1, "z", None, 60, None)],
         [(1, "z", None, False, 60)],
         first=[A],
     ),
     "a key change ends the row at the old key": Story(
-        {20: [upd("2", None, None, was="1", toast="note big")], 60: [upd("3", "z", None, was="2", toast="big")]},
+        {20: [update("2", None, None, was="1", toast="note big")], 60: [update("3", "z", None, was="2", toast="big")]},
         [(1, "a", "BIG", 10, 20), (2, "a", "BIG", 20, 60), (3, "z", "BIG", 60, None)],
         [(1, "a", "BIG", True, 20), (2, "a", "BIG", True, 60), (3, "z", "BIG", False, 60)],
         first=[["1", "a", "BIG"]],
     ),
     "two rows swapped their keys": Story(
-        {60: [upd("2", "a", None, was="1", toast="big"), upd("1", "b", None, was="2", toast="big")]},
+        {60: [update("2", "a", None, was="1", toast="big"), update("1", "b", None, was="2", toast="big")]},
         [(1, "a", "X", 10, 60), (1, "b", "Y", 60, None), (2, "a", "X", 60, None), (2, "b", "Y", 10, 60)],
         [(1, "b", "Y", False, 60), (2, "a", "X", False, 60)],
         first=[["1", "a", "X"], ["2", "b", "Y"]],
     ),
     "unchanged TOAST after each change": Story(
-        {20: [upd("1", "b", None, toast="big")], 30: [upd("1", "c", "NEW")], 50: [upd("1", "d", None, toast="big")],
-         60: [upd("1", "e", None, toast="big")]},
+        {20: [update("1", "b", None, toast="big")], 30: [update("1", "c", "NEW")], 50: [update("1", "d", None, toast="big")],
+         60: [update("1", "e", None, toast="big")]},
         [(1, "a", "BIG", 10, 20), (1, "b", "BIG", 20, 30), (1, "c", "NEW", 30, 50), (1, "d", "NEW", 50, 60),
          (1, "e", "NEW", 60, None)],
         [(1, "e", "NEW", False, 60)],
         first=[["1", "a", "BIG"]],
     ),
     "taken again: equal rows go on, others begin, what is not there any more ends": Story(
-        {70: [upd("1", "z", None)]},
+        {70: [update("1", "z", None)]},
         [(1, "a", None, 10, 70), (1, "z", None, 70, None), (2, "b", None, 10, 55), (2, "bb", None, 55, None),
          (3, "c", None, 10, 55), (4, "d", None, 55, None)],
         [(1, "z", None, False, 70), (2, "bb", None, False, 55), (3, "c", None, True, 55), (4, "d", None, False, 55)],
@@ -166,7 +166,7 @@ STORIES = {
         table="taken_again",
     ),
     "taken again twice, with changes around it": Story(
-        {50: [upd("1", "x", None)], 60: [upd("1", "y", None)]},
+        {50: [update("1", "x", None)], 60: [update("1", "y", None)]},
         [(1, "a", None, 10, 50), (1, "x", None, 50, 60), (1, "y", None, 60, None), (2, "b", None, 55, 65)],
         [(1, "y", None, False, 60), (2, "b", None, True, 65)],
         first=[A],
@@ -174,10 +174,10 @@ STORIES = {
         table="taken_again",
     ),
     "taken again, emptied twice before it and twice after it; what cannot be folded is left out alone": Story(
-        {42: [TRUNCATE, ins("1", "a", None)], 44: [upd("9", "?", None)], 46: [TRUNCATE, ins("1", "a", None)],
-         55: [upd("2", "bb", None, toast="big")],
-         60: [upd("4", None, None, was="1", toast="note big"), TRUNCATE, ins("2", "z", "NEW")],
-         65: [upd("5", None, None, was="2", toast="note big")], 70: [TRUNCATE, ins("1", "y", None)]},
+        {42: [TRUNCATE, insert("1", "a", None)], 44: [update("9", "?", None)], 46: [TRUNCATE, insert("1", "a", None)],
+         55: [update("2", "bb", None, toast="big")],
+         60: [update("4", None, None, was="1", toast="note big"), TRUNCATE, insert("2", "z", "NEW")],
+         65: [update("5", None, None, was="2", toast="note big")], 70: [TRUNCATE, insert("1", "y", None)]},
         [(1, "a", None, 10, 46), (1, "a", None, 46, 60), (1, "y", None, 70, None), (2, "b", "BIG", 50, 55),
          (2, "bb", "BIG", 55, 60), (2, "z", "NEW", 60, 65), (3, "c", None, 10, 46), (5, "z", "NEW", 65, 70)],
         [(1, "y", None, False, 70), (2, "z", "NEW", True, 65), (3, "c", None, True, 46), (5, "z", "NEW", True, 70)],
@@ -186,9 +186,9 @@ STORIES = {
         table="taken_again_and_emptied",
     ),
     "emptied twice before another shape, with it, and after it": Story(
-        {45: [TRUNCATE, ins("1", "n", None)], 50: [upd("1", "m", None), TRUNCATE, ins("1", "o", "X")],
-         60: [upd("1", "p", "new", "7"), TRUNCATE, ins("3", "q", "new", "8")],
-         65: [gone("3"), TRUNCATE, ins("3", "r", None, "9")], 70: [upd("3", "s", None, "9")]},
+        {45: [TRUNCATE, insert("1", "n", None)], 50: [update("1", "m", None), TRUNCATE, insert("1", "o", "X")],
+         60: [update("1", "p", "new", "7"), TRUNCATE, insert("3", "q", "new", "8")],
+         65: [delete("3"), TRUNCATE, insert("3", "r", None, "9")], 70: [update("3", "s", None, "9")]},
         [(1, "a", None, None, None, 10, 45), (1, "n", None, None, None, 45, 50), (1, "o", None, "X", 7, 50, 60),
          (2, "b", None, "X", None, 10, 45), (3, "q", "new", None, 8, 60, 65), (3, "r", None, None, 9, 65, 70),
          (3, "s", None, None, 9, 70, None)],
@@ -197,7 +197,7 @@ STORIES = {
         table="emptied_and_reshaped",
     ),
     "what lies between a gap and its snapshot is left out": Story(
-        {50: [upd("1", "x", None)], 60: [upd("1", "z", None)]},
+        {50: [update("1", "x", None)], 60: [update("1", "z", None)]},
         [(1, "a", None, 10, 55), (1, "y", None, 55, 60), (1, "z", None, 60, None)],
         [(1, "z", None, False, 60)],
         first=[A],
@@ -205,21 +205,21 @@ STORIES = {
         table="gapped",
     ),
     "a column added with a value: rows that were gone before have none": Story(
-        {20: [gone("2")], 60: [ins("3", "c", None, "8")]},
+        {20: [delete("2")], 60: [insert("3", "c", None, "8")]},
         [(1, "a", None, None, 7, 10, None), (2, "b", None, None, None, 10, 20), (3, "c", None, None, 8, 60, None)],
         [(1, "a", None, None, 7, False, 10), (2, "b", None, None, None, True, 20), (3, "c", None, None, 8, False, 60)],
         first=[A, B],
         table="reshaped",
     ),
     "a column renamed and another added under its name": Story(
-        {50: [upd("1", "b", None)], 60: [upd("1", "c", "new", "7")]},
+        {50: [update("1", "b", None)], 60: [update("1", "c", "new", "7")]},
         [(1, "a", None, None, None, 10, 50), (1, "b", None, None, 7, 50, 60), (1, "c", "new", None, 7, 60, None)],
         [(1, "c", "new", None, 7, False, 60)],
         first=[A],
         table="reshaped",
     ),
     "a column dropped: versions from before keep its values": Story(
-        {50: [upd("1", "b", "Y")], 60: [upd("1", "c", None, "7"), ins("2", "d", None, "7")]},
+        {50: [update("1", "b", "Y")], 60: [update("1", "c", None, "7"), insert("2", "d", None, "7")]},
         [(1, "a", None, "X", None, 10, 50), (1, "b", None, "Y", 7, 50, 60), (1, "c", None, None, 7, 60, None),
          (2, "d", None, None, 7, 60, None)],
         [(1, "c", None, "Y", 7, False, 60), (2, "d", None, None, 7, False, 60)],
@@ -228,8 +228,8 @@ STORIES = {
     ),
     "another key: versions of a row go on under it": Story(
         {
-            50: [upd("1", "10", "x")],
-            60: [upd("5", "10", None), {"op": "delete", "old": [None, "20", None], "old_is_key": True}],
+            50: [update("1", "10", "x")],
+            60: [update("5", "10", None), {"op": "delete", "old": [None, "20", None], "old_is_key": True}],
         },
         [(1, "10", None, 10, 50), (1, "10", "x", 50, 60), (2, "20", None, 10, 60), (5, "10", None, 60, None)],
         [(2, "20", None, True, 60), (5, "10", None, False, 60)],
@@ -237,7 +237,7 @@ STORIES = {
         table="rekeyed",
     ),
     "a column of another type, taken again: the old value stays beside it, but not in later versions": Story(
-        {20: [gone("2")], 70: [upd("1", "6", None)]},
+        {20: [delete("2")], 70: [update("1", "6", None)]},
         [(1, None, "4", 10, 55), (1, 5, None, 55, 70), (1, 6, None, 70, None), (2, None, "9", 10, 20)],
         [(1, 6, "4", False, 70), (2, None, "9", True, 20)],
         first=[["1", "4", None], ["2", "9", None]],
@@ -245,7 +245,7 @@ STORIES = {
         table="retyped",
     ),
     "what cannot be folded before a snapshot is left out": Story(
-        {50: [upd("7", "1", None, toast="big"), upd("1", "1", None)], 60: [upd("1", "3", None)]},
+        {50: [update("7", "1", None, toast="big"), update("1", "1", None)], 60: [update("1", "3", None)]},
         [(1, None, "0", 10, 55), (1, 2, None, 55, 60), (1, 3, None, 60, None)],
         [(1, 3, "0", False, 60)],
         first=[["1", "0", None]],
@@ -253,7 +253,7 @@ STORIES = {
         table="retyped",
     ),
     "recreated with other columns: those of the same name and type go on": Story(
-        {20: [gone("2")], 70: [ins("6", "3", "new")]},
+        {20: [delete("2")], 70: [insert("6", "3", "new")]},
         [(1, "X", "a", None, 10, 55), (1, "X", None, 5, 55, None), (2, "Y", "b", None, 10, 20), (3, "new", None, 6, 70, None)],
         [(1, "X", "a", 5, False, 55), (2, "Y", "b", None, True, 20), (3, "new", None, 6, False, 70)],
         first=[["1", "a", "X"], ["2", "b", "Y"]],
@@ -325,7 +325,7 @@ def snapshot_of(table: str, lsn: int) -> list[Tuple] | None:
     return [placed(name, row) or [] for name, rows in stories.items() for row in rows or []]
 
 
-def tell(lakes: Lakes, begin: int, end: int) -> None:
+def play(lakes: Lakes, begin: int, end: int) -> None:
     """Write everything in (begin, end] into bronze, and run a cycle."""
     bronze = lakes.bronze
     for lsn in range(begin + 1, end + 1):
@@ -346,7 +346,7 @@ OWN = {
 """Columns to read after a story's own columns, by the suffix of the table."""
 
 
-class Told:
+class Played:
     """All stories, at their ends. The class reads each table once."""
 
     def __init__(self, lakes: Lakes) -> None:
@@ -367,7 +367,7 @@ class Told:
 
 
 @pytest.fixture(scope="module")
-def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
+def played(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Played:
     every = [shape for shapes in SHAPES.values() for shape in shapes]
     first: dict[str, list[Tuple]] = {table: [] for table in TABLES}
     for name, story in STORIES.items():
@@ -378,37 +378,37 @@ def told(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Told:
     for table, rows in first.items():
         lakes.bronze.snapshot(SHAPES[table][0], 10, rows)
     lakes.bronze.relations([shape for shape in every if shape.from_lsn <= 40])
-    tell(lakes, 10, 40)
+    play(lakes, 10, 40)
     lakes.bronze.relations([shape for shape in every if shape.from_lsn > 40])
-    tell(lakes, 40, 70)
-    return Told(lakes)
+    play(lakes, 40, 70)
+    return Played(lakes)
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", STORIES)
-def test_history(name: str, told: Told) -> None:
-    versions = sorted((row[:-4] for row in told.of(name, "__history")), key=repr)
+def test_history(name: str, played: Played) -> None:
+    versions = sorted((row[:-4] for row in played.of(name, "__history")), key=repr)
     assert versions == sorted(STORIES[name].history, key=repr)
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", STORIES)
-def test_soft_deletes(name: str, told: Told) -> None:
-    assert sorted(told.of(name, ""), key=repr) == sorted(STORIES[name].soft, key=repr)
+def test_soft_deletes(name: str, played: Played) -> None:
+    assert sorted(played.of(name, ""), key=repr) == sorted(STORIES[name].soft, key=repr)
 
 
 @pytest.mark.spark
 @pytest.mark.parametrize("table", SHAPES)
-def test_times_of_versions(table: str, told: Told) -> None:
-    for *_, begin, end, begin_ts, end_ts, lsn, lsn_ts in told.rows(table, "__history"):
+def test_times_of_versions(table: str, played: Played) -> None:
+    for *_, begin, end, begin_ts, end_ts, lsn, lsn_ts in played.rows(table, "__history"):
         assert (begin, begin_ts) == (lsn, lsn_ts)
         assert begin_ts == time_of(begin).replace(tzinfo=None)
         assert end_ts == (None if end is None else time_of(end).replace(tzinfo=None))
 
 
 @pytest.mark.spark
-def test_changes_that_were_left_out_are_told(told: Told) -> None:
+def test_changes_that_were_left_out_are_told(played: Played) -> None:
     story = "what cannot be folded before a snapshot is left out"
-    runs = told.lakes.controls[1].runs("silver")
+    runs = played.lakes.controls[1].runs("silver")
     details = [str(run.details) for run in runs if run.name == f"{STORIES[story].table}__history"]
     assert any(f"big, row {offset(story) + 7}" in text for text in details)

@@ -31,7 +31,7 @@ ODD = 'it\'s "odd" \\ in\ncents 😀 ${HOME} -- ;'
 LONG = "ä" * 2000
 
 
-def said(source: RealSource, name: str) -> dict[str, str]:
+def described(source: RealSource, name: str) -> dict[str, str]:
     """Return Spark's DESCRIBE of a table and its columns; silver's comments without their attnum."""
     rows = source.spark.sql(f"DESCRIBE EXTENDED {source.lake.sql('silver', name)}").collect()
     end = next(at for at, row in enumerate(rows) if row["col_name"].startswith("# "))
@@ -85,10 +85,10 @@ def test_silver_follows_source_comments(
 def follows(source: RealSource, caplog: pytest.LogCaptureFixture) -> None:
     """Run the parts in order; each part continues from the state that the previous part left."""
     first = {"": ODD, "id": '"attribute 9; rows before it: 1"', "total": ODD, "note": LONG, "hidden": ""}
-    assert said(source, "orders") == first
-    of_history = said(source, "orders__history")
+    assert described(source, "orders") == first
+    of_history = described(source, "orders__history")
     assert of_history == {**first, "": f"{ODD} (versions of rows of public.orders)"}
-    assert said(source, "plain") == {"": "Rows of public.plain", "id": ""}
+    assert described(source, "plain") == {"": "Rows of public.plain", "id": ""}
     assert versions(source, "orders", "orders__history", "plain") == [2, 2, 1]  # the 😀 clusters apart
 
     # A mere change of a comment: one version, no row, and a cut with the version.
@@ -96,7 +96,7 @@ def follows(source: RealSource, caplog: pytest.LogCaptureFixture) -> None:
     source.play("COMMENT ON COLUMN orders.note IS NULL")
     source.read()
     source.fold()
-    assert said(source, "orders") == {**first, "total": "in cents", "note": ""}
+    assert described(source, "orders") == {**first, "total": "in cents", "note": ""}
     assert versions(source, "orders", "orders__history", "plain") == [3, 3, 1]
     assert source.cut is not None
     assert source.cut.tables == {"orders": 3, "orders__history": 3, "plain": 1}
@@ -115,8 +115,8 @@ def follows(source: RealSource, caplog: pytest.LogCaptureFixture) -> None:
     source.read()
     source.fold()
     now = {"": "Orders", "id": first["id"], "note": "was total", "total": "", "hidden": "", "added": "newer"}
-    assert said(source, "orders") == now
-    assert said(source, "orders__history") == {**now, "": "Orders (versions of rows of public.orders)"}
+    assert described(source, "orders") == now
+    assert described(source, "orders__history") == {**now, "": "Orders (versions of rows of public.orders)"}
     assert source.differences(["orders", "plain"]) == {}
 
     # Dropped and recreated: the table inherits nothing, and comments missing at the source are removed.
@@ -127,7 +127,7 @@ def follows(source: RealSource, caplog: pytest.LogCaptureFixture) -> None:
     source.fold()
     expected = {"total__3": "", "hidden": "", "added": "newer"}
     anew = {"": "Rows of public.orders", "id": "", "total": "anew", **expected}
-    assert said(source, "orders") == anew
+    assert described(source, "orders") == anew
     assert source.differences(["orders", "plain"]) == {}
 
     # A lake of an earlier release has no comments, and gets the comments from the reader's next catalog poll.
@@ -135,8 +135,8 @@ def follows(source: RealSource, caplog: pytest.LogCaptureFixture) -> None:
     shutil.rmtree(f"{source.lake.path}/control/comments")
     source.read()
     source.fold()
-    assert said(source, "plain") == {"": "Plain", "id": ""}
-    assert said(source, "orders") == anew
+    assert described(source, "plain") == {"": "Plain", "id": ""}
+    assert described(source, "orders") == anew
     assert source.errors() == {}
     assert refused(source) == [True, False, False]
     assert (

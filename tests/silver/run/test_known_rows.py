@@ -13,7 +13,7 @@ from deltasmelt.silver.cycle import Silver
 from deltasmelt.silver.run.step_runner import StepRunner
 from deltasmelt.silver.settings import SilverSettings
 from tests.fix_spark import signed
-from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
+from tests.silver.histories import INT, TEXT, BronzeWriter, relation, update
 from tests.silver.stored import cells_at
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from deltasmelt.bronze.shapes import Relation
 
 PLAIN = (("id", INT), ("note", TEXT))
 WIDE = relation("wide", PLAIN, ["id"], relation_id=3)
@@ -33,10 +32,6 @@ TAKEN, UNSENT = (
 
 class EndedError(BaseException):
     """The end of the process."""
-
-
-def upd(shape: Relation, *cells: str | None, toast: list[str] | None = None) -> dict[str, Any]:
-    return change(shape, "update", new=list(cells), unchanged=toast)
 
 
 @pytest.mark.spark
@@ -60,10 +55,12 @@ def test_window_with_missing_rows_is_not_done(spark: SparkSession, tmp_path: Pat
     for name in ("taken", "wide"):
         with signed(spark):
             spark.sql(f"DELETE FROM {lake.sql('silver', name)} WHERE id = 2")
-    bronze.add(22, [upd(WIDE, "1", "before the column")])
+    bronze.add(22, [update(WIDE, "1", "before the column")])
     bronze.relations([WIDER])
-    bronze.add(24, [upd(WIDER, "1", "after it", "m"), upd(WIDER, "2", "B", "n")])
-    bronze.add(25, [upd(TAKEN, "1", "A"), upd(TAKEN, "2", "B"), upd(UNSENT, "7", None, toast=["note"])])
+    bronze.add(24, [update(WIDER, "1", "after it", "m"), update(WIDER, "2", "B", "n")])
+    bronze.add(
+        25, [update(TAKEN, "1", "A"), update(TAKEN, "2", "B"), update(UNSENT, "7", None, toast="note")]
+    )
     bronze.commit(30)
     with patch.object(StepRunner, "_lacks_rows", side_effect=EndedError), pytest.raises(EndedError):
         first.cycle()  # after the MERGE, and before the one that mends it
@@ -80,7 +77,7 @@ def test_window_with_missing_rows_is_not_done(spark: SparkSession, tmp_path: Pat
         assert [error.code for error in control.open_errors()] == ["value-missing"]
 
     bronze.snapshot(UNSENT, 35, [["7", "known"]])
-    bronze.add(45, [upd(TAKEN, "2", "C")])
+    bronze.add(45, [update(TAKEN, "2", "C")])
     bronze.commit(50)
     healed = begun()
     cut = healed.cycle()

@@ -17,7 +17,7 @@ from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.shapes import PgType, Relation
 from deltasmelt.silver.cycle import Silver
 from deltasmelt.silver.settings import SilverSettings
-from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
+from tests.silver.histories import INT, TEXT, BronzeWriter, insert, relation
 from tests.silver.stored import cells_at
 
 if TYPE_CHECKING:
@@ -53,10 +53,6 @@ class Trouble:
     code: str | None = None
 
 
-def ins(shape: Relation, *cells: str | None) -> dict[str, Any]:
-    return change(shape, "insert", new=list(cells))
-
-
 calm = relation("calm", PLAIN, ["id"], relation_id=1)
 cased = relation("cased", [("Id", INT), ("userId", TEXT)], ["Id"], relation_id=2)
 cased_then = relation("cased", [("id", INT), ("userid", TEXT)], ["id"], relation_id=2, from_lsn=40)
@@ -83,26 +79,26 @@ CLASHING = {"orders", "orders__history"}
 """A table with a history, and a table with the history's name until the source drops the second table."""
 
 TROUBLES = {
-    "calm": Trouble(calm, [["1", "a"]], [], [(41, ins(calm, "2", "b"))]),
-    "cased": Trouble(cased, [["1", "a"]], [cased_then], [(40, ins(cased_then, "2", "b"))]),
+    "calm": Trouble(calm, [["1", "a"]], [], [(41, insert(calm, "2", "b"))]),
+    "cased": Trouble(cased, [["1", "a"]], [cased_then], [(40, insert(cased_then, "2", "b"))]),
     "key_dropped": Trouble(
-        dropped, [["1", "b", "x"]], [dropped_then], [(40, ins(dropped_then, "2", "y"))]
+        dropped, [["1", "b", "x"]], [dropped_then], [(40, insert(dropped_then, "2", "y"))]
     ),
     "key_retyped": Trouble(retyped, [["1", "b", "x"]], [retyped_then]),
     "swap": Trouble(swap_old, [["1", "old"]], [], code="table-recreated"),
     "swap_new": Trouble(
-        swap_new, [["5", "new"]], [swap_then], [(41, ins(swap_then, "6", "new"))],
+        swap_new, [["5", "new"]], [swap_then], [(41, insert(swap_then, "6", "new"))],
         [["5", "new"], ["6", "new"]],
     ),
     "by_hand": Trouble(
-        by_hand, [["1", "a"]], [by_hand_then], [(40, ins(by_hand_then, "2", "b", "m"))],
+        by_hand, [["1", "a"]], [by_hand_then], [(40, insert(by_hand_then, "2", "b", "m"))],
         [["1", "a", None], ["2", "b", "m"]], "table-failed",
     ),
     "overridden": Trouble(
-        overridden, [["1", "{a,b}"]], [overridden_then], [(40, ins(overridden_then, "2", "c"))],
+        overridden, [["1", "{a,b}"]], [overridden_then], [(40, insert(overridden_then, "2", "c"))],
         [["1", "{a,b}"], ["2", "{c}"]], "type-override",
     ),
-    "guarded": Trouble(guarded, [["1", "a"]], [], [(41, ins(guarded, "500", "b"))], None, "table-failed"),
+    "guarded": Trouble(guarded, [["1", "a"]], [], [(41, insert(guarded, "500", "b"))], None, "table-failed"),
     "orders": Trouble(orders, [["1", "a"]], []),
     "orders__history": Trouble(rival, [["2", "b"]], []),
 }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,7 +16,7 @@ from deltasmelt.silver.cycle import Silver
 from deltasmelt.silver.settings import SilverSettings
 from tests.fix_spark import rows_of
 from tests.gold.catalog_world import CATALOG, lake_in_catalog
-from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
+from tests.silver.histories import INT, TEXT, BronzeWriter, insert, relation
 from tests.silver.stored import cells_at
 
 if TYPE_CHECKING:
@@ -25,16 +25,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from deltasmelt.bronze.lake.control import Cut
-    from deltasmelt.bronze.shapes import Relation
 
 PLAIN = (("id", INT), ("note", TEXT))
 SHAPES = [
     relation(name, PLAIN, ["id"], relation_id=at) for at, name in enumerate(["kept", "gone", "back"], 1)
 ]
-
-
-def ins(shape: Relation, *cells: str) -> dict[str, Any]:
-    return change(shape, "insert", new=list(cells))
 
 
 @pytest.mark.spark
@@ -51,7 +46,7 @@ def test_removed_and_restored_tables_catch_up(
     bronze.commit(20)
     silver.cycle()
     shutil.copytree(lake.uri("silver", "back"), tmp_path / "backup")
-    bronze.add(31, [ins(shape, "2", "b") for shape in SHAPES])
+    bronze.add(31, [insert(shape, "2", "b") for shape in SHAPES])
     bronze.commit(40)
     silver.cycle()
 
@@ -59,7 +54,7 @@ def test_removed_and_restored_tables_catch_up(
     shutil.rmtree(lake.uri("silver", "back"))
     shutil.copytree(tmp_path / "backup", lake.uri("silver", "back"))
     for lsn, cells in ((51, ("3", "c")), (61, ("4", "d"))):
-        bronze.add(lsn, [ins(shape, *cells) for shape in SHAPES])
+        bronze.add(lsn, [insert(shape, *cells) for shape in SHAPES])
         bronze.commit(lsn + 9)
         cut = silver.cycle()
     silver.close()
@@ -92,7 +87,7 @@ def test_table_dropped_from_catalog_catches_up(
             bronze.snapshot(each_shape, 10, [["1", "a"]])
         cycle(20)
         spark.sql(f"DROP TABLE {CATALOG}.silver.gone")
-        bronze.add(31, [ins(shape, "2", "b"), ins(second_shape, "2", "b")])
+        bronze.add(31, [insert(shape, "2", "b"), insert(second_shape, "2", "b")])
         with caplog.at_level("WARNING", "deltasmelt.silver"):
             cut = cycle(40)
         silver.close()

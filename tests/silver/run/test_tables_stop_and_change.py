@@ -17,7 +17,7 @@ from deltasmelt.bronze.shapes import PgType
 from deltasmelt.silver.cycle import Silver
 from deltasmelt.silver.fresh import FreshTables
 from deltasmelt.silver.settings import SilverSettings
-from tests.silver.histories import INT, NUMERIC, TEXT, BronzeWriter, change, relation, time_of
+from tests.silver.histories import INT, NUMERIC, TEXT, BronzeWriter, change, insert, relation, time_of, update
 from tests.silver.lakes import check_ahead
 from tests.silver.stored import cells_at
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from deltasmelt.bronze.lake.control import Cut, OpenError
-    from deltasmelt.bronze.shapes import Relation
     from deltasmelt.silver.fresh import Head
 
 BIGINT = PgType("base", "int8")
@@ -73,14 +72,6 @@ NULLED = change(nulled, "update", old=["1", "5"], old_is_key=False, new=["1", No
 LATER = [
     lean_after, young, young_after, late, dropped_after, widened_after, retyped_after, new_name, made_again,
 ]  # fmt: skip
-
-
-def ins(shape: Relation, *cells: str | None) -> dict[str, object]:
-    return change(shape, "insert", new=list(cells))
-
-
-def upd(shape: Relation, *cells: str | None, toast: str | None = None) -> dict[str, object]:
-    return change(shape, "update", new=list(cells), unchanged=toast.split() if toast else None)
 
 
 @dataclass
@@ -133,32 +124,32 @@ def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ou
 
     bronze.relations(LATER)
     bronze.snapshot(late, 35, [["1", "a"], ["2", "b"]])  # ahead of the stream: the frontier is 30
-    bronze.add(22, [ins(healthy, "3", "new")])
-    bronze.add(23, [ins(numeric_key, "NaN", "x")])
-    bronze.add(24, [upd(unresolvable, "77", None, toast="note")])
-    bronze.add(25, [upd(without_identity, "1", "x")])
-    bronze.add(26, [ins(twice, "5", "x"), ins(twice, "5", "y"), NULLED])
-    bronze.add(27, [ins(late, "1", "before the snapshot")])
-    bronze.add(28, [ins(lacking, "3", "arrived")])
-    bronze.add(29, [ins(lean_after, "3", "x")])
+    bronze.add(22, [insert(healthy, "3", "new")])
+    bronze.add(23, [insert(numeric_key, "NaN", "x")])
+    bronze.add(24, [update(unresolvable, "77", None, toast="note")])
+    bronze.add(25, [update(without_identity, "1", "x")])
+    bronze.add(26, [insert(twice, "5", "x"), insert(twice, "5", "y"), NULLED])
+    bronze.add(27, [insert(late, "1", "before the snapshot")])
+    bronze.add(28, [insert(lacking, "3", "arrived")])
+    bronze.add(29, [insert(lean_after, "3", "x")])
     bronze.commit(30)
     bronze.gap(lacking, 29)  # something between was not published
     fold(look=True)
 
     bronze.snapshot(numeric_key, 36, [["3", "healed"]])
-    bronze.add(38, [ins(late, "3", "c")])
+    bronze.add(38, [insert(late, "3", "c")])
     bronze.add(
         40,
         [
-            upd(dropped, "1", "a before", "b before"), upd(dropped_after, "2", "new a"),
-            upd(widened, "1", "before"), ins(widened_after, "5000000000", "after"),
-            upd(retyped, "1", "7"), upd(retyped_after, "2", "8"),
+            update(dropped, "1", "a before", "b before"), update(dropped_after, "2", "new a"),
+            update(widened, "1", "before"), insert(widened_after, "5000000000", "after"),
+            update(retyped, "1", "7"), update(retyped_after, "2", "8"),
         ],
     )  # fmt: skip
     bronze.snapshot(young, 36, [["1", "a"], ["2", "b"]])
-    bronze.add(45, [upd(young_after, "1", "m"), upd(lean_after, "1", "A")])
-    bronze.add(50, [ins(healthy, "4", "late"), ins(lacking, "4", "behind the gap")])
-    bronze.add(55, [ins(new_name, "3", "x"), ins(made_again, "1", "x")])
+    bronze.add(45, [update(young_after, "1", "m"), update(lean_after, "1", "A")])
+    bronze.add(50, [insert(healthy, "4", "late"), insert(lacking, "4", "behind the gap")])
+    bronze.add(55, [insert(new_name, "3", "x"), insert(made_again, "1", "x")])
     bronze.commit(60)
     fold(look=True)
 
@@ -168,7 +159,7 @@ def outcome(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Ou
     bronze.snapshot(new_name, 70, [["1", "5"], ["3", "x"]])
     bronze.snapshot(made_again, 70, [["1", "x"]])
     bronze.snapshot(lacking, 70, [["2", "taken again"], ["4", "behind the gap"]])
-    bronze.add(75, [upd(retyped_after, "2", "9")])
+    bronze.add(75, [update(retyped_after, "2", "9")])
     bronze.commit(80)
     fold()
     return final_outcome

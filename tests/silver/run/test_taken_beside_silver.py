@@ -18,7 +18,8 @@ from deltasmelt.bronze.store.position import read_position
 from deltasmelt.silver.cycle import Silver
 from deltasmelt.silver.settings import SilverSettings
 from tests.bronze.replaying import current_lsn, execute, read_snapshot, source_of
-from tests.bronze.running import Running, wait_for
+from tests.bronze.running import Running
+from tests.patience import wait_for
 from tests.silver.stored import cells_at
 
 if TYPE_CHECKING:

@@ -21,14 +21,13 @@ from deltasmelt.silver.cycle import Silver
 from deltasmelt.silver.run.bronze_window import Source
 from deltasmelt.silver.schema.ddl import BY_NAME, MAPPING
 from deltasmelt.silver.settings import SilverSettings
-from tests.silver.histories import INT, TEXT, BronzeWriter, change, relation
+from tests.silver.histories import INT, TEXT, BronzeWriter, insert, relation
 from tests.silver.stored import cells_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from deltasmelt.bronze.lake.control import Cut
-    from deltasmelt.bronze.shapes import Relation
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(900)]
 
@@ -40,10 +39,6 @@ keyed = relation("keyed", PLAIN, ["id"], relation_id=3)
 taken = relation("taken", PLAIN, ["id"], relation_id=4)
 taken_then = relation("taken", PLAIN, ["id"], relation_id=5, from_lsn=15)
 told = relation("told", PLAIN, ["id"], relation_id=6)
-
-
-def ins(shape: Relation, *cells: str | None) -> dict[str, Any]:
-    return change(shape, "insert", new=list(cells))
 
 
 @dataclass
@@ -138,19 +133,19 @@ def play(tried: Tried) -> None:
     bronze.relations([calm, hand, keyed, taken, taken_then, told])
     for shape in (calm, hand, keyed, taken, told):
         bronze.snapshot(shape, 10, [["1", "a"]])
-    bronze.add(16, [ins(taken_then, "2", "of another table")])
+    bronze.add(16, [insert(taken_then, "2", "of another table")])
     tried.window("first", 20)
 
     tried.sql(f"ALTER TABLE {tried.address('hand')} ADD COLUMNS (more STRING)")
     bronze.relations([hand_then])
-    bronze.add(31, [ins(calm, "2", "b"), ins(hand_then, "2", "b", "m"), ins(keyed, "2", "b")])
+    bronze.add(31, [insert(calm, "2", "b"), insert(hand_then, "2", "b", "m"), insert(keyed, "2", "b")])
     bronze.snapshot(taken_then, 32, [["1", "c"], ["2", "of another table"]])
     bronze.snapshot(keyed, 33, [["1", "a"], ["2", "b"], ["3", "c"]])
     with patch.object(SparkSession, "sql", without_clustering(SparkSession.sql)):
         tried.window("by hand", 40)
         assert tried.clustered_by("keyed") == []
 
-    bronze.add(45, [ins(calm, "3", "c")])
+    bronze.add(45, [insert(calm, "3", "c")])
     with patch(
         "deltasmelt.silver.run.bronze_window._ROWS", 3
     ):  # what came since the last cut is little, since `hand` stopped not
@@ -158,11 +153,11 @@ def play(tried: Tried) -> None:
 
     tried.sql(f"ALTER TABLE {tried.address('hand')} SET TBLPROPERTIES ('{MAPPING}' = '{BY_NAME}')")
     tried.sql(f"ALTER TABLE {tried.address('hand')} DROP COLUMN more")
-    bronze.add(55, [ins(calm, "4", "d")])
+    bronze.add(55, [insert(calm, "4", "d")])
     tried.window("undone", 60)
 
     tried.sql(f"ALTER TABLE {tried.address('told__history')} ADD CONSTRAINT small CHECK (id < 100)")
-    bronze.add(61, [ins(told, "500", "e")])
+    bronze.add(61, [insert(told, "500", "e")])
     bronze.snapshot(told, 65, [["1", "a"], ["3", "f"]])
     with guarded(out_of_reach), pytest.raises(TransientError, match="connection reset"):
         tried.window("lake away", 70)

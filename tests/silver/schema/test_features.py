@@ -26,7 +26,7 @@ def fields(table: SilverTable) -> list[DeltaColumn]:
     return [DeltaColumn(column.name, column.attnum, column.spark_type) for column in table.columns]
 
 
-def asked(statements: list[str]) -> list[str]:
+def enabled(statements: list[str]) -> list[str]:
     """Return the features that statements enable; each feature comes before all other statements."""
     features = [next((name for name in FEATURES if name in statement), "") for statement in statements]
     feature_names = [name for name in features if name]
@@ -50,7 +50,7 @@ def asked(statements: list[str]) -> list[str]:
 def test_shape_change_requests_needed_features(
     after: list[tuple[str, PgType]], attnums: list[int], wanted: list[str]
 ) -> None:
-    assert asked(steps("t", shape(after, attnums), fields(shape(BEFORE)), DROP, emptied=False)) == list(
+    assert enabled(steps("t", shape(after, attnums), fields(shape(BEFORE)), DROP, emptied=False)) == list(
         wanted
     )
 
@@ -80,4 +80,4 @@ def test_foreign_relation_with_column_name_requires_mapping() -> None:
     )
     statements, _ = adopted("t", versioned, fields(shape(BEFORE)), "1")
     assert any("RENAME" in statement for statement in statements)
-    assert asked(statements) == [FEATURES[0]]
+    assert enabled(statements) == [FEATURES[0]]

@@ -39,7 +39,7 @@ def view(spark: SparkSession, rows: str) -> str:
     return f"global_temp.{name}"
 
 
-def found(spark: SparkSession, table: SilverTable, source: str, silver: str) -> dict[str, set[str]]:
+def wrong_keys(spark: SparkSession, table: SilverTable, source: str, silver: str) -> dict[str, set[str]]:
     """Return the wrong keys by kind."""
     own_columns = "1L AS _commit_lsn, CAST(NULL AS MAP<STRING, STRING>) AS _unrepresentable"
     left_view = view(spark, f"SELECT *, {own_columns} FROM VALUES {source} AS r(id, v)")
@@ -57,12 +57,12 @@ def found(spark: SparkSession, table: SilverTable, source: str, silver: str) -> 
 def test_soft_deletes_keep_one_row_for_each_key(spark: SparkSession) -> None:
     table = silver_table(SHAPE, SilverSettings(deletes="soft"))
     right = "(1, 'a', false), (2, 'gone', true)"
-    assert found(spark, table, "(1, 'a')", right) == {}
-    assert found(spark, table, "(1, 'a'), (1, 'a')", right) == {"doubled": {'{"id":1}'}}
+    assert wrong_keys(spark, table, "(1, 'a')", right) == {}
+    assert wrong_keys(spark, table, "(1, 'a'), (1, 'a')", right) == {"doubled": {'{"id":1}'}}
     wrong = (
         "(1, 'a', true), (2, 'b', false), (3, 'c', false), (3, 'old', true), (4, 'x', true), (4, 'y', true)"
     )
-    assert found(spark, table, "(1, 'a'), (3, 'c')", wrong) == {
+    assert wrong_keys(spark, table, "(1, 'a'), (3, 'c')", wrong) == {
         "missing": {'{"id":1}'}, "surplus": {'{"id":2}'}, "twice": {'{"id":3}', '{"id":4}'},
     }  # fmt: skip
 
@@ -71,12 +71,12 @@ def test_soft_deletes_keep_one_row_for_each_key(spark: SparkSession) -> None:
 def test_history_has_single_current_version_without_overlaps(spark: SparkSession) -> None:
     table = history_of(silver_table(SHAPE, SilverSettings()))
     right = "(1, 'a', 1L, 5L), (1, 'b', 5L, NULL), (2, 'gone', 1L, 9L), (2, 'again', 12L, 20L)"
-    assert found(spark, table, "(1, 'b')", right) == {}
+    assert wrong_keys(spark, table, "(1, 'b')", right) == {}
     wrong = (
         "(1, 'a', 1L, 6L), (1, 'b', 5L, NULL), (2, 'c', 1L, NULL), (2, 'd', 5L, NULL), (3, 'e', 5L, 5L), "
         "(4, 'f', 7L, 8L), (5, 'g', 2L, NULL)"
     )
-    assert found(spark, table, "(1, 'b'), (2, 'd'), (4, 'f'), (5, 'other')", wrong) == {
+    assert wrong_keys(spark, table, "(1, 'b'), (2, 'd'), (4, 'f'), (5, 'other')", wrong) == {
         "versions": {'{"id":1}', '{"id":2}', '{"id":3}'}, "twice": {'{"id":2}'}, "missing": {'{"id":4}'},
         "differs": {'{"id":5}'},
     }  # fmt: skip
