@@ -273,16 +273,16 @@ fields:
 
 @pytest.mark.spark
 def test_a_recursion_weighs_what_its_levels_hold(spark: SparkSession) -> None:
-    """The first recursion has three levels of 40, with 40 below each; the second is a line of 20 posts."""
+    """The first recursion has three levels of 20, with 20 below each; the second is a line of 20 posts."""
     tree, catalog = threads()
     spark.sql("SELECT id FROM VALUES (1L), (2L), (3L) AS t(id)").createOrReplaceTempView("of_customers")
     spark.sql("""
-      SELECT id, IF(id < 40, 1L, NULL) AS customer_id, IF(id < 40, NULL, id DIV 40 - 1) AS parent_id,
-        repeat('x', 100) AS text FROM range(40 + 1600 + 64000)
+      SELECT id, IF(id < 20, 1L, NULL) AS customer_id, IF(id < 20, NULL, id DIV 20 - 1) AS parent_id,
+        repeat('x', 100) AS text FROM range(20 + 400 + 8000)
       UNION ALL SELECT 1000000 + id, IF(id = 0, 2L, NULL), IF(id = 0, 1000000L, 999999 + id), repeat('y', 10)
         FROM range(20)""").createOrReplaceTempView("of_posts")
     view_names = {"public.customers": "of_customers", "public.posts": "of_posts"}
-    sizes = dict.fromkeys(catalog, (65660, 2000000))
+    sizes = dict.fromkeys(catalog, (8440, 257000))
     view = "(SELECT id AS k0 FROM of_customers)"
     rows, kept_rows = (
         compile_tree(tree, lambda name: view_names[str(name)], roots=view).shared,
@@ -295,7 +295,7 @@ def test_a_recursion_weighs_what_its_levels_hold(spark: SparkSession) -> None:
         query = weights_query(tree, lambda name: view_names[str(name)], sizes, roots)
         with settings(spark, LEAN):
             weighed = {row["k0"]: row["bytes"] for row in rows_of(spark, query)}
-        assert 65_640 * 115 < weighed[1] < 65_640 * 150, "with their names, of each level"
+        assert 8420 * 115 < weighed[1] < 8420 * 150, "with their names, of each level"
         assert 16 * 20 < weighed[2] < 16 * 60, "its first post is its own parent, and levels end"
         assert weighed[3] < 100
     kept_rows.forget()
@@ -303,8 +303,8 @@ def test_a_recursion_weighs_what_its_levels_hold(spark: SparkSession) -> None:
     whole = dict.fromkeys(sizes, (20_000, 10**6))
     query = fans_query([node], lambda name: view_names[str(name)], whole)
     fans = {row["node"]: row["most"] for row in rows_of(spark, query)}
-    assert fans == {node.id: 40, -node.id: 40}
-    assert most(tree, sizes, fans) > 65_640 * 100, "bounded by the table"
+    assert fans == {node.id: 20, -node.id: 20}
+    assert most(tree, sizes, fans) > 8420 * 100, "bounded by the table"
     assert most(tree, sizes, {node.id: 1, -node.id: 1}) < 20 * 300
 
 

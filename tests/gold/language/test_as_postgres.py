@@ -276,6 +276,7 @@ def _differences(
     }
 
 
+@pytest.mark.usefixtures("interpreted")
 def test_documents_compare_and_order_as_postgresql_does(
     source: psycopg.Connection[Any],
     relations: dict[str, Relation],

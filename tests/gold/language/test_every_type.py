@@ -42,7 +42,7 @@ BATCH = 12
 SAMPLE = 4
 """Number of documents of the smallest world."""
 
-CONDITIONS, MANY = 100, 600
+CONDITIONS, MANY = 60, 600
 """Number of conditions per table and statement of Spark: of the smallest world, and of larger worlds."""
 
 SECONDS = 60.0
