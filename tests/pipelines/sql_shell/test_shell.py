@@ -48,7 +48,9 @@ def test_a_person_asks_errs_moves_cancels_and_leaves(file: Path) -> None:
     pager = file.parent / "pager.py"
     pager.write_text("import sys\nprint('paged', len(list(sys.stdin)), 'lines')\n")
     newest, first = "shop 0/200>", "shop 0/100>"
-    with Terminal("sql", file, folder=file.parent, PAGER=f"{sys.executable} {pager}") as shell:
+    logs = file.parent / 'the "blue" lögs'  # a name that Spark's launcher might split
+    environment = {"PAGER": f"{sys.executable} {pager}", "SMELT_LOGS": str(logs)}
+    with Terminal("sql", file, folder=file.parent, **environment) as shell:
         assert "pipeline shop, as of 0/200 (2026-01-01 13:00:00 UTC)" in shell.until_prompt(newest)
         assert "silver  orders        3   400" in shell.until_prompt(newest, r"\d silver.*")
         shell.type("SELECT count(*) AS n,", "\n         ->")
@@ -89,6 +91,7 @@ def test_a_person_asks_errs_moves_cancels_and_leaves(file: Path) -> None:
         assert shell.ended() == 0
         assert shell.children("java") == []
         assert not set(shell.seen) & set("⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏")  # no line moves across the prompt
+    assert [path.name for path in logs.glob("*/spark-*.log")] != []
     typed = (file.parent / "state" / "deltasmelt" / "sql-history" / "shop").read_text()
     assert "+SELECT count(*) AS n,\n+max(id) AS m FROM silver.orders;\n" in typed
 
@@ -101,19 +104,17 @@ REPORT = (
 )
 
 
+@pytest.mark.torture
 @pytest.mark.spark
 def test_ctrl_c_ends_a_script_and_its_jvm(file: Path) -> None:
-    """The statement would run for days. The log's folder has a name that Spark's launcher might split."""
-    logs = file.parent / 'the "blue" lögs'
+    """The statement would run for days. `test_run` interrupts `smelt run`."""
     script = file.parent / "endless.sql"
     script.write_text(f"SELECT 1 AS one;\n{CROSS_JOIN}")
-    variables = {"SMELT_LOGS": str(logs)}
-    with Command("sql", file, "-f", script, folder=file.parent, variables=variables) as sql:
+    with Command("sql", file, "-f", script, folder=file.parent) as sql:
         wait_for(lambda: any(task_seconds(pid) > 1 for pid in sql.family("java")), 280)
         sql.process.send_signal(signal.SIGINT)
         assert sql.wait(60) == 130, sql.text()
         wait_for(lambda: not sql.family(), 60)
-    assert [path.name for path in logs.glob("*/spark-*.log")] != []
     assert "one\n---\n  1\n" in sql.text()
     assert "interrupted\n" in sql.text()
     assert "Traceback" not in sql.text()
