@@ -141,14 +141,16 @@ def cycles(
 def test_histories_and_soft_deletes_are_the_source(
     spark: SparkSession, lake_path: str, seed: int, spaces: int
 ) -> None:
-    tables = random_tables(seed, spaces)[:3]
+    """A short run has no table with the default identity: `test_scenarios` and `test_versions` fold these."""
+    short = spaces != LONG[1]
+    tables = random_tables(seed, spaces)[1 if short else 0 : 3]
     lakes = Lakes(spark, lake_path, [table.shape for table in tables], plain=False, looked=True)
     emptied = [[], tables[:1], tables[1:2]]
-    if spaces != LONG[1]:
-        emptied = [[], tables[:2]]
-        name = tables[2].shape.table.silver_name
+    if short:
+        emptied = [[], tables[:1]]
+        name = tables[1].shape.table.silver_name
         lakes.seen = {name, f"{name}__history"}
-    cycles(lakes, tables, (seed, spaces), emptied=emptied, again=tables[2:])
+    cycles(lakes, tables, (seed, spaces), emptied=emptied, again=tables[-1:])
     plans = [run.details["plan"] for run in lakes.controls[1].runs("silver") if run.to_lsn is not None]
     assert ["versions"] in plans, "TRUNCATEs in a window do not part it"
     assert ["versions", "versions"] in plans, "a snapshot in a window parts it"
