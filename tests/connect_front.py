@@ -75,7 +75,7 @@ class Front(grpc.GenericRpcHandler):  # type: ignore[misc]
         call = self._channel.unary_unary(name)
 
         def answer(request: bytes, context: Any) -> bytes:
-            self._look(method, request, context)
+            self._inspect(method, request, context)
             try:
                 return bytes(call(request, metadata=_metadata(context)))
             except grpc.RpcError as error:
@@ -88,7 +88,7 @@ class Front(grpc.GenericRpcHandler):  # type: ignore[misc]
         call = self._channel.unary_stream(name)
 
         def answer(request: bytes, context: Any) -> Iterator[bytes]:
-            self._look(method, request, context)
+            self._inspect(method, request, context)
             try:
                 yield from call(request, metadata=_metadata(context))
             except grpc.RpcError as error:
@@ -96,7 +96,7 @@ class Front(grpc.GenericRpcHandler):  # type: ignore[misc]
 
         return answer
 
-    def _look(self, method: str, request: bytes, context: Any) -> None:
+    def _inspect(self, method: str, request: bytes, context: Any) -> None:
         """Abort the call if serverless compute refuses the request."""
         refusal = _refusal(method, request)
         if refusal is not None:

@@ -71,10 +71,10 @@ class ConnectServer(ServerProcess):
         )
 
 
-def _classes(given: str) -> dict[str, str]:
+def _classes(settings: str) -> dict[str, str]:
     """Return settings for Delta's jars and a short-lived JVM, which uses the class archive if one exists."""
     java, jars = check_java(), delta_jars()
-    options = jvm_options(given, brief=True)
+    options = jvm_options(settings, brief=True)
     archive = class_archive.archive_of({}, java, jars)
     if archive is None or not class_archive.usable(archive):
         return {"spark.jars": ",".join(map(str, jars)), JVM_OPTIONS: options}

@@ -71,7 +71,7 @@ class Probes(threading.Thread):
         self.join()
 
 
-def ask(sql: LakeSql) -> tuple[int, float, float]:
+def query(sql: LakeSql) -> tuple[int, float, float]:
     """Return the newest probe in a query's result, the query's seconds, and the time of its result."""
     start = time.monotonic()
     rows = sql.query(PROBE).collect()
@@ -87,7 +87,7 @@ def ages(pipeline: Pipeline, probes: Probes, *, seconds: float, warm: float) -> 
         plain = LakeSql(spark, pipeline)
         while time.monotonic() < start + warm + seconds:
             pause = time.monotonic() + 1.0
-            newest, seconds_taken, at = ask(fresh)
+            newest, seconds_taken, at = query(fresh)
             counts = time.monotonic() > start + warm
             if counts:
                 measured["fresh"].append(seconds_taken)
@@ -96,7 +96,7 @@ def ages(pipeline: Pipeline, probes: Probes, *, seconds: float, warm: float) -> 
             if len(measured["plain"]) * 5 < len(measured["fresh"]):
                 fresh.forget()
                 plain.move(cut_of(pipeline))
-                measured["plain"].append(ask(plain)[1])
+                measured["plain"].append(query(plain)[1])
                 plain.forget()
             time.sleep(max(0.0, pause - time.monotonic()))
         fresh.close()

@@ -220,12 +220,12 @@ def merge_by_hand(work: GoldWork, made: DataFrame) -> None:
     )
 
 
-def timed(what: str, action: Callable[[], object]) -> float:
+def timed(title: str, action: Callable[[], object]) -> float:
     """Run the action; print and return its seconds."""
     clock = time.monotonic()
     action()
     wall = time.monotonic() - clock
-    say(f"{what:66} {wall:7.2f}")
+    say(f"{title:66} {wall:7.2f}")
     return wall
 
 

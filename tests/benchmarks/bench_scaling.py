@@ -218,12 +218,12 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def slope(what: str, measured: Mapping[int, Sequence[float]], unit: str) -> None:
+def slope(title: str, measured: Mapping[int, Sequence[float]], unit: str) -> None:
     """Print the medians and their least-squares line."""
     medians = {size: statistics.median(values) for size, values in measured.items()}
     grows, fixed = np.polyfit(list(medians), list(medians.values()), 1)
     listed = ", ".join(f"{size:,}: {median:.2f}" for size, median in medians.items())
-    say(f"{what}: {listed}; {fixed:.2f} and {grows:.3g} for each {unit}\n")
+    say(f"{title}: {listed}; {fixed:.2f} and {grows:.3g} for each {unit}\n")
 
 
 if __name__ == "__main__":

@@ -348,10 +348,10 @@ def continuous(folder: Path, *, quick: bool) -> bool:
     return median <= bar
 
 
-def line(what: str, client: str, cost: Cost, table: str | None = None) -> Cost:
+def line(title: str, client: str, cost: Cost, table: str | None = None) -> Cost:
     """Print one measurement and return its cost."""
     name = table if client == "silver" else None
-    say(f"{what:42} {client:9} {cost.wall:7.2f} {cost.cpu:7.2f} {cost.peak:9.0f}  {cost.files(name)}")
+    say(f"{title:42} {client:9} {cost.wall:7.2f} {cost.cpu:7.2f} {cost.peak:9.0f}  {cost.files(name)}")
     return cost
 
 

@@ -60,12 +60,12 @@ def recursions(spark: SparkSession, folder: Path) -> None:
         least("one row changed", work.gold.cycle, before=change)
 
 
-def head(what: str) -> None:
+def head(text: str) -> None:
     """Print the head of a table."""
-    say(f"\n{what:44} {'first s':>8} {'least s':>8} {'CPU s':>7}")
+    say(f"\n{text:44} {'first s':>8} {'least s':>8} {'CPU s':>7}")
 
 
-def least(what: str, action: Callable[[], object], *, before: Callable[[], None] | None = None) -> None:
+def least(text: str, action: Callable[[], object], *, before: Callable[[], None] | None = None) -> None:
     """Run the action several times; print its first and its least cost."""
     pid = java()
     runs = []
@@ -76,5 +76,5 @@ def least(what: str, action: Callable[[], object], *, before: Callable[[], None]
         action()
         runs.append((time.monotonic() - clock, cpu_seconds(pid) - cpu))
     say(
-        f"{what:44} {runs[0][0]:8.2f} {min(wall for wall, _ in runs):8.2f} {min(cpu for _, cpu in runs):7.2f}"
+        f"{text:44} {runs[0][0]:8.2f} {min(wall for wall, _ in runs):8.2f} {min(cpu for _, cpu in runs):7.2f}"
     )

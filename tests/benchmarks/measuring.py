@@ -90,7 +90,7 @@ class Watched:
 
 
 def ratio(
-    what: str, ratios: Sequence[float], *, at_least: float | None = None, at_most: float | None = None
+    title: str, ratios: Sequence[float], *, at_least: float | None = None, at_most: float | None = None
 ) -> bool:
     """Print the median of ratios; return whether the bar holds."""
     median = statistics.median(ratios)
@@ -98,7 +98,7 @@ def ratio(
     bar = f"; bar {'≥' if at_least else '≤'} {at_least or at_most}: {'holds' if passed else 'MISSED'}"
     verdict = "" if at_least is at_most is None else bar
     spread = "" if len(ratios) == 1 else f" ({', '.join(f'{value:.2f}' for value in ratios)})"
-    say(f"  {what}: median ratio {median:.2f}{spread}{verdict}")
+    say(f"  {title}: median ratio {median:.2f}{spread}{verdict}")
     return passed
 
 

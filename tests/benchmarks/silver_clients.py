@@ -213,18 +213,18 @@ def main(kind: str, folder: str) -> None:
     """Work line by line until standard input ends."""
     client = CLIENTS[kind](folder)
     pid = java()
-    say({"ready": True})
+    answer({"ready": True})
     for line in sys.stdin:
         batch = json.loads(line)
         before, clock = cpu_seconds(pid), time.monotonic()
         client.fold(batch)
         wall = time.monotonic() - clock
         cost = {"wall": wall, "cpu": cpu_seconds(pid) - before, "peak": peak_mib(pid)}
-        say({**cost, "tables": [written(uri) for uri in client.tables()]})
+        answer({**cost, "tables": [written(uri) for uri in client.tables()]})
     client.spark.stop()
 
 
-def say(value: dict[str, Any]) -> None:
+def answer(value: dict[str, Any]) -> None:
     print(json.dumps(value), flush=True)  # noqa: T201 - the result
 
 

@@ -70,7 +70,7 @@ def words(*parts: Any) -> pa.StringArray:
     )
 
 
-def same(value: str | None, count: int) -> pa.StringArray:
+def repeated(value: str | None, count: int) -> pa.StringArray:
     return pa.array([value] * count, pa.string())
 
 
@@ -79,8 +79,8 @@ def order_columns(ids: Any, status: str | None = None, raised: int = 0) -> list[
     count, key = len(ids), text(ids)
     states = pa.array(np.array(["new", "paid", "shipped", "done"])[ids % 4])
     return [
-        key, text(1 + ids % 200_000), states if status is None else same(status, count),
-        text(np.round((ids % 1000) * 1.37 + raised, 2)), same("2026-11-21 14:00:00.123456+00", count),
+        key, text(1 + ids % 200_000), states if status is None else repeated(status, count),
+        text(np.round((ids % 1000) * 1.37 + raised, 2)), repeated("2026-11-21 14:00:00.123456+00", count),
         words("note for order ", key), words("{a,b", text(ids % 10), "}"), text(ids % 7),
         text(np.round(ids * 0.123, 3)), words(text(10_000_000 + ids), "-1111-2222-3333-444455556666"),
     ]  # fmt: skip
@@ -113,7 +113,7 @@ class Changes:
     def _rows(self, lsn: int, ids: Any, first: int) -> pa.Table:
         count, deleted = len(ids), self.op == "delete"
         if deleted:
-            values = interleave([text(ids), *[same(None, count)] * (len(COLUMNS) - 1)])
+            values = interleave([text(ids), *[repeated(None, count)] * (len(COLUMNS) - 1)])
         else:
             values = interleave(order_columns(ids, self.status, self.raised))
         none = pa.nulls(count, pa.list_(pa.string()))
@@ -121,8 +121,8 @@ class Changes:
         columns = {
             "commit_lsn": pa.array(np.full(count, lsn)), "seq": pa.array(np.arange(first, first + count)),
             "lsn": pa.array(np.full(count, lsn)), "xid": pa.array(np.full(count, lsn)), "commit_ts": time_,
-            "op": same(self.op, count), "table_schema": same("public", count),
-            "table_name": same(self.shape.table.name, count),
+            "op": repeated(self.op, count), "table_schema": repeated("public", count),
+            "table_name": repeated(self.shape.table.name, count),
             "columns": pa.array([NAMES], pa.list_(pa.string())).take(pa.array([0] * count)),
             "relation_id": pa.array(np.full(count, self.shape.relation_id)),
             "new": none if deleted else values, "old": values if deleted else none,
@@ -153,7 +153,7 @@ class Changes:
             for name, cells in row.items():
                 plain = name in {"id", "customer_id", "tags", "qty", "price"}
                 moment = name == "placed_at"
-                cells = same("2026-11-21T14:00:00.123456Z", count) if moment else cells  # noqa: PLW2901
+                cells = repeated("2026-11-21T14:00:00.123456Z", count) if moment else cells  # noqa: PLW2901
                 after += [f'{"," if after else ""}"{name}":', cells if plain else words('"', cells, '"')]
             records = words('{"before":null,"after":{', *after, "}", tail)
         return pa.table({"value": records})
@@ -173,7 +173,9 @@ class Changes:
             cells = {
                 name: cell if name == "id" else pa.nulls(count, cell.type) for name, cell in cells.items()
             }
-        return pa.table({"op": same(letter, count), "lsn": pa.array(place)} | {n: cells[n] for n in NAMES})
+        return pa.table(
+            {"op": repeated(letter, count), "lsn": pa.array(place)} | {n: cells[n] for n in NAMES}
+        )
 
 
 class Work:

@@ -80,9 +80,9 @@ class Faults:
         raise failure(fault.door, f"injected {fault.when} {fault.door} {fault.number} at {where}")
 
 
-def failure(door: Effect, said: str) -> Exception:
+def failure(door: Effect, message: str) -> Exception:
     """Return the exception that the lake raises for an effect."""
-    return DeltaError(said) if door in _OF_DELTA else OSError(errno.EIO, said)
+    return DeltaError(message) if door in _OF_DELTA else OSError(errno.EIO, message)
 
 
 class Disk:

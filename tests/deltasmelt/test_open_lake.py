@@ -125,7 +125,7 @@ def test_existing_session_is_used_and_left_unchanged(file: Path, spark: SparkSes
 
 
 @pytest.mark.parametrize(
-    ("statement", "code", "said"),
+    ("statement", "code", "message"),
     [
         ("SELECT * FROM silver.ordres", "sql-table", "did you mean 'silver.orders'?"),
         ("SELECT totl FROM silver.orders", "sql", "[UNRESOLVED_COLUMN"),
@@ -137,13 +137,13 @@ def test_existing_session_is_used_and_left_unchanged(file: Path, spark: SparkSes
     ],
 )
 def test_statement_rejected_by_spark_is_own_error(
-    lake: deltasmelt.OpenLake, statement: str, code: str, said: str
+    lake: deltasmelt.OpenLake, statement: str, code: str, message: str
 ) -> None:
     """The error is an error class of deltasmelt."""
     with pytest.raises(deltasmelt.SmeltError) as raised:
         lake.sql(statement)
     assert raised.value.code == code
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_assembled_statement_sees_tables_and_arguments(lake: deltasmelt.OpenLake) -> None:
@@ -182,7 +182,7 @@ def test_unknown_names_are_reported_without_calling_spark(lake: deltasmelt.OpenL
 
 
 @pytest.mark.parametrize(
-    "given",
+    "arguments",
     [
         {"sample": 0},
         {"sample": -1},
@@ -197,11 +197,11 @@ def test_unknown_names_are_reported_without_calling_spark(lake: deltasmelt.OpenL
         {"max_connections": 2.5},
     ],
 )
-def test_invalid_comparison_is_rejected_before_any_read(file: Path, given: dict[str, Any]) -> None:
+def test_invalid_comparison_is_rejected_before_any_read(file: Path, arguments: dict[str, Any]) -> None:
     """The command would refuse the comparison, too."""
     with deltasmelt.open(file) as lake, pytest.raises(deltasmelt.ConfigurationError) as refused:
-        lake.verify(**given)
-    assert (refused.value.code, refused.value.where) == ("argument-invalid", next(iter(given)))
+        lake.verify(**arguments)
+    assert (refused.value.code, refused.value.where) == ("argument-invalid", next(iter(arguments)))
 
 
 def test_comparison_bounds_are_reported_as_plain_figures() -> None:

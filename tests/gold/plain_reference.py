@@ -215,11 +215,11 @@ class Reference:
         ]()
 
 
-def capped(found: list[Any], cap: int | None) -> Any:
+def capped(rows: list[Any], cap: int | None) -> Any:
     """Return the first elements with the total number, if the field has a cap."""
     if cap is None:
-        return found
-    return {"items": found[:cap], "count": len(found), "truncated": len(found) > cap}
+        return rows
+    return {"items": rows[:cap], "count": len(rows), "truncated": len(rows) > cap}
 
 
 def nothing_of(entries: Sequence[Any]) -> Row:

@@ -128,7 +128,7 @@ def test_preview_is_json_with_every_digit(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "key", "said"),
+    ("name", "key", "message"),
     [
         ("custmer", "1", "unknown document 'custmer'; did you mean 'customer'?"),
         ("country", "999", "country has no document with the key 999"),
@@ -140,10 +140,10 @@ def test_preview_is_json_with_every_digit(world: World) -> None:
         ),
     ],
 )
-def test_preview_names_a_wrong_key(world: World, name: str, key: str, said: str) -> None:
+def test_preview_names_a_wrong_key(world: World, name: str, key: str, message: str) -> None:
     with pytest.raises(SmeltError) as caught:
         world.gold.preview(name, key)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_documents_weigh_about_their_size(world: World) -> None:

@@ -40,7 +40,7 @@ def test_patterns_select_once_and_unmatched_pattern_raises() -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "said"),
+    ("names", "message"),
     [
         ([], "available: none"),
         (["a"], "available: a"),
@@ -48,8 +48,8 @@ def test_patterns_select_once_and_unmatched_pattern_raises() -> None:
         (list("abcdefg"), "available: a, b, c, d, e and 2 more"),
     ],
 )
-def test_what_there_is_is_listed(names: list[str], said: str) -> None:
-    assert there_are(names) == said
+def test_what_there_is_is_listed(names: list[str], message: str) -> None:
+    assert there_are(names) == message
 
 
 def commands() -> Iterator[tuple[str, list[Any]]]:

@@ -73,15 +73,15 @@ def test_connection_file_paths_start_at_file_folder(tmp_path: Path, monkeypatch:
 
 
 @pytest.mark.parametrize(
-    ("given", "address"),
+    ("text", "address"),
     [
         ("s3://bucket/lake/", "s3://bucket/lake"),
         ("file:///data/lake", "/data/lake"),
         ("/data/lake/", "/data/lake"),
     ],
 )
-def test_lake_accepts_url_or_absolute_path(tmp_path: Path, given: str, address: str) -> None:
-    path = pipeline_file(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: '{given}'}}\n")
+def test_lake_accepts_url_or_absolute_path(tmp_path: Path, text: str, address: str) -> None:
+    path = pipeline_file(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: '{text}'}}\n")
     assert load_pipeline(path).lake_address().path == address
 
 
@@ -111,7 +111,7 @@ def test_spark_settings_of_any_type_become_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "said"),
+    ("text", "line", "message"),
     [
         (f"pipeline: shop\n{SOURCE}lake: {{path: lake}}\nsliver: {{}}\n", 4, "did you mean 'silver'"),
         (f"pipeline: shop\n{SOURCE}lake: {{retention: 1d}}\n", 3, "path is missing"),
@@ -135,12 +135,12 @@ def test_spark_settings_of_any_type_become_text(tmp_path: Path) -> None:
         ("pipeline: [shop\n", 2, ""),
     ],
 )
-def test_a_mistake_is_named_with_file_and_line(tmp_path: Path, text: str, line: int, said: str) -> None:
+def test_a_mistake_is_named_with_file_and_line(tmp_path: Path, text: str, line: int, message: str) -> None:
     path = pipeline_file(tmp_path, text)
     with pytest.raises(ConfigurationError) as raised:
         load_pipeline(path)
     assert f"{path}:{line}" in str(raised.value)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_executors_cannot_copy_into_catalog_lake(tmp_path: Path) -> None:

@@ -89,12 +89,12 @@ def _scalar(value: Any) -> Any:
     return value if value is None or isinstance(value, (bool, int)) else str(value)
 
 
-def differences(found: Rows, expected: Rows) -> list[str]:
+def differences(rows: Rows, expected: Rows) -> list[str]:
     """Return the differences between a reader and Spark in words: rows, columns, values."""
-    if len(found) != len(expected):
-        return [f"{len(found)} of {len(expected)} rows"]
+    if len(rows) != len(expected):
+        return [f"{len(rows)} of {len(expected)} rows"]
     wrong: dict[str, str] = {}
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(rows, expected, strict=True):
         for name in ours.keys() | theirs.keys():
             if ours.get(name, "no such column") != theirs.get(name, "no such column"):
                 wrong.setdefault(name, f"{name}: {ours.get(name)!r} for {theirs.get(name)!r}")

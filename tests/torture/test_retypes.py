@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.torture, pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(3000)]
 
 
-@pytest.mark.parametrize("every", [False, True], ids=["one of each class", "every pair"])
+@pytest.mark.parametrize("all_pairs", [False, True], ids=["one of each class", "every pair"])
 def test_every_retype_ends_with_silver_as_the_source(
-    spark: SparkSession, database: str, tmp_path: Path, *, every: bool
+    spark: SparkSession, database: str, tmp_path: Path, *, all_pairs: bool
 ) -> None:
     flow = Flow(spark, database, Lake(path=str(tmp_path / "lake")))
     flow.connection.execute(SCHEMA)
     all_kinds = kinds(flow.connection)
     chosen = pairs(flow.connection, all_kinds)
     assert sum(map(len, chosen.values())) > 1500
-    if not every:
+    if not all_pairs:
         chosen = one_of_each_class({kind.name: kind.type for kind in all_kinds}, chosen)
     columns = {before: lasting(flow.connection, before, afters) for before, afters in chosen.items()}
     for at, (before, values) in enumerate(columns.items()):

@@ -95,7 +95,7 @@ def test_credentials_that_are_not_found() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "code"),
+    ("message", "code"),
     [
         ("<Error><Code>ContainerNotFound</Code><Message>x</Message></Error>", "lake-bucket"),
         ("Received redirect without LOCATION", "lake-bucket"),
@@ -105,9 +105,9 @@ def test_credentials_that_are_not_found() -> None:
         ("operation timed out", "lake-unreachable"),
     ],
 )
-def test_what_stores_say(said: str, code: str) -> None:
+def test_what_stores_say(message: str, code: str) -> None:
     with pytest.raises(SmeltError) as raised, lake_opened("abfss://lake@account.dfs.core.windows.net/x"):
-        raise OSError(said)
+        raise OSError(message)
     assert raised.value.code == code
     assert isinstance(raised.value, TransientError) == (code == "lake-unreachable")
 

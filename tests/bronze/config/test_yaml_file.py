@@ -179,11 +179,11 @@ def test_unavailable_secret_is_reported_last() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["secret:b", "secret:b/", "secret:/c", "secret:b/c/d", "secret:b/c:-d", "secret:b c/d"]
+    "malformed", ["secret:b", "secret:b/", "secret:/c", "secret:b/c/d", "secret:b/c:-d", "secret:b c/d"]
 )
-def test_what_only_looks_like_a_secret_is_malformed(wrong: str) -> None:
+def test_what_only_looks_like_a_secret_is_malformed(malformed: str) -> None:
     with pytest.raises(ConfigurationError, match=r"malformed.*\$\{secret:scope/key\}"):
-        parse_yaml(f"a: ${{{wrong}}}", Path("shop.yml"), expand_env=True, secrets=given)
+        parse_yaml(f"a: ${{{malformed}}}", Path("shop.yml"), expand_env=True, secrets=given)
 
 
 def test_file_without_secrets_requests_none() -> None:

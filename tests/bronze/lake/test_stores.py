@@ -97,7 +97,7 @@ def test_keys_are_masked_and_other_options_shown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "said"),
+    ("name", "value", "message"),
     [
         ("aws_allow_http", "maybe", "must be true or false"),
         ("aws_endpoint_url", "127.0.0.1:9000", "must begin with http:// or https://"),
@@ -106,8 +106,8 @@ def test_keys_are_masked_and_other_options_shown() -> None:
         ("fs.s3a.bucket.lake.performance.flags", "delete,create", "overwrite commits of other writers"),
     ],
 )
-def test_invalid_or_unsafe_option_is_rejected(name: str, value: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_invalid_or_unsafe_option_is_rejected(name: str, value: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         refuse_wrong("s3://bucket/lake", {name: value})
 
 

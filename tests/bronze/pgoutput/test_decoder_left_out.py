@@ -32,9 +32,9 @@ def unforeseen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deltasmelt.bronze.pgoutput.relation_versions, "relation_version", fails)
 
 
-def decoder(told: Told, *, knows: bool = False) -> StreamDecoder:
+def decoder(reports: Told, *, knows: bool = False) -> StreamDecoder:
     def unreadable(table: TableName, lsn: Lsn, error: Exception | None) -> None:
-        told.append((table, lsn, None if error is None else str(error)))
+        reports.append((table, lsn, None if error is None else str(error)))
 
     return StreamDecoder(
         lambda _oid, _lsn: None, lambda _table: True, knows=lambda _oid: knows, unreadable=unreadable

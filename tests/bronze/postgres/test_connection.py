@@ -79,7 +79,9 @@ def wait_for_refusal(dsn: str) -> None:
     raise AssertionError("pg_hba.conf was not read again")
 
 
-def guest(guarded: EmbeddedServer, password: str | None = PASSWORD, **values: object) -> SourceSettings:
+def other_server(
+    guarded: EmbeddedServer, password: str | None = PASSWORD, **values: object
+) -> SourceSettings:
     plain = {"host": "127.0.0.1", "port": guarded.port, "database": "postgres", "user": "guest"}
     return source(None, password=password, **{**plain, **values})
 
@@ -227,7 +229,7 @@ def test_unreadable_dsn_is_rejected_without_quoting_parts(dsn: str) -> None:
 
 
 def test_a_wrong_password(guarded: EmbeddedServer) -> None:
-    error = failure(guest(guarded, password="wrong"))
+    error = failure(other_server(guarded, password="wrong"))
     assert isinstance(error, ConfigurationError)
     assert error.code == "password-rejected"
     assert "guest" in error.message
@@ -236,21 +238,21 @@ def test_a_wrong_password(guarded: EmbeddedServer) -> None:
 
 
 def test_a_missing_password(guarded: EmbeddedServer) -> None:
-    error = failure(guest(guarded, password=None, passfile="/nonexistent"))
+    error = failure(other_server(guarded, password=None, passfile="/nonexistent"))
     assert isinstance(error, ConfigurationError)
     assert error.code == "password-missing"
     assert "PGPASSWORD" in str(error.remedy)
 
 
 def test_an_unknown_database(guarded: EmbeddedServer) -> None:
-    error = failure(guest(guarded, database="shopp"))
+    error = failure(other_server(guarded, database="shopp"))
     assert isinstance(error, ConfigurationError)
     assert error.code == "database-unknown"
     assert error.message == "database shopp does not exist on this server"
 
 
 def test_a_database_without_the_connect_privilege(guarded: EmbeddedServer) -> None:
-    error = failure(guest(guarded, database="locked"))
+    error = failure(other_server(guarded, database="locked"))
     assert isinstance(error, DefiniteError)
     assert error.code == "connect-denied"
     assert 'GRANT CONNECT ON DATABASE "locked" TO "guest";' in str(error.remedy)
@@ -258,22 +260,22 @@ def test_a_database_without_the_connect_privilege(guarded: EmbeddedServer) -> No
 
 def test_unknown_role_and_role_without_login(guarded: EmbeddedServer) -> None:
     for user in ("sleeper", "unknown"):
-        error = failure(guest(guarded, user=user))
+        error = failure(other_server(guarded, user=user))
         assert isinstance(error, ConfigurationError)
         assert error.code == "role-unknown"
         assert f'"{user}"' in str(error.remedy)
 
 
 def test_a_connection_that_pg_hba_does_not_admit(guarded: EmbeddedServer) -> None:
-    error = failure(guest(guarded, user="stranger"))
+    error = failure(other_server(guarded, user="stranger"))
     assert isinstance(error, DefiniteError)
     assert error.code == "pg-hba-rejected"
     assert "hostssl postgres stranger" in str(error.remedy)
 
 
 def test_server_requiring_tls_and_server_without_tls(guarded: EmbeddedServer) -> None:
-    assert failure(guest(guarded, user="encrypted")).code == "pg-hba-rejected"
-    error = failure(guest(guarded, sslmode="require"))
+    assert failure(other_server(guarded, user="encrypted")).code == "pg-hba-rejected"
+    error = failure(other_server(guarded, sslmode="require"))
     assert isinstance(error, ConfigurationError)
     assert error.code == "ssl-not-offered"
 
@@ -306,7 +308,7 @@ def test_an_option_that_the_server_does_not_know(guarded: EmbeddedServer) -> Non
 def test_a_server_without_a_free_connection(guarded: EmbeddedServer) -> None:
     connections = [psycopg.connect(guarded.dsn(user="guest"), password=PASSWORD) for _ in range(5)]
     try:
-        error = failure(guest(guarded))
+        error = failure(other_server(guarded))
         assert isinstance(error, TransientError)
         assert error.code == "too-many-connections"
     finally:
@@ -316,8 +318,8 @@ def test_a_server_without_a_free_connection(guarded: EmbeddedServer) -> None:
 
 def test_a_role_without_replication(guarded: EmbeddedServer) -> None:
     with pytest.raises(psycopg.OperationalError) as caught:
-        psycopg.connect(replication_conninfo(guest(guarded)))
-    error = translate(caught.value, guest(guarded))
+        psycopg.connect(replication_conninfo(other_server(guarded)))
+    error = translate(caught.value, other_server(guarded))
     assert isinstance(error, DefiniteError)
     assert error.code == "replication-privilege"
     assert 'ALTER ROLE "guest" REPLICATION;' in str(error.remedy)
@@ -498,7 +500,7 @@ def test_foreign_language_messages_are_classified_by_names(
         whole = f'connection to server at "127.0.0.1", port 1 failed: {text}'
         return translate(psycopg.OperationalError(whole), settings)
 
-    guest_settings = guest(guarded, password="wrong")
+    guest_settings = other_server(guarded, password="wrong")
     assert said("FATAL:  Datenbank »postgres« existiert nicht", guest_settings).code == "database-unknown"
     refused = said("FATAL:  Passwort-Authentifizierung für Benutzer »guest« fehlgeschlagen", guest_settings)
     assert isinstance(refused, ConfigurationError)

@@ -142,8 +142,8 @@ def test_files_commits_and_confirmations_are_durable_in_order(
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("names_last", [False, True], ids=["names are lost", "files are empty"])
-@pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.torture)])
-def test_a_power_cut_loses_nothing_confirmed(tmp_path: Path, *, names_last: bool, every: int) -> None:
+@pytest.mark.parametrize("step", [8, pytest.param(1, marks=pytest.mark.torture)])
+def test_a_power_cut_loses_nothing_confirmed(tmp_path: Path, *, names_last: bool, step: int) -> None:
     folder = tmp_path / "disk"
     folder.mkdir()
     server = Server(LOG)
@@ -156,7 +156,7 @@ def test_a_power_cut_loses_nothing_confirmed(tmp_path: Path, *, names_last: bool
         effects += 1
         if door in moments or effects % 29 == 0:
             moments_seen += 1
-            if moments_seen % every:
+            if moments_seen % step:
                 return
             cuts.append((tmp_path / f"cut {len(cuts)} {door}", server.confirmed))
             disk.cut(cuts[-1][0], names_last=names_last)

@@ -45,9 +45,12 @@ def relations(source: SourceSettings) -> list[Relation]:
 
 
 def record(
-    source: SourceSettings, shapes: ShapeLog, wanted: Sequence[Relation], stop: threading.Event | None = None
+    source: SourceSettings,
+    shapes: ShapeLog,
+    expected: Sequence[Relation],
+    stop: threading.Event | None = None,
 ) -> Recorded:
-    return record_shapes(source, shapes, wanted, stop or threading.Event())
+    return record_shapes(source, shapes, expected, stop or threading.Event())
 
 
 def messages(source: SourceSettings) -> int:

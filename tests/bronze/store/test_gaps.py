@@ -196,7 +196,7 @@ def source(database: str) -> SourceSettings:
     return source
 
 
-def seen(source: SourceSettings) -> dict[TableName, int]:
+def gaps_of(source: SourceSettings) -> dict[TableName, int]:
     with connect(source) as connection:
         return fingerprints(connection, source.publication, [ITEMS, OTHERS])
 
@@ -212,9 +212,9 @@ def seen(source: SourceSettings) -> dict[TableName, int]:
     ],
 )
 def test_undone_publication_change_still_changes_number(source: SourceSettings, acts: list[str]) -> None:
-    before = seen(source)
+    before = gaps_of(source)
     execute(source, *(f"ALTER PUBLICATION smelt {act}" for act in acts))
-    after = seen(source)
+    after = gaps_of(source)
     assert before[ITEMS] != after[ITEMS] != NOT_CARRIED
     assert before[OTHERS] == after[OTHERS] == NOT_CARRIED
 
@@ -224,31 +224,31 @@ def test_recreated_publication_changes_every_number(
     source: SourceSettings,
 ) -> None:
     """Adding a table changes no number of the remaining tables."""
-    before = seen(source)
+    before = gaps_of(source)
     execute(
         source, "ALTER PUBLICATION smelt ADD TABLE others", "VACUUM FREEZE pg_publication", "ANALYZE items"
     )
-    between = seen(source)
+    between = gaps_of(source)
     assert before[ITEMS] == between[ITEMS]
     assert between[OTHERS] not in (NOT_CARRIED, before[ITEMS])
     execute(source, "DROP PUBLICATION smelt", "CREATE PUBLICATION smelt FOR TABLE items, others")
-    after = seen(source)
+    after = gaps_of(source)
     assert not {before[ITEMS], between[OTHERS]} & set(after.values())
 
 
 @pytest.mark.postgres
 def test_tables_published_by_schema_or_all_are_carried(source: SourceSettings) -> None:
     execute(source, "DROP PUBLICATION smelt", "CREATE PUBLICATION smelt FOR TABLES IN SCHEMA public")
-    schema = seen(source)
+    schema = gaps_of(source)
     assert NOT_CARRIED not in schema.values()
     execute(
         source,
         "ALTER PUBLICATION smelt DROP TABLES IN SCHEMA public",
         "ALTER PUBLICATION smelt ADD TABLES IN SCHEMA public",
     )
-    assert not set(schema.values()) & set(seen(source).values())
+    assert not set(schema.values()) & set(gaps_of(source).values())
     execute(source, "DROP PUBLICATION smelt", "CREATE PUBLICATION smelt FOR ALL TABLES")
-    assert NOT_CARRIED not in seen(source).values()
+    assert NOT_CARRIED not in gaps_of(source).values()
 
 
 HISTORY = "1\t0/3000060\tno recovery target specified\n\n2\t0/5000108\tno recovery target specified\n"

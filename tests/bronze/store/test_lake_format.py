@@ -28,20 +28,20 @@ def test_lake_made_by_bronze_has_this_format(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "said"),
+    ("properties", "message"),
     [
         ({}, "no format number, as before the first release"),
         ({FORMAT_PROPERTY: "2"}, "format 2; this deltasmelt reads and writes format 1"),
     ],
 )
 def test_another_one_is_refused_with_the_remedy(
-    tmp_path: Path, properties: dict[str, str], said: str
+    tmp_path: Path, properties: dict[str, str], message: str
 ) -> None:
     lake = Lake(str(tmp_path))
     uri = lake.uri("bronze", "changes")
     delta.open_or_create(uri, CHANGES_SCHEMA, description="", properties=properties)
     for open_it in (lambda: require_own_lake(lake, "shop"), lambda: open_sink(str(tmp_path))):
-        with pytest.raises(DefiniteError, match=said) as refused:
+        with pytest.raises(DefiniteError, match=message) as refused:
             open_it()
         assert refused.value.code == "lake-format"
         assert refused.value.remedy is not None

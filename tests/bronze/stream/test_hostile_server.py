@@ -38,8 +38,8 @@ def keepalive(wal_end: int = 5, clock: int = 0, reply: int = 0) -> bytes:
 class HostileServer:
     """A server that sends given bytes after START_REPLICATION, and then stays silent or hangs up."""
 
-    def __init__(self, said: bytes, *, hangs_up: bool) -> None:
-        self._said, self._hangs_up = said, hangs_up
+    def __init__(self, messages: bytes, *, hangs_up: bool) -> None:
+        self._messages, self._hangs_up = messages, hangs_up
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self._over = threading.Event()
@@ -83,7 +83,7 @@ class HostileServer:
                 line.sendall(message(b"T", bytes(2)) + message(b"C", b"SELECT 0\0") + READY)
             else:
                 line.sendall(message(b"C", b"SET\0") + READY)
-        line.sendall(message(b"W", bytes(3)) + self._said)
+        line.sendall(message(b"W", bytes(3)) + self._messages)
         if not self._hangs_up:
             self._over.wait(20)
 

@@ -177,7 +177,7 @@ def test_reserved_words_are_allowed_inside_texts(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("unix_timestamp(name)", "write unix_seconds(timestamp), or to_unix_timestamp(text, "),
         ("placed_at > now()", "compare with the current time in the query that reads the document"),
@@ -186,8 +186,8 @@ def test_reserved_words_are_allowed_inside_texts(text: str) -> None:
         ("element_at(array('now'), 1)", "cast(… as array<string>)"),
     ],
 )
-def test_what_is_refused_says_what_to_write_instead(text: str, said: str) -> None:
-    assert said in refusal(text)
+def test_what_is_refused_says_what_to_write_instead(text: str, message: str) -> None:
+    assert message in refusal(text)
 
 
 def test_formatted_timestamp_parsing_needs_no_type_check() -> None:

@@ -52,7 +52,7 @@ def test_columns_are_found_and_everything_else_stays(text: str, sql: str, column
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("statsu = 'x'", "public.orders has no column 'statsu'; did you mean 'status'?"),
         ("o.status = 'x'", "has no column 'o'"),
@@ -83,10 +83,10 @@ def test_columns_are_found_and_everything_else_stays(text: str, sql: str, column
         ("placed_at + interval id day", "has no column"),
     ],
 )
-def test_forbidden_expression_is_rejected_with_reason(text: str, said: str) -> None:
+def test_forbidden_expression_is_rejected_with_reason(text: str, message: str) -> None:
     with pytest.raises(ValueError) as caught:
         read(text)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_excessively_nested_expression_is_rejected_normally() -> None:

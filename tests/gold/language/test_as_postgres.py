@@ -321,7 +321,7 @@ _ORDER: Final = "silver stores the value as text, whose order differs from Postg
 
 
 @pytest.mark.parametrize(
-    ("field", "said"),
+    ("field", "message"),
     [
         (
             (f"{{max: public.item.as_text, {_ON}}}"),
@@ -371,8 +371,8 @@ _ORDER: Final = "silver stores the value as text, whose order differs from Postg
         ("{many: public.item, on: {txt: u}, values: id}", "no equality of text and uuid"),
         ("{many: public.item, on: {txt: m}, values: id}", "no equality of text and mood"),
         *(
-            (f'{{many: public.item, {_ON}, values: id, where: "{condition}"}}', said)
-            for condition, said in (
+            (f'{{many: public.item, {_ON}, values: id, where: "{condition}"}}', message)
+            for condition, message in (
                 ("e = 'x'", "compare lower(…)"),
                 ("e like 'x%'", "matches without regard to case"),
                 ("array_contains(array(e), 'x')", "compare lower(…)"),
@@ -468,12 +468,12 @@ _ORDER: Final = "silver stores the value as text, whose order differs from Postg
     ],
 )
 def test_comparison_differing_in_spark_is_rejected_with_line(
-    catalog: dict[TableName, SilverTable], field: str, said: str
+    catalog: dict[TableName, SilverTable], field: str, message: str
 ) -> None:
     text = f"document: d\nroot: public.thing\nfields:\n  - id\n  - x: {field}\n"
     errors = checked_tree(document(text), catalog)[1]
     assert [error.where for error in errors] == ["document.yml:5"], errors
-    assert said in errors[0].message
+    assert message in errors[0].message
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ def test_a_document_with_everything_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "said"),
+    ("field", "expected"),
     [
         (
             ("x: {mny: public.a, on: {id: id}, fields: [id]}"),
@@ -117,9 +117,9 @@ def test_a_document_with_everything_is_read() -> None:
         ),
     ],
 )
-def test_field_mistake_names_line_and_suggestion(field: str, said: str) -> None:
+def test_field_mistake_names_line_and_suggestion(field: str, expected: str) -> None:
     message = complaint(f"{HEAD}  - id\n  - {field}\n")
-    assert said in message
+    assert expected in message
     assert message.startswith("document.yml:5: ")
 
 

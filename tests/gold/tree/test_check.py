@@ -21,7 +21,7 @@ LINK = "table: public.customer_tags, on: {customer_id: id}, to: {tag_id: id}"
 
 
 @pytest.mark.parametrize(
-    ("field", "said"),
+    ("field", "message"),
     [
         ("emial", "public.customers has no column 'emial'; did you mean 'email'?"),
         ("x: {column: Email}", "has no column 'Email'; did you mean 'email'?"),
@@ -81,12 +81,12 @@ LINK = "table: public.customer_tags, on: {customer_id: id}, to: {tag_id: id}"
         ),
     ],
 )
-def test_unknown_name_or_unfit_type_names_line(field: str, said: str) -> None:
+def test_unknown_name_or_unfit_type_names_line(field: str, message: str) -> None:
     errors = checked_tree(
         document(f"document: d\nroot: public.customers\nfields:\n  - id\n  - {field}\n"), catalog()
     )[1]
     assert [error.where for error in errors] == ["document.yml:5"], errors
-    assert said in errors[0].message
+    assert message in errors[0].message
 
 
 def test_numbers_of_different_widths_can_be_joined() -> None:

@@ -22,7 +22,7 @@ def result(*held: bool | None, left_out: tuple[LeftOut, ...] = ()) -> QualityRes
 
 
 @pytest.mark.parametrize(
-    ("found", "code", "said"),
+    ("found", "code", "message"),
     [
         (result(True), None, ""),
         (result(True, left_out=(OTHER,)), None, ""),
@@ -42,11 +42,11 @@ def result(*held: bool | None, left_out: tuple[LeftOut, ...] = ()) -> QualityRes
     ],
 )
 def test_only_checked_and_passed_expectations_are_success(
-    found: QualityResult, code: int | None, said: str
+    found: QualityResult, code: int | None, message: str
 ) -> None:
     failure = failure_of(found)
     assert (failure and failure.exit_code) == code
-    assert said in str(failure)
+    assert message in str(failure)
     if code == 3:
         assert "table public.orders" in str(failure)
     assert found.success == (bool(found.rows) and code != 1)

@@ -110,7 +110,7 @@ def test_beside_a_reader_it_waits_for_snapshots(shop: Shop, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("public.ordres", "did you mean public.orders?"),
         ("orders", "did you mean public.orders?"),
@@ -118,8 +118,8 @@ def test_beside_a_reader_it_waits_for_snapshots(shop: Shop, tmp_path: Path) -> N
         ("elsewhere.x*", "schema.table or a pattern"),
     ],
 )
-def test_an_unknown_name_is_refused_with_a_hint(shop: Shop, tmp_path: Path, name: str, said: str) -> None:
-    assert said in one_message(smelt_here("snapshot", shop.file, "public.orders", name, folder=tmp_path))
+def test_an_unknown_name_is_refused_with_a_hint(shop: Shop, tmp_path: Path, name: str, message: str) -> None:
+    assert message in one_message(smelt_here("snapshot", shop.file, "public.orders", name, folder=tmp_path))
     assert not shop.lake.exists()
 
 

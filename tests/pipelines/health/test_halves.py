@@ -217,10 +217,10 @@ class Panic(BaseException):
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [(KeyError("marks"), "KeyError: 'marks'"), (Panic("index 3"), "RuntimeError: Panic: index 3")],
 )
-def test_what_a_half_meets_is_its_own_error(error: BaseException, said: str) -> None:
+def test_what_a_half_meets_is_its_own_error(error: BaseException, message: str) -> None:
     def read() -> int:
         raise error
 
@@ -229,7 +229,7 @@ def test_what_a_half_meets_is_its_own_error(error: BaseException, said: str) -> 
     value, failure = half.answer()
     assert value is None
     assert failure is not None
-    assert words(failure) == said
+    assert words(failure) == message
     with pytest.raises(KeyboardInterrupt):
         Half("the lake", interrupted, code="lake-unreachable", threaded=False).answer()
 

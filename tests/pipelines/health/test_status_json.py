@@ -53,10 +53,10 @@ def test_statuses_keep_to_the_schema(status: Status) -> None:
     jsonschema.validate(json.loads(json.dumps(plain_status(status))), SCHEMA)
 
 
-@pytest.mark.parametrize("wrong", [{"ladder": None}, {"slot": {}}, {"pipeline": 1}, {"tables": [{}]}])
-def test_the_schema_refuses_what_it_is_not(wrong: dict[str, Any]) -> None:
+@pytest.mark.parametrize("changed", [{"ladder": None}, {"slot": {}}, {"pipeline": 1}, {"tables": [{}]}])
+def test_the_schema_refuses_what_it_is_not(changed: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate({**plain_status(WELL), **wrong}, SCHEMA)
+        jsonschema.validate({**plain_status(WELL), **changed}, SCHEMA)
 
 
 def test_the_command_prints_it_without_a_lake(tmp_path: Path) -> None:

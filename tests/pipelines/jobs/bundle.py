@@ -31,11 +31,13 @@ def files_of(folder: Path) -> list[Path]:
     ]
 
 
-def merged(one: Any, other: Any) -> Any:
+def merged(base: Any, override: Any) -> Any:
     """Merge two parts of a bundle: mappings by key, lists by concatenation, else the second part wins."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one | {key: merged(one[key], value) if key in one else value for key, value in other.items()}
-    return [*one, *other] if isinstance(one, list) and isinstance(other, list) else other
+    if isinstance(base, dict) and isinstance(override, dict):
+        return base | {
+            key: merged(base[key], value) if key in base else value for key, value in override.items()
+        }
+    return [*base, *override] if isinstance(base, list) and isinstance(override, list) else override
 
 
 def whole(folder: Path) -> dict[str, Any]:
@@ -58,12 +60,12 @@ def as_written(folder: Path, name: str) -> dict[str, Any]:
     return resources
 
 
-def for_target(folder: Path, name: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def for_target(folder: Path, name: str, variables: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the content that a target deploys.
 
     Args:
         folder: parent folder of the bundle's own file.
-        given: values of variables, as passed by ``--var``.
+        variables: values of variables, as passed by ``--var``.
 
     Raises:
         LookupError: a variable has no value, or a reference has no object.
@@ -73,7 +75,7 @@ def for_target(folder: Path, name: str, given: Mapping[str, Any] | None = None) 
     values = {
         key: variable["default"] for key, variable in bundle["variables"].items() if "default" in variable
     }
-    values |= target.pop("variables", {}) | dict(given or {})
+    values |= target.pop("variables", {}) | dict(variables or {})
     settings: dict[str, Any] = merged(
         {key: value for key, value in bundle.items() if key != "variables"}, target
     )

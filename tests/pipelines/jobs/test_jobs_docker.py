@@ -68,8 +68,8 @@ def whole(name: str) -> Stage:
     return Stage(below.base, name, below.lines + stage.lines)
 
 
-def pinned(*asked: str) -> str:
-    text: str = SCRIPT["part"](LOCK, SCRIPT["wanted"](list(asked), PROJECT["project"]))
+def pinned(*requested: str) -> str:
+    text: str = SCRIPT["part"](LOCK, SCRIPT["wanted"](list(requested), PROJECT["project"]))
     return text
 
 

@@ -87,12 +87,12 @@ def test_the_rate_is_what_was_written_meanwhile() -> None:
     assert status.wal.rate == pytest.approx(2 * MB)
 
 
-def slot_alerts(looks: Iterable[tuple[float, Status]]) -> list[tuple[float, str, str]]:
+def slot_alerts(samples: Iterable[tuple[float, Status]]) -> list[tuple[float, str, str]]:
     """Return time, state and text (after the slot's name) of each alert."""
     watching = Alerts("shop", kinds=["slot"], layers=(), limit=300.0)
     return [
         (now, alert.state, alert.text.partition("slot smelt_shop")[2])
-        for now, status in looks
+        for now, status in samples
         for alert in watching.after(status, now)
     ]
 

@@ -61,7 +61,7 @@ def test_an_error_that_ends_the_command_is_posted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (SparkFailure("OutOfMemoryError", "heap\n\tat x.y"), "Spark: OutOfMemoryError: heap"),
         (OSError(errno.ENOSPC, "full", "/lake/x"), "/lake/x: No space left on device"),
@@ -69,13 +69,13 @@ def test_an_error_that_ends_the_command_is_posted(tmp_path: Path) -> None:
         (tables_stopped(["public.bad"]), "caught up, but stopped by errors: public.bad"),
     ],
 )
-def test_whatever_ends_the_command_is_posted(error: Exception, said: str, tmp_path: Path) -> None:
+def test_whatever_ends_the_command_is_posted(error: Exception, message: str, tmp_path: Path) -> None:
     with receiver(200) as (hook, accepted):
         pipeline = pipeline_of(tmp_path, f"{{webhook: '{hook}'}}")
         with pytest.raises(type(error)), watched(pipeline, ("bronze",), None, Output()):
             raise error
     (alert,) = accepted
-    assert (alert["text"], alert["code"]) == (f"shop: the command ended: {said}", None)
+    assert (alert["text"], alert["code"]) == (f"shop: the command ended: {message}", None)
     assert alert["remedy"].startswith(("smelt.log", "`smelt status`"))
 
 

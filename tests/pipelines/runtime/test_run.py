@@ -266,7 +266,7 @@ def test_variables_in_a_statement_mean_themselves(shop: Shop, spark: SparkSessio
 @pytest.mark.postgres
 @pytest.mark.spark
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "message"),
     [
         (
             "SELECT * FROM silver.custmers",
@@ -278,11 +278,11 @@ def test_variables_in_a_statement_mean_themselves(shop: Shop, spark: SparkSessio
     ],
 )
 def test_a_refused_statement_is_one_message_without_stack(
-    shop: Shop, spark: SparkSession, statement: str, said: str
+    shop: Shop, spark: SparkSession, statement: str, message: str
 ) -> None:
     with pytest.raises(DefiniteError) as raised:
         LakeSql(spark, shop.pipeline).query(statement)
-    assert said in str(raised.value)
+    assert message in str(raised.value)
     assert "\tat " not in str(raised.value)
 
 

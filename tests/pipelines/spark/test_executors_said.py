@@ -33,7 +33,7 @@ remedy: nothing to do
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (TRACE, "db:5432/shop as me: the connection was lost"),
         ("Job aborted: ExecutorLostFailure\nmore", "Job aborted: ExecutorLostFailure"),
@@ -41,8 +41,8 @@ remedy: nothing to do
         ("", "no message"),
     ],
 )
-def test_last_python_error_is_message(text: str, said: str) -> None:
-    assert python_error(text) == said
+def test_last_python_error_is_message(text: str, message: str) -> None:
+    assert python_error(text) == message
 
 
 def test_executors_require_spark_engine_and_server_on_databricks(

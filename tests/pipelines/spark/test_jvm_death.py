@@ -22,7 +22,7 @@ HEAP = {"spark.driver.memory": "3g"}
 
 
 @pytest.mark.parametrize(
-    ("program", "logged", "said"),
+    ("program", "logged", "message"),
     [
         ("exit 52", "", "ran out of memory, with a heap of 3g"),
         ("exit 3", "", "ran out of memory"),
@@ -35,7 +35,7 @@ HEAP = {"spark.driver.memory": "3g"}
     ],
 )
 def test_how_it_ended_is_told(
-    program: str, logged: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: str, logged: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = tmp_path / "spark.log"
     log.write_text(logged)
@@ -43,7 +43,7 @@ def test_how_it_ended_is_told(
         monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=process))
         with pytest.raises(DefiniteError) as caught, death_reported(HEAP, log):
             raise Py4JNetworkError("Error while sending or receiving")
-    assert said in caught.value.message
+    assert message in caught.value.message
     assert caught.value.code == "spark-died"
     assert caught.value.where == str(log)
     assert "No data is lost" in str(caught.value.remedy)

@@ -79,7 +79,7 @@ def test_what_only_reads_is_left_to_spark(statement: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("statement", "said"),
+    ("statement", "message"),
     [
         ("SELECT 1", "SELECT 1"),
         ("EXECUTE IMMEDIATE 'SELECT 1'", "SELECT 1"),
@@ -95,7 +95,7 @@ def test_what_only_reads_is_left_to_spark(statement: str) -> None:
         ("EXECUTE IMMEDIATE 'SELECT ?' INTO v USING 1", "EXECUTE IMMEDIATE 'SELECT ?' INTO v USING 1"),
     ],
 )
-def test_execute_immediate_is_expanded_with_arguments(statement: str, said: str) -> None:
+def test_execute_immediate_is_expanded_with_arguments(statement: str, message: str) -> None:
     def text_of(expression: str) -> str:
         if expression.startswith("to_json"):
             return json.dumps(
@@ -103,4 +103,4 @@ def test_execute_immediate_is_expanded_with_arguments(statement: str, said: str)
             )
         return expression.strip()[1:-1].replace("\\'", "'")
 
-    assert spelled_out(statement, text_of) == said
+    assert spelled_out(statement, text_of) == message

@@ -46,7 +46,7 @@ _LONG: Final = "SELECT count(*) FROM range(1000000000000) AS a WHERE hash(a.id) 
 _ORDERS: Final = "SELECT count(*) FROM silver.orders"
 
 
-def said_of(work: Callable[[], Any]) -> str:
+def outcome_of(work: Callable[[], Any]) -> str:
     """Return the result of the work: its value, or the error's code or condition."""
     try:
         return str(work())
@@ -61,8 +61,8 @@ def one_of(frame: DataFrame) -> Any:
     return frame.collect()[0][0]
 
 
-def asked(session: SparkSession) -> str:
-    return said_of(lambda: one_of(session.sql("SELECT 1")))
+def answer_of(session: SparkSession) -> str:
+    return outcome_of(lambda: one_of(session.sql("SELECT 1")))
 
 
 @contextmanager
@@ -87,11 +87,11 @@ def ours(remote: str) -> dict[str, Any]:
     session = spark_session({})
     sibling = access_of(session).child()
     time.sleep(3 * IDLE_SECONDS)
-    idle = [asked(session), asked(sibling)]
+    idle = [answer_of(session), answer_of(sibling)]
     ended_elsewhere(sibling, remote)
     closed: Any = access_of(session).child()
     closed.client.close()
-    tables = [said_of(lambda one=one: of_a_table(one)) for one in (sibling, closed)]  # type: ignore[misc]
+    tables = [outcome_of(lambda one=one: of_a_table(one)) for one in (sibling, closed)]  # type: ignore[misc]
     lost = []
     for child in (sibling, closed):
         try:
@@ -123,10 +123,10 @@ def half_made(session: SparkSession, remote: str) -> str:
         with pytest.raises(KeyboardInterrupt):
             access_of(session).child()
     with other_client(clones[0], remote) as second:
-        return asked(second)
+        return answer_of(second)
 
 
-def given(file: Path, remote: str) -> dict[str, Any]:
+def observe(file: Path, remote: str) -> dict[str, Any]:
     """Observe deltasmelt's work in a borrowed session."""
     builder: Any = PySpark.builder
     theirs: SparkSession = builder.remote(remote).getOrCreate()
@@ -134,15 +134,15 @@ def given(file: Path, remote: str) -> dict[str, Any]:
     pipeline = load_pipeline(file)
     with spark_for(pipeline, SilentOutput()) as session:
         sibling = access_of(session).child()
-        results["beside"] = asked(sibling)
+        results["beside"] = answer_of(sibling)
     with other_client(sibling, remote) as second:
-        results["after"] = asked(second)
+        results["after"] = answer_of(second)
     messages: list[str] = []
     start = time.monotonic()
     try:
         with spark_for(pipeline, SilentOutput()) as session:
             clone = access_of(session).child()
-            runs = threading.Thread(target=lambda: messages.append(said_of(clone.sql(_LONG).collect)))
+            runs = threading.Thread(target=lambda: messages.append(outcome_of(clone.sql(_LONG).collect)))
             runs.start()
             time.sleep(2)
             signal.raise_signal(signal.SIGINT)
@@ -158,7 +158,10 @@ def given(file: Path, remote: str) -> dict[str, Any]:
     results |= in_a_catalog(file)
     ended_elsewhere(theirs, remote)
     with deltasmelt.open(file) as lake:
-        results["ended"] = [said_of(lambda: lake.sql(_ORDERS)), said_of(lambda: lake.table("silver.orders"))]
+        results["ended"] = [
+            outcome_of(lambda: lake.sql(_ORDERS)),
+            outcome_of(lambda: lake.table("silver.orders")),
+        ]
     Connect(theirs).close()
     theirs.stop()
     return results
@@ -172,7 +175,7 @@ def in_a_catalog(file: Path) -> dict[str, Any]:
     )
     before = len(connect._clones)
     with deltasmelt.open(catalog_file) as lake:
-        results = {"catalog": [said_of(lake.at), len(connect._clones) - before]}
+        results = {"catalog": [outcome_of(lake.at), len(connect._clones) - before]}
     return {**results, "catalog after": len(connect._clones) - before}
 
 
@@ -181,9 +184,9 @@ def held(file: Path, remote: str) -> dict[str, Any]:
     with deltasmelt.open(file) as lake:
         now = lake.at()
         time.sleep(2 * IDLE_SECONDS)
-        idle = said_of(lambda: one_of(now.sql(_ORDERS)))
+        idle = outcome_of(lambda: one_of(now.sql(_ORDERS)))
         ended_elsewhere(now.table("silver.orders").sparkSession, remote)
-        messages = [said_of(lambda: now.sql(_ORDERS)), said_of(lambda: one_of(lake.sql(_ORDERS)))]
+        messages = [outcome_of(lambda: now.sql(_ORDERS)), outcome_of(lambda: one_of(lake.sql(_ORDERS)))]
     return {"idle": idle, "ended": messages}
 
 
@@ -195,7 +198,7 @@ def main(folder: Path, remote: str) -> None:
         remote: address of the server, as in `SPARK_REMOTE`.
     """
     file = make_small_lake(folder)
-    results = {"given": given(file, remote)}
+    results = {"given": observe(file, remote)}
     os.environ["SPARK_REMOTE"] = remote
     results |= {"ours": ours(remote), "held": held(file, remote)}
     (folder / "seen.json").write_text(json.dumps(results))

@@ -51,13 +51,13 @@ def check(lakes: Lakes, tables: list[RandomTable], seed: int) -> None:
         check_past(table, read(lakes.kept, f"{name}__history", "_valid_from_lsn", "_valid_to_lsn"), label)
 
 
-def check_past(table: RandomTable, versions: list[tuple[Any, ...]], said: str) -> None:
+def check_past(table: RandomTable, versions: list[tuple[Any, ...]], message: str) -> None:
     """Check that the versions valid at every commit equal the rows at the commit."""
     begins: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     ends: dict[int, list[tuple[Any, ...]]] = defaultdict(list)
     for version in versions:
         row, valid_from, valid_to = version[:-2], version[-2], version[-1]
-        assert valid_to is None or valid_from < valid_to, said
+        assert valid_to is None or valid_from < valid_to, message
         begins[valid_from].append(row)
         if valid_to is not None:
             ends[valid_to].append(row)
@@ -69,7 +69,9 @@ def check_past(table: RandomTable, versions: list[tuple[Any, ...]], said: str) -
         for row in begins[lsn]:
             holding[row] += 1
         rows = table.past.get(lsn, rows)
-        assert dict.fromkeys(rows, 1) == {row: n for row, n in holding.items() if n}, f"{said}, as of {lsn}"
+        assert dict.fromkeys(rows, 1) == {row: n for row, n in holding.items() if n}, (
+            f"{message}, as of {lsn}"
+        )
 
 
 class Source:

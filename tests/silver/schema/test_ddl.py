@@ -122,14 +122,14 @@ MAPPED = "ALTER TABLE t SET TBLPROPERTIES ('delta.columnMapping.mode' = 'name')"
 KEYED_BY_TWO = replace(SHAPES[0], key=("id", "a"))
 
 
-def all_clustered(wanted: SilverTable, settings: SilverSettings, *, emptied: bool) -> list[str]:
+def all_clustered(expected: SilverTable, settings: SilverSettings, *, emptied: bool) -> list[str]:
     """Return the statements from `KEYED_BY_TWO` to a shape, and check that Delta accepts them."""
     clustered, state = clustering(KEYED_BY_TWO), fields(KEYED_BY_TWO)
-    statements = steps("t", wanted, state, settings, emptied=emptied)
+    statements = steps("t", expected, state, settings, emptied=emptied)
     for statement in statements:
         clustered = clustered_after(statement, clustered, state)
         state = apply(statement, state)
-    assert [field for field in state if field in fields(wanted)] == fields(wanted)
+    assert [field for field in state if field in fields(expected)] == fields(expected)
     return statements
 
 

@@ -35,7 +35,7 @@ def enabled(statements: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("after", "attnums", "wanted"),
+    ("after", "attnums", "expected"),
     [
         (BEFORE, [1, 2, 3], []),
         ([*BEFORE, ("c", TEXT)], [1, 2, 3, 4], []),
@@ -48,10 +48,10 @@ def enabled(statements: list[str]) -> list[str]:
     ],
 )
 def test_shape_change_requests_needed_features(
-    after: list[tuple[str, PgType]], attnums: list[int], wanted: list[str]
+    after: list[tuple[str, PgType]], attnums: list[int], expected: list[str]
 ) -> None:
     assert enabled(steps("t", shape(after, attnums), fields(shape(BEFORE)), DROP, emptied=False)) == list(
-        wanted
+        expected
     )
 
 

@@ -130,7 +130,7 @@ class Answering:
         return [(1,)]
 
 
-def troubles(path: str, spark: Answering) -> tuple[FailedTables, ControlTables]:
+def failures(path: str, spark: Answering) -> tuple[FailedTables, ControlTables]:
     lake = Lake(path)
     BronzeWriter(lake)
     control = ControlTables(lake)
@@ -140,7 +140,7 @@ def troubles(path: str, spark: Answering) -> tuple[FailedTables, ControlTables]:
 
 
 def test_silent_spark_is_no_table_error(lake_path: str) -> None:
-    failed_tables, control = troubles(lake_path, Answering(ConnectionRefusedError()))
+    failed_tables, control = failures(lake_path, Answering(ConnectionRefusedError()))
     with pytest.raises(OSError, match="first"):
         failed_tables.pause({TABLE: OSError("first")}, Lsn(1))
     assert control.open_errors() == []
@@ -148,7 +148,7 @@ def test_silent_spark_is_no_table_error(lake_path: str) -> None:
 
 
 def test_silent_lake_is_no_table_error_and_heals(lake_path: str) -> None:
-    failed_tables, control = troubles(lake_path, Answering())
+    failed_tables, control = failures(lake_path, Answering())
 
     def out_of_reach(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
         if door is Effect.OPEN_TABLE and where.endswith("bronze/changes"):
@@ -165,7 +165,7 @@ def test_silent_lake_is_no_table_error_and_heals(lake_path: str) -> None:
 
 @pytest.mark.parametrize("code", ["log-entry-torn", "marks-gone"])
 def test_unreadable_log_stops_table_until_readable(lake_path: str, code: str) -> None:
-    failed_tables, control = troubles(lake_path, Answering())
+    failed_tables, control = failures(lake_path, Answering())
     with failed_tables.isolated(TABLE, Lsn(1), {}):
         raise DefiniteError("entry 1 is torn", code=code)
     assert [error.code for error in control.open_errors()] == [code]
@@ -175,7 +175,7 @@ def test_unreadable_log_stops_table_until_readable(lake_path: str, code: str) ->
 
 def test_log_missing_commit_is_error_of_single_table(lake_path: str) -> None:
     """The cycle continues for the remaining tables."""
-    failed_tables, control = troubles(lake_path, Answering())
+    failed_tables, control = failures(lake_path, Answering())
     for error in (put_back("silver.t", "lake", 3), commit_lost("silver.t", "lake", "the window is folded")):
         troubled: dict[TableName, Exception] = {}
         with failed_tables.isolated(TABLE, Lsn(1), troubled):
@@ -190,7 +190,7 @@ def test_log_missing_commit_is_error_of_single_table(lake_path: str) -> None:
 
 
 def test_persistent_table_failure_ends_cycles_only_temporarily(lake_path: str) -> None:
-    failed_tables, control = troubles(lake_path, Answering())
+    failed_tables, control = failures(lake_path, Answering())
     second_table = TableName("public", "other")
     reset = OSError("Generic S3 error: connection reset by peer")
     for _ in range(5):
