@@ -2,7 +2,7 @@
 
 Spark names its errors by SQLSTATE. Class 22 (a value cannot be computed) and class 42 (a query is not
 well-formed) are the document's own errors. Spark raises both directly, or a task's error contains them. An
-error that begins with ``DELTA_`` concerns a table, not an expression.
+error that begins with ``DELTA_``, or of a missing file, concerns a table, not an expression.
 
 Any further failure may have a cause outside the document: a disk, memory, a lost executor, but also a Java
 exception from an expression. The caller retries the build once and then records the failure in the words of
@@ -23,13 +23,15 @@ SPARK_ERRORS: Final = spark_errors()
 _CONDITION: Final = re.compile(
     r"\[(?P<condition>[A-Z][A-Z0-9_.]+)\] (?P<said>.*?) SQLSTATE: (?P<state>\w{5})", re.DOTALL
 )
+_MISSING_FILE: Final = "42K03"
 _LENGTH: Final = 300
 
 
 def document_error(name: str, error: Exception) -> DefiniteError | None:
     """Return the document's error behind a Spark failure; None if the failure is not the document's."""
     for found in _CONDITION.finditer(str(error)):
-        if found["state"][:2] in {"22", "42"} and not found["condition"].startswith("DELTA_"):
+        concerns_table = found["condition"].startswith("DELTA_") or found["state"] == _MISSING_FILE
+        if found["state"][:2] in {"22", "42"} and not concerns_table:
             said = " ".join(found["said"].split())
             return DefiniteError(
                 f"[{found['condition']}] {said[:_LENGTH]}{'…' if len(said) > _LENGTH else ''}",

@@ -28,6 +28,12 @@ def test_malformed_query_is_error_of_document() -> None:
     assert error.message == message
 
 
+def test_a_missing_file_is_not() -> None:
+    """Spark finds out at once for a small table, which gold reads from its files."""
+    message = "[PATH_NOT_FOUND] Path does not exist: file:/lake/silver/a/b.parquet. SQLSTATE: 42K03"
+    assert document_error("customer", RuntimeError(message)) is None
+
+
 def test_a_full_disk_is_not() -> None:
     assert document_error("customer", RuntimeError(DEEP.partition("Caused by")[0])) is None
     assert document_error("customer", RuntimeError("Connection refused")) is None
