@@ -245,7 +245,7 @@ class Played:
         return None
 
 
-@pytest.mark.parametrize("how", ["16", "beside a reader"])
+@pytest.mark.parametrize("how", ["16", pytest.param("beside a reader", marks=pytest.mark.torture)])
 def test_bronze_equals_source_without_needless_copies(
     server_dsn: str, server18: EmbeddedServer, lake_path: str, how: str
 ) -> None:
