@@ -52,7 +52,6 @@ LONGEST_FIRST: Final = (
     "pipelines/quality/test_quality_schedule.py",
     "silver/run/test_versions_killed.py",
     "silver/run/test_killed.py",
-    "pipelines/commands/test_commands.py",
     "gold/language/test_every_type.py",
     "gold/builder/test_memory.py",
     "pipelines/runtime/test_maintenance_lag.py",
