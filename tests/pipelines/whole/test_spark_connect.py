@@ -18,7 +18,7 @@ from tests.bronze.replaying import execute, session, source_of
 from tests.connect_front import Front
 from tests.connect_server import ConnectServer
 from tests.pipelines.in_process import smelt_here
-from tests.pipelines.processes import Command, in_turn
+from tests.pipelines.processes import Command, Turns
 from tests.pipelines.shop_in_store import DOCUMENT
 from tests.silver.stored import rows_at
 
@@ -66,12 +66,9 @@ class Remote:
             assert command.wait() == 0, command.text()
             return command.text()
 
-    def in_turn(self, *commands: tuple[str | Path, ...], codes: list[int] | None = None) -> list[str]:
-        """Run commands in one process and return their outputs; check the exit codes, by default 0."""
-        words = [[str(word) for word in (name, self.file, *arguments)] for name, *arguments in commands]
-        results = in_turn(*words, folder=self.folder, variables=self._variables)
-        assert [code for code, _ in results] == (codes or [0] * len(words)), results
-        return [text for _, text in results]
+    def turns(self) -> Turns:
+        """Start a process for several commands."""
+        return Turns(self.folder, variables=self._variables)
 
 
 @pytest.fixture(scope="module")
@@ -125,38 +122,36 @@ def test_a_pipeline_at_a_server_equals_its_source(
         "lake: {path: lake}\nsilver: {history: [public.customers]}\ngold: {documents: [customer.yml]}\n"
         "quality: {suites: [rules.yml]}\nspark: {spark.driver.memory: 1g}\n"
     )
-    assert "first build" in remote.smelt("run", "--until-caught-up")
-    execute(
-        source,
-        "UPDATE customers SET name = 'other' WHERE id = 7",
-        "UPDATE orders SET id = 300 WHERE id = 2",
-        "UPDATE orders SET total = total + 0.25 WHERE id % 7 = 0",
-        "DELETE FROM orders WHERE id % 30 = 1",
-        "ALTER TABLE orders ADD COLUMN note text DEFAULT 'none'",
-        "INSERT INTO orders VALUES (200, 1, 20, 'new')",
-    )
-    out = tmp_path / "orders.parquet"
-    _, exported, fresh, silver, gold, verified, judged, refused = remote.in_turn(
-        ("bronze", "--until-caught-up"),
-        ("sql", "SELECT orders.id, total FROM silver.orders ORDER BY id", "--to", out),
-        ("sql", "SELECT count(*), max(orders.note) FROM silver.orders", "--fresh", *_OUT),
-        ("silver", "--until-caught-up"),
-        ("gold", "--until-caught-up"),
-        ("verify",),
-        ("quality",),
-        ("sql", "SELECT id / 0 FROM silver.orders"),
-        codes=[0] * 6 + [1, 1],
-    )
-    assert "90 rows" in exported
-    assert pq.read_table(out)["id"].to_pylist() == [*range(1, 91)]
-    assert "\n88,none\n" in fresh, "the new column, before silver has it"
-    assert "in full" not in silver + gold
-    assert "silver.customers__history: equal to PostgreSQL" in verified
-    assert "silver.orders: equal to PostgreSQL" in verified
-    assert "gold.customer: equal to a full rebuild" in verified
-    assert "1 of" in judged, judged
-    assert "[DIVIDE_BY_ZERO]" in refused
-    assert "Traceback" not in refused
+    file, out = remote.file, tmp_path / "orders.parquet"
+    with remote.turns() as turns:
+        assert "first build" in turns.run("run", file, "--until-caught-up")
+        execute(
+            source,
+            "UPDATE customers SET name = 'other' WHERE id = 7",
+            "UPDATE orders SET id = 300 WHERE id = 2",
+            "UPDATE orders SET total = total + 0.25 WHERE id % 7 = 0",
+            "DELETE FROM orders WHERE id % 30 = 1",
+            "ALTER TABLE orders ADD COLUMN note text DEFAULT 'none'",
+            "INSERT INTO orders VALUES (200, 1, 20, 'new')",
+        )
+        turns.run("bronze", file, "--until-caught-up")
+        query = "SELECT orders.id, total FROM silver.orders ORDER BY id"
+        assert "90 rows" in turns.run("sql", file, query, "--to", out)
+        assert pq.read_table(out)["id"].to_pylist() == [*range(1, 91)]
+        query = "SELECT count(*), max(orders.note) FROM silver.orders"
+        fresh = turns.run("sql", file, query, "--fresh", *_OUT)
+        assert "\n88,none\n" in fresh, "the new column, before silver has it"
+        assert "in full" not in turns.run("silver", file, "--until-caught-up")
+        assert "in full" not in turns.run("gold", file, "--until-caught-up")
+        verified = turns.run("verify", file)
+        assert "silver.customers__history: equal to PostgreSQL" in verified
+        assert "silver.orders: equal to PostgreSQL" in verified
+        assert "gold.customer: equal to a full rebuild" in verified
+        judged = turns.run("quality", file, code=1)
+        assert "1 of" in judged, judged
+        refused = turns.run("sql", file, "SELECT id / 0 FROM silver.orders", code=1)
+        assert "[DIVIDE_BY_ZERO]" in refused
+        assert "Traceback" not in refused
 
     stored = stored_rows(spark, tmp_path / "lake", ("silver", "orders"))
     with session(source) as connection:
@@ -229,13 +224,11 @@ def test_serverless_only_reads_a_lake_with_a_path(
     remote.smelt("run", "--until-caught-up")
     execute(source, "UPDATE orders SET total = total + 1 WHERE id % 7 = 0")
     remote.smelt("bronze", "--until-caught-up")
-    with Front(server.remote) as front:
-        refused, listed, judged = Remote(tmp_path, front.remote).in_turn(
-            ("silver", "--until-caught-up"),
-            ("sql", "SELECT count(*), sum(total) FROM silver.orders", *_OUT),
-            ("quality",),
-            codes=[1, 0, 0],
-        )
+    query = "SELECT count(*), sum(total) FROM silver.orders"
+    with Front(server.remote) as front, Remote(tmp_path, front.remote).turns() as turns:
+        refused = turns.run("silver", remote.file, "--until-caught-up", code=1)
+        listed = turns.run("sql", remote.file, query, *_OUT)
+        judged = turns.run("quality", remote.file)
     assert "[spark-setting-guarded]" in refused, refused
     assert "on Databricks a cluster" in refused
     assert f"\n90,{sum(range(1, 91))}\n" in listed
