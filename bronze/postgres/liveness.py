@@ -108,7 +108,7 @@ class CopyLine:
             f"no part of an answer has arrived for {waited:.0f} s while {reason}",
             code="connection-lost",
             where=address_of(self._source),
-            remedy="nothing to do: the reader retries the copy over a new connection",
+            remedy="nothing to do: the reader retries over a new connection",
         )
 
 

@@ -4,7 +4,7 @@ The creation of a logical slot waits until every running transaction has ended: 
 with each later transaction entirely in the log. An idle session with an open transaction can delay the
 creation for hours, and the waiting statement reports nothing. The statement therefore runs in a separate
 thread, while the caller's thread finds and reports the blocking sessions. After `Timing.slot_transactions`
-the caller gives up.
+the caller gives up, and within `Timing.copy_silence` after an answer that a dead connection lost.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from deltasmelt.bronze.postgres.blockers import REMEDY, running_transactions
 from deltasmelt.bronze.postgres.connection import abandon, connect, translated, within
 from deltasmelt.bronze.postgres.conninfo import address_of
 from deltasmelt.bronze.postgres.error_translation import translate
+from deltasmelt.bronze.postgres.liveness import CopyLine
 from deltasmelt.bronze.setup.failover import enable_failover, require_support, slot_statement
 from deltasmelt.bronze.setup.slot import SlotState, read_slot, slot_problem
 
@@ -235,12 +236,15 @@ def _watch(maker: _SlotMaker, source: SourceSettings, report: Callable[[str], No
     """Wait for the slot; every few seconds report the transactions that delay the creation.
 
     Raises:
-        TransientError: the time for running transactions is over.
+        TransientError: the time for running transactions is over, or the connection is dead.
     """
     wait, notice = source.timing.slot_transactions, source.timing.wait_notice
     deadline = time.monotonic() + wait
+    line = CopyLine(source, maker.connection)
     maker.join(min(notice, wait))
     while maker.is_alive():
+        # A backend with nothing to do has sent its answer, which a dead connection lost.
+        line.nothing_came()
         blockers = _in_the_way(maker.connection.info.backend_pid, source)
         if time.monotonic() >= deadline:
             raise TransientError(

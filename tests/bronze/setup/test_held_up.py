@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from deltasmelt.bronze.config.sections import SnapshotSettings
 from deltasmelt.bronze.config.timing import Timing
-from deltasmelt.bronze.errors import DefiniteError, TableError
+from deltasmelt.bronze.effects import Effect, guarded
+from deltasmelt.bronze.errors import DefiniteError, TableError, TransientError
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.postgres.connection import connect
 from deltasmelt.bronze.postgres.lock_holders import describe_holder
+from deltasmelt.bronze.setup.create_slot import ensure_slot
 from deltasmelt.bronze.setup.publication import ensure_publication
 from deltasmelt.pipelines.runtime.progress_text import reader_text
+from tests.bronze.enumerated import swallow
 from tests.bronze.replaying import assert_bronze_equals_source, execute, make_reader, read_all, source_of
 from tests.fix_postgres import CopiedServer, drop_database, make_database
 from tests.patience import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+    from psycopg import Connection
 
     from deltasmelt.bronze.config.sections import SourceSettings
     from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
@@ -131,3 +136,27 @@ def test_role_with_few_connections_uses_fewer_workers(source: SourceSettings, la
         assert_bronze_equals_source(source, lake_path, "public.a", *(f"public.{name}" for name in further))
     finally:
         execute(source, f"DROP OWNED BY {narrow.user}", f"DROP ROLE {narrow.user}")
+
+
+def test_a_lost_answer_to_slots_creation_ends_the_wait(source: SourceSettings) -> None:
+    """The slot is there, and the next attempt uses it."""
+    hasty = source.with_timing(Timing(wait_notice=0.5, copy_silence=1.0))
+    connections: dict[str, Connection[Any]] = {}
+
+    def losing(kind: Effect, where: str, effect: Callable[[], Any]) -> Any:
+        if kind is Effect.STATEMENT and threading.current_thread().name == "deltasmelt-slot":
+            swallow(connections[where])
+        result = effect()
+        if kind is Effect.CONNECT and result is not None:
+            connections[str(result.info.backend_pid)] = result
+        return result
+
+    with guarded(losing), connect(hasty) as connection:
+        started = time.monotonic()
+        with pytest.raises(TransientError) as caught:
+            ensure_slot(connection, hasty)
+        assert caught.value.code == "connection-lost"
+        assert time.monotonic() - started < 10
+    with connect(hasty) as connection:
+        assert ensure_slot(connection, hasty).name == source.slot
+        connection.execute("SELECT pg_drop_replication_slot(%s)", [source.slot])
