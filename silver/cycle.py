@@ -38,8 +38,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import TableError, TransientError
+from deltasmelt.bronze.lake.cached_table import CachedTable
 from deltasmelt.bronze.lake.control import Cut, Run
-from deltasmelt.bronze.lake.kept import KeptTable
 from deltasmelt.bronze.lake.leases import Lease, held, still_writing
 from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.store.comments import CommentsWatch, commented
@@ -109,14 +109,14 @@ class Silver:
         settings: SilverSettings,
         control: ControlTables,
         *,
-        changes: KeptTable | None = None,
+        changes: CachedTable | None = None,
     ) -> None:
         self._spark = spark = lazily(spark)
         self._lake = lake
         self._settings = settings
         self._control = control
         self._log = SilverLog(lake, writes=True)
-        self._changes = changes or KeptTable(lake, "bronze", CHANGES)
+        self._changes = changes or CachedTable(lake.uri("bronze", CHANGES))
         self._looked_within = 0.0 if changes is None else _JUST_NOW
         self._bronze: Table | None = None
         self._lease: Lease | None = None

@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import DefiniteError, TableError
 from deltasmelt.bronze.lake import objects
+from deltasmelt.bronze.lake.cached_table import CachedTable
 from deltasmelt.bronze.lake.delta import open_existing
-from deltasmelt.bronze.lake.kept import KeptTable
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.gaps import is_whole
@@ -160,7 +160,7 @@ class FreshTables:
         self._sessions = Sessions(spark, shared=True)
         self._log = PinnedLog(lake, accept_foreign=accept_foreign)
         self._source = Source(lake)
-        self._bronze = KeptTable(lake, "bronze", CHANGES)
+        self._bronze = CachedTable(lake.uri("bronze", CHANGES))
         self._relations = RelationsWatch(lake)
         self._made: set[str] = set()
         self._scratch: list[Lake] = []

@@ -4,8 +4,8 @@ In reading order:
 
 * `place` and `location` (where a lake lies, names of tables and folders), `stores` (URL schemes and options);
 * `client` and `stand_ins` (classes of `deltalake`, or substitutes where `deltalake` is absent);
-* `table` (every question to a table), `delta` (open and create), `kept` (cached handles), `parquet` (data
-  files);
+* `table` (every question to a table), `delta` (open and create), `cached_table` (handles of polled tables),
+  `parquet` (data files);
 * `log_table`, `folder_table` and `store_table` (tables in folders and stores), `transactions` (marks in the
   log), `foreign_commits` (commits of other writers), `compaction`;
 * `objects` (small objects, conditional writes), `lease_objects` and `leases` (permission to write), `entries`

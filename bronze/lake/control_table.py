@@ -5,10 +5,11 @@ the rows of its own appends and does not read the rows back. The entry is writte
 is free. The number is taken only if a concurrent process was faster; `deltalake` then commits after the
 concurrent entry.
 
-**Stale handles.** The handle stays behind meanwhile. The handle is refreshed after a foreign write, for a
-checkpoint, for a rewrite, and from time to time. Cleaning removes old entries, and the number of a removed
-entry is free again. Numbers also become free if the lake is removed or rolled back under a running process.
-An entry is therefore written only after an existing entry (`bronze.lake.entries`).
+**Stale handles.** The handle stays behind meanwhile, and the process follows the log
+(`bronze.lake.cached_table`). The handle is refreshed for a checkpoint, for a rewrite, and from time to time.
+Cleaning removes old entries, and the number of a removed entry is free again. Numbers also become free if the
+lake is removed or rolled back under a running process. An entry is therefore written only after an existing
+entry (`bronze.lake.entries`).
 """
 
 from __future__ import annotations
@@ -20,16 +21,17 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.cached_table import SELDOM, CachedTable
 from deltasmelt.bronze.lake.client import CommitFailedError
 from deltasmelt.bronze.lake.compaction import COMPACT_ABOVE, compact, conform, rewrite
-from deltasmelt.bronze.lake.kept import SELDOM
 from deltasmelt.bronze.lake.parquet import PartWriter
-from deltasmelt.bronze.lake.place import Store, place_of
+from deltasmelt.bronze.lake.place import place_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from deltasmelt.bronze.lake.table import Table
+    from deltasmelt.bronze.lake.tail import Tail
 
 _ATTEMPTS: Final = 10
 _JUST_PUT: Final = 2.0
@@ -37,65 +39,55 @@ _JUST_PUT: Final = 2.0
 
 
 class ControlTable:
-    """A control table: the handle, and the rows of each file."""
+    """A control table: the cached handle, and the rows of each file."""
 
     def __init__(self, uri: str, schema: pa.Schema, description: str) -> None:
         self._uri = uri
         self._schema = schema
         self._description = description
         self._lock = threading.RLock()
-        self._handle: Table | None = None
+        self._cached = CachedTable(uri, follow=lambda table: table.tail())
+        self._flushed: Table | None = None
+        self._read_of: Table | None = None
         self._read_version = -1
-        self._flushed = False
         self._files: dict[str, pa.Table] = {}
         self._values: dict[str, frozenset[object]] = {}
-        self._in_store = isinstance(place_of(uri), Store)
-        self._put = -1
-        self._listed = self._put_at = 0.0
-
-    @property
-    def _version(self) -> int:
-        """Newest known version: the handle's, or a later version of the process's own writes."""
-        return -1 if self._handle is None else max(self._handle.version(), self._put)
+        self._put_at = 0.0
 
     def append(self, rows: list[dict[str, Any]]) -> None:
         """Append rows in one commit; create an absent table."""
         with self._lock:
             table = self._open_or_create()
             made = pa.Table.from_pylist(rows, schema=self._schema)
-            if self._is_recent():
-                table = self._put_next(table, made)
+            if self._cached.tail is not None:
+                self._put_next(table, self._cached.tail, made)
             else:
                 table.append(made)
-                self._is_brought_up()
-            if len(table.file_uris()) + self._version - table.version() > COMPACT_ABOVE:
-                self._bring_up(table)
+                self._cached.replace(table)
+            if self._cached.file_count() > COMPACT_ABOVE:
+                table = self._cached.brought_up()
                 compact(table, self._schema, many=COMPACT_ABOVE // 2)
+                self._cached.replace(table)
 
-    def _put_next(self, table: Table, rows: pa.Table) -> Table:
-        """Write a file and its log entry directly; make a checkpoint if due; return the handle.
-
-        The handle is a new handle if another process was faster, or after a rollback of the log.
-        """
+    def _put_next(self, table: Table, tail: Tail, rows: pa.Table) -> None:
+        """Write a file and its log entry directly; make a checkpoint if due."""
         writer = PartWriter(self._uri, "part", schema=self._schema)
         writer.write(rows)
-        parts, version = writer.finish(), self._version
+        parts, version = writer.finish(), tail.version
         # A request checks the preceding entry, unless the process wrote this entry in the last seconds.
         looks = abs(time.time() - self._put_at) >= _JUST_PUT
-        if not table.put_after(parts, version, looks=looks):
-            self._flushed, self._read_version = False, -1
+        if not table.put_after(parts, tail, looks=looks):  # another process was faster, or a rollback
+            self._flushed = None
             table = self._open_or_create()
             table.append_files(parts)
-            self._is_brought_up()
-            return table
-        self._put, self._put_at = version + 1, time.time()
-        if self._read_version == version:
-            self._read_version = self._put
+            self._cached.replace(table)
+            return
+        self._put_at = time.time()
+        if self._read_of is table and self._read_version == version:
+            self._read_version = tail.version
             self._files |= {parts[0].path: rows}
-        if self._put % place_of(self._uri).checkpoint_interval == 0:
-            self._bring_up(table)
-            table.checkpoint_if_due(version)
-        return table
+        if tail.version % place_of(self._uri).checkpoint_interval == 0:
+            self._cached.brought_up().checkpoint_if_due(version)
 
     def update(self, change: Callable[[pa.Table], pa.Table]) -> None:
         """Rewrite the files whose rows change.
@@ -104,15 +96,16 @@ class ControlTable:
             change: returns the new rows of a file; called again if another process was faster.
         """
         with self._lock:
-            table = self._open_or_create()
+            self._open_or_create()
             for _ in range(_ATTEMPTS):
-                self._bring_up(table)
-                self.rows()
+                table = self._cached.brought_up()
+                self.rows(look=False)
                 changed = {path: change(rows) for path, rows in self._files.items()}
                 changed = {path: rows for path, rows in changed.items() if rows != self._files[path]}
                 if not changed or rewrite(
                     table, changed, self._schema, as_of=self._read_version, before=self._files
                 ):
+                    self._cached.replace(table)
                     return
             raise CommitFailedError(f"{self._uri}: other processes rewrite it all the time")
 
@@ -124,8 +117,8 @@ class ControlTable:
                 file is left for the next call.
         """
         with self._lock:
-            table = self._open_or_create()
-            self._bring_up(table)
+            self._open_or_create()
+            table = self._cached.brought_up()
             for path in table.paths():
                 version = table.refresh()
                 if path not in table.paths():
@@ -134,6 +127,7 @@ class ControlTable:
                 kept = change(rows)
                 if kept.num_rows < rows.num_rows:
                     rewrite(table, {path: kept}, self._schema, as_of=version, before={path: rows})
+            self._cached.replace(table)
 
     def tidy(self) -> None:
         """Remove log entries and files past their retention."""
@@ -149,17 +143,17 @@ class ControlTable:
             look: whether to include writes of other processes since the last poll.
         """
         with self._lock:
-            if self._handle is None and (not self._is_recent() or self._has_entry(0)):
-                self._handle = delta.open_table(self._uri)
-                self._is_brought_up()
-            elif look and self._handle is not None and not self._is_newest():
-                self._bring_up(self._handle)
-            if self._handle is None:
+            table = self._cached.table
+            if look or table is None:
+                table = self._cached.newest()
+            if table is None:
                 return self._schema.empty_table()
-            if self._version != self._read_version:
-                if self._version > self._handle.version():
-                    self._bring_up(self._handle)
-                self._read(self._handle)
+            if table is not self._read_of or self._cached.version != self._read_version:
+                self._files = {
+                    path: self._files.get(path) or conform(table.read_file(path), self._schema)
+                    for path in self._cached.paths()
+                }
+                self._read_of, self._read_version = table, self._cached.version
             return pa.concat_tables([self._schema.empty_table(), *self._files.values()])
 
     def has_value(self, column: str, value: object) -> bool:
@@ -176,26 +170,6 @@ class ControlTable:
             }
             return any(value in values for values in self._values.values())
 
-    def _is_recent(self) -> bool:
-        """Check whether this process has recently listed the log; false outside a store."""
-        return self._in_store and abs(time.time() - self._listed) < SELDOM
-
-    def _is_newest(self) -> bool:
-        """Check by one request that no newer version exists; False if a check needs more requests."""
-        return self._is_recent() and not self._has_entry(self._version + 1)
-
-    def _has_entry(self, version: int) -> bool:
-        from deltasmelt.bronze.lake import entries  # noqa: PLC0415 - a local lake needs no client
-
-        return entries.has_entry(self._uri, version)
-
-    def _bring_up(self, table: Table) -> None:
-        table.refresh(after=self._put - 1)
-        self._is_brought_up()
-
-    def _is_brought_up(self) -> None:
-        self._put, self._listed = -1, time.time()
-
     def read(self, columns: list[str]) -> pa.Table:
         """Read some columns of all rows without caching."""
         with self._lock:
@@ -206,19 +180,11 @@ class ControlTable:
         schema = pa.schema([self._schema.field(name) for name in columns])
         return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
 
-    def _read(self, table: Table) -> None:
-        version = table.version()
-        self._files = {
-            path: self._files.get(path) or conform(table.read_file(path), self._schema)
-            for path in table.paths()
-        }
-        self._read_version = version
-
     def _open_or_create(self) -> Table:
         """Return the table for writing; all log entries are on disk, including a killed process's entries."""
-        if self._handle is None or not self._flushed:
-            self._handle = delta.open_or_create(self._uri, self._schema, description=self._description)
-            self._handle.widen(self._schema)
-            self._flushed, self._read_version = True, -1  # the new handle may have read different entries
-            self._is_brought_up()
-        return self._handle
+        table = self._cached.newest(within=SELDOM)
+        if table is None or table is not self._flushed:
+            table = delta.open_or_create(self._uri, self._schema, description=self._description)
+            table.widen(self._schema)
+            self._flushed = self._cached.replace(table)
+        return table

@@ -64,6 +64,11 @@ def open_table(uri: str) -> Table | None:
         return None
 
 
+def may_exist(uri: str) -> bool:
+    """Check whether a table may exist that did not exist a moment ago (`Table.may_exist`)."""
+    return _class_at(uri).may_exist(uri)
+
+
 def open_existing(uri: str) -> Table:
     """Return the table at its newest version; for bronze and control without a torn last entry.
 

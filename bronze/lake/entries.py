@@ -52,8 +52,8 @@ def put_next(
     *,
     after: int | None = None,
     looks: bool = True,
-) -> bool:
-    """Write the entry after the handle's version; return False if `deltalake` must commit instead.
+) -> bytes | None:
+    """Write and return the entry after the handle's version; None if `deltalake` must commit instead.
 
     Args:
         table: an open handle of a table in a store; the handle stays at its version.
@@ -70,13 +70,14 @@ def put_next(
     protocol, version = table.protocol(), table.version() if after is None else after
     # Writer version 2 has append-only tables and invariants; neither restricts an added file.
     if len(added) < len(actions) or protocol.min_reader_version > _READER:
-        return False
+        return None
     if protocol.min_writer_version > _WRITER:
-        return False
+        return None
     # `bronze.lake.control_table` skips this check a moment after writing the preceding entry.
     if looks and not objects.exists(uri, _name(version)):
-        return False
-    return objects.create(uri, _name(version + 1), _entry(added, marks))
+        return None
+    entry = _entry(added, marks)
+    return entry if objects.create(uri, _name(version + 1), entry) else None
 
 
 def has_entry(uri: str, version: int) -> bool:

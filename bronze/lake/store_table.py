@@ -1,6 +1,6 @@
 """A table in an object store.
 
-`bronze.lake.entries` writes the usual commit by one request.
+`bronze.lake.entries` writes the usual commit by one request, and `bronze.lake.tail` follows the log.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake import entries, transactions
 from deltasmelt.bronze.lake.client import DeltaError, TableNotFoundError
 from deltasmelt.bronze.lake.log_table import LogTable, make_at
+from deltasmelt.bronze.lake.tail import Tail, advance, tail_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -48,12 +49,30 @@ class StoreTable(LogTable):
         return entry is not None
 
     def _write(self, actions: Actions, schema: pa.Schema, marks: Sequence[Transaction]) -> None:
-        if entries.put_next(self, actions, marks):
+        if entries.put_next(self, actions, marks) is not None:
             self._expect({mark.app_id: mark.version for mark in marks})
         else:
             super()._write(actions, schema, marks)
 
-    def put_after(self, actions: Sequence[AddAction], version: int, *, looks: bool) -> bool:
-        """Write the log entry after a version (`bronze.lake.entries`)."""
-        write = partial(entries.put_next, self, actions, [], after=version, looks=looks)
-        return perform(Effect.COMMIT, self.table_uri, write)
+    @classmethod
+    def may_exist(cls, uri: str) -> bool:
+        """Check by one request whether the first entry of a table exists."""
+        return entries.has_entry(uri, 0)
+
+    def has_lost(self, version: int) -> bool:
+        """Check by one request whether the entry of a version is missing."""
+        return not entries.has_entry(self.table_uri, version)
+
+    def tail(self, column: str | None = None) -> Tail:
+        """Return the state at the handle's version."""
+        return tail_of(self, column)
+
+    def follow(self, tail: Tail, enough: Callable[[Tail], bool]) -> bool:
+        """Read each entry after a tail by one request."""
+        return advance(tail, self.table_uri, enough)
+
+    def put_after(self, actions: Sequence[AddAction], tail: Tail, *, looks: bool) -> bool:
+        """Write the log entry after a tail, and follow the entry without reading it."""
+        write = partial(entries.put_next, self, actions, [], after=tail.version, looks=looks)
+        entry = perform(Effect.COMMIT, self.table_uri, write)
+        return entry is not None and tail.follow(entry)

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from deltasmelt.bronze.lake.client import AddAction, RemoveAction, Transaction
     from deltasmelt.bronze.lake.foreign_commits import Commit
+    from deltasmelt.bronze.lake.tail import Tail
 
 Rows: TypeAlias = "Mapping[str, pa.Table]"
 """Rows by the path of a file."""
@@ -229,6 +230,23 @@ class Table:
         """Check whether a newer version may exist; a store answers by one request."""
         return True
 
+    @classmethod
+    def may_exist(cls, uri: str) -> bool:  # noqa: ARG003 - a store answers
+        """Check whether a table may exist that did not exist a moment ago; a store answers by one request."""
+        return True
+
+    def has_lost(self, version: int) -> bool:  # noqa: ARG002 - a store answers
+        """Check by one request whether a store has lost the entry of a version that this process has read."""
+        return False
+
+    def tail(self, column: str | None = None) -> Tail | None:  # noqa: ARG002 - a store has one
+        """Return the state from which a store's log is followed (`Tail`); None elsewhere."""
+        return None
+
+    def follow(self, tail: Tail, enough: Callable[[Tail], bool]) -> bool:  # noqa: ARG002 - a store has one
+        """Read the entries after a tail (`bronze.lake.tail.advance`); False if the handle must be refreshed."""
+        return False
+
     def paths(self) -> list[str]:
         """Return the paths of the files of this version, relative to the table."""
         return [str(path) for path in pa.table(self.get_add_actions())["path"].to_pylist()]
@@ -306,10 +324,10 @@ class Table:
         self.commit(parts, pa.schema(self.schema()))
         return before
 
-    def put_after(self, actions: Sequence[AddAction], version: int, *, looks: bool) -> bool:  # noqa: ARG002
-        """Write the log entry after a version directly (`bronze.lake.entries.put_next`); only in a store.
+    def put_after(self, actions: Sequence[AddAction], tail: Tail, *, looks: bool) -> bool:  # noqa: ARG002
+        """Write the log entry after a tail directly (`bronze.lake.entries.put_next`), and follow the entry.
 
-        The handle may be behind the version. The result is False if nothing was written.
+        The handle stays behind. The result is False if nothing was written.
         """
         return False
 

@@ -31,8 +31,8 @@ import pyarrow as pa
 
 from deltasmelt.bronze.comments import Comments
 from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.cached_table import CachedTable
 from deltasmelt.bronze.lake.client import DeltaError, Transaction
-from deltasmelt.bronze.lake.kept import KeptTable
 from deltasmelt.bronze.lake.table import retry_conflict
 from deltasmelt.bronze.store.catalog_log import CatalogLog, Kind, records
 from deltasmelt.bronze.store.changes_table import commit_marks
@@ -142,7 +142,7 @@ class CommentsWatch:
     """Reader of a lake's comments, for one thread at a time; reads again if the mark has changed."""
 
     def __init__(self, lake: Lake) -> None:
-        self._cached = KeptTable(lake, "control", COMMENTS)
+        self._cached = CachedTable(lake.uri("control", COMMENTS))
         self._mark: int | None = None
         self._comments: dict[int, Comments] = {}
 

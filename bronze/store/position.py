@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from deltasmelt.bronze.lake.cached_table import CachedTable
 from deltasmelt.bronze.lake.client import Transaction
-from deltasmelt.bronze.lake.kept import KeptTable
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.marks import (
@@ -114,7 +114,7 @@ class PositionWatch:
     """
 
     def __init__(self, lake: Lake) -> None:
-        self.changes = KeptTable(lake, "bronze", CHANGES)
+        self.changes = CachedTable(lake.uri("bronze", CHANGES))
 
     def read(self) -> Position | None:
         """Return the position of the stream in this lake; None before the first commit of a reader.

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from deltasmelt.bronze.identifiers import TableName
-from deltasmelt.bronze.lake.kept import KeptTable
+from deltasmelt.bronze.lake.cached_table import CachedTable
 from deltasmelt.bronze.lsn import LAST, Lsn
 from deltasmelt.bronze.shapes import Column, PgType, Relation, same_shape
 from deltasmelt.bronze.store.contract import RELATIONS, RELATIONS_SCHEMA
@@ -48,7 +48,7 @@ class RelationsWatch:
     """
 
     def __init__(self, lake: Lake) -> None:
-        self._cached = KeptTable(lake, "bronze", RELATIONS)
+        self._cached = CachedTable(lake.uri("bronze", RELATIONS))
         self._lock = threading.Lock()
         self._table: Table | None = None
         self._version = -1

@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.cached_table import CachedTable
 from deltasmelt.bronze.lake.foreign_commits import ForeignCommit, first_foreign
-from deltasmelt.bronze.lake.kept import KeptTable
-from deltasmelt.bronze.lake.torn_log import set_torn_aside
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.gold.builder.spark_settings import GOLD_APP
 from deltasmelt.gold.compile.query import KEY
@@ -67,9 +66,7 @@ class GoldTable:
         self.writer = Writer(lake, "gold")
         self.address = lake.sql("gold", name)
         self.uri = lake.uri("gold", name)
-        self._cached = KeptTable(lake, "gold", name)
-        self._table: Table | None = None
-        self._is_whole = False
+        self._cached = CachedTable(self.uri, writes=True)
         self.known: TableState | None = None
 
     def state(self) -> TableState | None:
@@ -123,7 +120,7 @@ class GoldTable:
 
     def file_count(self) -> int:
         """Return the number of files at the last read; `files` has one row for a catalog's table."""
-        return len(self._last().file_uris())
+        return self._cached.file_count()
 
     def state_marks(self) -> None:
         """Write a catalog's mark again when the mark is due (`bronze.lake.table.Table.state_marks`)."""
@@ -153,17 +150,12 @@ class GoldTable:
         return next((int(one["numOutputRows"]) for one in told if "numOutputRows" in one), 0)
 
     def _open(self) -> Table | None:
-        """Return the table at its newest version; cache a catalog's table, as every read is a statement."""
-        if not self._is_whole:
-            set_torn_aside(self.uri, thorough=False)
-            self._is_whole = True
-        by_statement = self.writer.lake.place.needs_session
-        self._table = self._cached.newest() if by_statement else delta.open_table(self.uri)
-        return self._table
+        """Return the table at its newest version; a build continues from this version, so it must exist."""
+        return self._cached.newest(sure=True)
 
     def _last(self) -> Table:
         """Return the handle of the last read."""
-        return self._table or self._opened()
+        return self._cached.table or self._opened()
 
     def _opened(self) -> Table:
         table = self._open()

@@ -22,8 +22,8 @@ from deltasmelt.bronze.catalog.select import select_tables, skipped_relations
 from deltasmelt.bronze.checks.ownership import require_own
 from deltasmelt.bronze.errors import ConfigurationError
 from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.cached_table import CachedTable
 from deltasmelt.bronze.lake.control_tables import ControlTables
-from deltasmelt.bronze.lake.kept import KeptTable
 from deltasmelt.bronze.postgres.connection import connect, primary_log_end, standby_without_slot, translated
 from deltasmelt.bronze.postgres.conninfo import address_of
 from deltasmelt.bronze.reader.recovery import start_over
@@ -158,7 +158,7 @@ def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -
     """Wait until every requested snapshot is complete, in whatever process; raise a Failure if one failed."""
     lake, control = pipeline.lake_address(), ControlTables(pipeline.lake_address())
     before = {_key(error) for error in control.open_errors()}
-    changes = KeptTable(lake, "bronze", CHANGES)
+    changes = CachedTable(lake.uri("bronze", CHANGES))
     last_count, reported_at, marked = -1, 0.0, False
     while True:
         marked = marked or _set_request(pipeline, request)

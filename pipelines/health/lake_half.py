@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltasmelt.bronze.lake import parquet
+from deltasmelt.bronze.lake.cached_table import CachedTable
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.failures import lake_opened, vanished
-from deltasmelt.bronze.lake.kept import KeptTable
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.marks import snapshot_of
 from deltasmelt.bronze.store.ownership import refuse_foreign
@@ -86,7 +86,7 @@ class LakeReader:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._lake = pipeline.lake_address()
-        self._changes = KeptTable(self._lake, "bronze", CHANGES)
+        self._changes = CachedTable(self._lake.uri("bronze", CHANGES))
         self._newest: Table | None = None
         self._was_there = False
         self._forget()

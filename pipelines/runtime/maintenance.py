@@ -40,8 +40,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from deltasmelt.bronze.backoff import Pauses
 from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.lake.cached_table import CachedTable
 from deltasmelt.bronze.lake.control import OpenError
-from deltasmelt.bronze.lake.kept import KeptTable
 from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.pipelines.runtime.clustering import ORDERED_FILES, cluster_as_configured, written_again
@@ -216,7 +216,7 @@ class Maintenance:
         self._documents = documents
         self._layers = layers
         self._shapes = shapes or {}
-        self._handles: dict[str, KeptTable] = {}
+        self._handles: dict[str, CachedTable] = {}
         self._last: dict[tuple[Layer, str], _Last] = {}
         self._waiting: list[tuple[Layer, str]] = []
         self._passed_over: set[str] = set()
@@ -390,7 +390,7 @@ class Maintenance:
 
     def _open(self, layer: Layer, name: str) -> Table | None:
         """Return the table at its newest version, from its cached log."""
-        return self._handles.setdefault(f"{layer}.{name}", KeptTable(self._lake, layer, name)).newest()
+        return self._handles.setdefault(f"{layer}.{name}", CachedTable(self._lake.uri(layer, name))).newest()
 
 
 def expired(lake: Lake, control: ControlTables, now: datetime, retention: float, *, documents: bool) -> int:

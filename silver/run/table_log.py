@@ -15,22 +15,20 @@ rollback before each step, because the step's window builds on the known rows.
 from __future__ import annotations
 
 import json
-import time
 from dataclasses import replace
 from datetime import UTC, datetime
+from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.cached_table import LISTED_AFTER, SELDOM, CachedTable
 from deltasmelt.bronze.lake.client import DeltaError, TableNotFoundError
-from deltasmelt.bronze.lake.entries import has_entry
 from deltasmelt.bronze.lake.foreign_commits import Commit, ForeignCommit, first_foreign
-from deltasmelt.bronze.lake.kept import LISTED_AFTER, SELDOM
 from deltasmelt.bronze.lake.leases import commit_lost, put_back
-from deltasmelt.bronze.lake.tail import Tail, advance, tail_of
-from deltasmelt.bronze.lake.torn_log import set_torn_aside
+from deltasmelt.bronze.lake.tail import Tail, tail_of
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.silver.run.commit_counts import lacking, rows_changed
 from deltasmelt.silver.run.key_ranges import share_of
@@ -63,13 +61,10 @@ class SilverLog:
     def __init__(self, lake: Lake, *, writes: bool = False) -> None:
         self._lake = lake
         self._writes = writes
-        self._tables: dict[str, Table] = {}
+        self._cached: dict[str, CachedTable] = {}
         self._stored: dict[str, Stored] = {}
-        self._tails: dict[str, Tail] = {}
-        self._listed: dict[str, float] = {}
-        self._newest: dict[str, tuple[int, ...] | None] = {}
         self._checked: dict[str, int] = {}
-        self._read_at: dict[str, float] | None = None
+        self._within = 0.0  # seconds for which a read is sufficient: in a cycle
 
     def begin(self, *, alone: bool) -> None:
         """Begin a cycle, under the lease of silver's tables if the lake has leases.
@@ -79,13 +74,15 @@ class SilverLog:
         Args:
             alone: no other process held the lease since this object's last cycle.
         """
-        if self._read_at is None or not alone:
-            self._read_at = {}
+        if not self._within or not alone:
+            self._within = SELDOM
+            for cached in list(self._cached.values()):
+                cached.expire()
 
     def expect(self, name: str) -> None:
         """Read the table again at the next call, because a statement that may commit begins."""
-        if self._read_at is not None:
-            self._read_at.pop(name, None)
+        if name in self._cached:
+            self._cached[name].expire()
 
     def confirm(self, name: str, *, reread: bool = False) -> None:
         """Check that the known version of a table still exists, before a statement builds on the version.
@@ -102,15 +99,10 @@ class SilverLog:
         Raises:
             SmeltError: ``table-put-back``: the table is lost or has an older version.
         """
-        known, tail, table = self._stored.get(name), self._tails.get(name), self._tables.get(name)
-        if known is None or table is None or (tail is None and not self._lake.place.needs_session):
+        known = self._stored.get(name)
+        if known is None or not self._lake.is_remote:
             return
-        # In a store or a catalog, a read counts for half a minute before the next read is due.
-        if self._read_at is not None and (reread or _is_past(self._read_at.get(name, 0.0), LISTED_AFTER)):
-            self.expect(name)
-        if tail is not None and not has_entry(table.table_uri, tail.version):
-            self.forget((name,))  # a handle reports no error for a removed table
-        stored = self._read(name)
+        stored = self._read(name, within=0.0 if reread else LISTED_AFTER, sure=True)
         if stored is None or stored.version < known.version:
             self.forget((name,))
             raise put_back(f"silver.{name}", self._lake.label, known.version)
@@ -123,12 +115,13 @@ class SilverLog:
         """
         return self._read(name)
 
-    def _read(self, name: str, until: Lsn | None = None) -> Stored | None:
-        table = self._open(name, until)
+    def _read(
+        self, name: str, until: Lsn | None = None, *, within: float = inf, sure: bool = False
+    ) -> Stored | None:
+        table = self._open(name, until, within=within, sure=sure)
         if table is None:
             return None
-        known, tail = self._stored.get(name), self._tails.get(name)
-        version = table.version() if tail is None else tail.version
+        known, tail, version = self._stored.get(name), self._tail(name), self._cached[name].version
         if known is None or known.version != version:
             known = stored_of(table)
             if tail is not None and version > known.version:
@@ -155,11 +148,9 @@ class SilverLog:
         A cached handle reports no error for a removed table, and stays at the last version.
         """
         for name in names:
-            self._tables.pop(name, None)
+            self._cached.pop(name, None)
             self._stored.pop(name, None)
-            self._tails.pop(name, None)
             self._checked.pop(name, None)
-            self.expect(name)
 
     def foreign(
         self,
@@ -181,7 +172,8 @@ class SilverLog:
             table: the wanted shape, which allows the loss of unneeded columns; None: every column counts.
             unsigned: earlier versions of silver may have made unsigned commits (`silver.run.unsigned`).
         """
-        handle, since = self._tables.get(name), max(since, self._checked.get(name, -1))
+        cached, since = self._cached.get(name), max(since, self._checked.get(name, -1))
+        handle = None if cached is None else cached.table
         if handle is None or since >= version:
             return None
         commits = self._commits(handle, name, since)
@@ -213,7 +205,7 @@ class SilverLog:
 
     def _commits(self, table: Table, name: str, since: int) -> Callable[[int], Commit | None]:
         """Return a function from version to commit, with the cheapest source for each version."""
-        tail = self._tails.get(name)
+        tail = self._tail(name)
         known = {} if tail is None else tail.commits
         others = table.commits(max(table.version() - since, 1))
         return lambda version: known[version] if version in known else others(version)
@@ -257,8 +249,8 @@ class SilverLog:
         table = self._open(name)
         if table is None:
             return 0, 0
-        if name in self._tails:
-            return self._tails[name].size()
+        if (tail := self._tail(name)) is not None:
+            return tail.size()
         files = pa.table(table.get_add_actions())
         return pc.sum(files["num_records"]).as_py() or 0, pc.sum(files["size_bytes"]).as_py() or 0
 
@@ -275,8 +267,8 @@ class SilverLog:
         table = self._open(name)
         if table is None:
             return 0
-        tail = self._tails.get(name)
-        return (_tail_of(table) if tail is None else tail).total()
+        tail = self._tail(name)
+        return (tail_of(table, _stored_as(table, UNREPRESENTABLE)) if tail is None else tail).total()
 
     def share(self, name: str, column: str, low: str, high: str) -> float:
         """Return the share of rows in files that may hold values of a range; 0 where unknown.
@@ -329,7 +321,7 @@ class SilverLog:
         table = self._open(name)
         if table is None:
             return None
-        tail = self._tails.get(name)
+        tail = self._tail(name)
         for entry in [] if tail is None else [tail.said[one] for one in sorted(tail.said, reverse=True)]:
             if entry.get("operation") in {"MERGE", "WRITE"}:
                 return lacking(entry)
@@ -341,76 +333,43 @@ class SilverLog:
 
     def _followed_entry(self, name: str, version: int) -> dict[str, Any] | None:
         """Return a version's log entry, if the version was followed since the handle's last refresh."""
-        tail = self._tails.get(name)
+        tail = self._tail(name)
         return None if tail is None else tail.said.get(version)
+
+    def _tail(self, name: str) -> Tail | None:
+        """Return the state of a store's table since its handle was refreshed; None elsewhere."""
+        cached = self._cached.get(name)
+        return None if cached is None else cached.tail
 
     def _handle(self, name: str) -> Table | None:
         """Return a handle at the newest version."""
-        table, tail = self._open(name), self._tails.get(name)
-        if table is not None and tail is not None and tail.version > table.version():
-            self._bring_up(name, table)
+        table = self._open(name)
+        if table is not None and self._cached[name].version > table.version():
+            self._cached[name].brought_up()
         return table
 
-    def _open(self, name: str, until: Lsn | None = None) -> Table | None:
+    def _open(
+        self, name: str, until: Lsn | None = None, *, within: float = inf, sure: bool = False
+    ) -> Table | None:
         """Return a handle; where the table has a tail, the tail holds the newest version."""
-        table = self._tables.get(name)
-        # A restored local folder may have as many versions: only the newest entry's file shows the change.
-        if table is not None and not table.has_identity(self._newest.get(name)):
-            self.forget((name,))
-            table = None
-        if table is not None:
-            try:
-                self._advance(name, table, until)
-            except DeltaError:  # the log ends before the known version: rolled back or recreated
-                self.forget((name,))
-            else:
-                return table
-        uri = self._lake.uri("silver", name)
-        set_torn_aside(uri, thorough=False, writes=self._writes)
-        table = delta.open_table(uri)
-        if table is None:
-            return None
-        self._tables[name] = table
-        self._followed(name, table)
-        return table
-
-    def _advance(self, name: str, table: Table, until: Lsn | None) -> None:
-        """Read new commits; in a store only when a read is due, with one request for each commit."""
-        now, tail = time.time(), self._tails.get(name)
-        if tail is None:
-            if not (self._lake.place.needs_session and self._read_at is not None and name in self._read_at):
-                self._bring_up(name, table)
-            return
-        if self._read_at is not None and not _is_past(self._read_at.get(name, 0.0), SELDOM):
-            return
+        cached = self._cached.get(name)
+        if cached is None:
+            uri = self._lake.uri("silver", name)
+            cached = self._cached[name] = CachedTable(uri, follow=_tail_of, writes=self._writes)
 
         def enough(tail: Tail) -> bool:
             return until is not None and tail.marks.get(SILVER_APP, -1) >= until
 
-        lists = _is_past(self._listed[name], SELDOM)
-        if lists or not advance(tail, table.table_uri, enough):
-            self._bring_up(name, table)
-        if self._read_at is not None:
-            self._read_at[name] = now
-
-    def _bring_up(self, name: str, table: Table) -> None:
-        table.refresh()
-        self._followed(name, table)
-
-    def _followed(self, name: str, table: Table) -> None:
-        """Note a handle at the newest version; in a store, follow later commits."""
-        self._newest[name] = table.identity()
-        if not self._lake.is_remote:
-            return
-        now = time.time()
-        if self._lake.in_store:
-            self._tails[name], self._listed[name] = _tail_of(table), now
-        if self._read_at is not None:
-            self._read_at[name] = now
+        before = cached.table
+        table = cached.newest(within=min(within, self._within), sure=sure, enough=enough)
+        if table is not before:  # another table: restored, recreated or removed
+            self._stored.pop(name, None)
+            self._checked.pop(name, None)
+        return table
 
 
-def _tail_of(table: Table) -> Tail:
-    return tail_of(table, _stored_as(table, UNREPRESENTABLE))
+def _tail_of(table: Table) -> Tail | None:
+    return table.tail(_stored_as(table, UNREPRESENTABLE))
 
 
 def _stored_as(table: Table, column: str) -> str:
@@ -418,11 +377,3 @@ def _stored_as(table: Table, column: str) -> str:
     fields = json.loads(table.schema().to_json())["fields"]
     stated: dict[str, Any] = next((one["metadata"] for one in fields if one["name"] == column), {})
     return str(stated.get("delta.columnMapping.physicalName", column))
-
-
-def _is_past(then: float, seconds: float) -> bool:
-    """Check whether a time is at least `seconds` away; also true after a change of the clock.
-
-    The wall clock continues while a machine sleeps.
-    """
-    return abs(time.time() - then) >= seconds

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.cached_table import CachedTable
 from deltasmelt.bronze.lake.folder_table import FolderTable
-from deltasmelt.bronze.lake.kept import KeptTable
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lake.log_table import LogTable
 
@@ -48,7 +48,7 @@ def assert_whole(table: object, commits: int) -> None:
 
 
 def test_lake_moved_during_poll_is_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    cached = KeptTable(lake_with(tmp_path / "lake", 3), "control", "t")
+    cached = CachedTable(lake_with(tmp_path / "lake", 3).uri("control", "t"))
     assert_whole(cached.newest(), 3)
     during(monkeypatch, "update_incremental", lambda: (tmp_path / "lake").rename(tmp_path / "moved"))
     cached.newest()
@@ -61,7 +61,7 @@ def test_lake_moved_during_poll_is_absent(tmp_path: Path, monkeypatch: pytest.Mo
 def test_lake_exchanged_during_poll_is_opened_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    cached = KeptTable(lake_with(tmp_path / "lake", 3), "control", "t")
+    cached = CachedTable(lake_with(tmp_path / "lake", 3).uri("control", "t"))
     lake_with(tmp_path / "other", 3 if method == "__init__" else 5)
     commits = 3 if method == "__init__" else 5
 

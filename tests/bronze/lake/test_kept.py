@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deltasmelt.bronze.lake import kept, objects
+from deltasmelt.bronze.lake import cached_table, objects
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.store.position import PositionWatch, read_position
 from deltasmelt.bronze.store.relations import RelationsWatch, read_relations
@@ -54,7 +54,7 @@ def test_store_table_with_fewer_versions_is_noticed(place: str, monkeypatch: pyt
     assert watch.read() is not None
     objects.delete_below(root, "bronze")
     written(root, 1)
-    monkeypatch.setattr(kept, "LISTED_AFTER", 0)
+    monkeypatch.setattr(cached_table, "LISTED_AFTER", 0)
     assert watch.read() == read_position(Lake(root))
 
 
