@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from contextlib import nullcontext
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -28,7 +27,6 @@ from deltasmelt.pipelines.spark.lake_sql import cut_of, moment_of
 from deltasmelt.pipelines.terminal.output import SilentOutput
 
 if TYPE_CHECKING:
-    from contextlib import AbstractContextManager
     from datetime import datetime
     from types import TracebackType
 
@@ -46,7 +44,7 @@ def open_lake(file: str | Path) -> OpenLake:
     """Open a lake; see `deltasmelt.open`."""
     lake = OpenLake(load_pipeline(file))
     try:
-        with lake._lake_errors():  # noqa: SLF001 - our own class
+        with lake._held.death_reported():  # noqa: SLF001 - our own class
             require_own_lake(lake.pipeline.lake_address(), lake.pipeline.pipeline)
     except BaseException:
         lake.close()
@@ -152,7 +150,7 @@ class OpenLake:
         Raises:
             SmeltError: the lake cannot be read.
         """
-        with self._lake_errors():
+        with self._held.death_reported():
             return read_status(self.pipeline)
 
     def check(self, *, offline: bool = False) -> list[Finding]:
@@ -161,7 +159,7 @@ class OpenLake:
         Args:
             offline: check files and lake alone.
         """
-        with self._lake_errors():
+        with self._held.death_reported():
             return run_check(self.pipeline, offline=offline)
 
     def preview(
@@ -218,7 +216,7 @@ class OpenLake:
         load = Load(connections=max_connections, rate=rate, sample=sample)
         documents = documents_like(self.pipeline, document) if document is not None or not tables else []
         self._require_lake()
-        with self._lake_errors():
+        with self._held.death_reported():
             return compare(
                 self.pipeline,
                 self._held.working,
@@ -250,20 +248,14 @@ class OpenLake:
         with self._held.working() as spark:
             return run_quality(spark, self.pipeline, report=file)
 
-    def _lake_errors(self) -> AbstractContextManager[None]:
-        """Yield access to the lake: through Spark for a lake in a catalog, otherwise without Spark."""
-        return (
-            self._held.death_reported() if self.pipeline.lake_address().place.needs_session else nullcontext()
-        )
-
     def _require_lake(self) -> None:
-        with self._lake_errors():
+        with self._held.death_reported():
             require_lake(self.pipeline)
 
     def _moment(self, as_of: str | datetime | int | None, statement: str | None = None) -> Moment:
         at = moment_of(as_of, where="as_of")
         self._require_lake()
-        with self._lake_errors():
+        with self._held.death_reported():
             cut = cut_of(self.pipeline, at, statement=statement)
         with self._held.death_reported():
             spark = self._held.get()

@@ -30,6 +30,8 @@ from deltasmelt.pipelines.terminal.output import Format, LogFormat, Output
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from pyspark.sql import SparkSession
+
     from deltasmelt.bronze.lake.location import Layer
     from deltasmelt.pipelines.monitor.access import ViewOptions
     from deltasmelt.pipelines.settings import Pipeline
@@ -518,10 +520,13 @@ def _read(file: Path) -> Pipeline:
     from deltasmelt.pipelines.settings import load_pipeline
 
     pipeline = load_pipeline(file)
-    if pipeline.lake_address().place.needs_session:
-        from deltasmelt.pipelines.spark.held_session import serve_catalog
 
-        serve_catalog(pipeline)
+    def session() -> SparkSession:
+        from deltasmelt.pipelines.spark.held_session import table_session
+
+        return table_session(pipeline)
+
+    pipeline.lake_address().place.serve(session)
     _start(pipeline.pipeline)
     return pipeline
 

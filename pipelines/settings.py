@@ -40,10 +40,6 @@ from deltasmelt.pipelines.secret_variables import remember
 from deltasmelt.pipelines.selected import selected, there_are
 from deltasmelt.silver.settings import SilverSettings
 
-FLUSH_INTERVAL_IN_STORES: Final = 5.0
-"""Seconds between commits to a lake in an object store, unless the file sets an interval."""
-FLUSH_INTERVAL_IN_CATALOGS: Final = 10.0
-"""Seconds between commits to a lake in a catalog, where each commit is a statement of Spark."""
 WILDCARDS: Final = frozenset("*?[")
 """Wildcards of file patterns; a text without wildcards is a name."""
 _CONNECTION_FILES = ("sslrootcert", "sslcert", "sslkey", "passfile")
@@ -254,12 +250,10 @@ def load_pipeline(path: Path | str, text: str | None = None) -> Pipeline:
 
 
 def _paced(pipeline: Pipeline) -> Pipeline:
-    """Return the pipeline, with a slower pace for a store or a catalog unless the file sets a pace."""
-    lake, bronze = pipeline.lake_address(), pipeline.bronze
-    if "flush_interval" in bronze.model_fields_set or not lake.is_remote:
+    """Return the pipeline with the pace of its lake's place, unless the file sets a pace."""
+    interval, bronze = pipeline.lake_address().place.flush_interval, pipeline.bronze
+    if "flush_interval" in bronze.model_fields_set or interval is None:
         return pipeline
-    # A store charges for each request, and in a catalog each commit is a statement of Spark.
-    interval = FLUSH_INTERVAL_IN_CATALOGS if lake.place.needs_session else FLUSH_INTERVAL_IN_STORES
     paced = bronze.model_copy(update={"flush_interval": interval})
     return pipeline.model_copy(update={"bronze": paced})
 
@@ -291,7 +285,7 @@ def _refuse_misread(pipeline: Pipeline, yaml: YamlFile) -> None:
 def _refuse_executors(pipeline: Pipeline, yaml: YamlFile) -> None:
     """Refuse snapshots by executors into a catalog: only the catalog knows the location of its files."""
     # The reader stages rows for a catalog's tables in a private folder, which no executor can see.
-    if pipeline.snapshot.engine == "spark" and pipeline.lake_address().place.needs_session:
+    if pipeline.snapshot.engine == "spark" and not pipeline.lake_address().place.shows_files:
         raise ConfigurationError(
             "with snapshot.engine: spark, executors write the lake's files, but this lake is in a catalog, "
             "and only the catalog knows the location of its files",
@@ -305,15 +299,6 @@ def _enter_store(pipeline: Pipeline, yaml: YamlFile) -> None:
     """Refuse a lake in an unknown store, and options that do not fit the lake."""
     lake = pipeline.lake_address()
     options = {name: value.get_secret_value() for name, value in pipeline.lake.options.items()}
-    if lake.place.needs_session:
-        if options:
-            raise ConfigurationError(
-                "options are for object stores; this lake is in a catalog",
-                code="lake-store",
-                where=yaml.where(("lake", "options")),
-                remedy="remove lake.options: Spark's own settings, or the catalog, give access to the store",
-            )
-        return
     try:
         if is_meant_for_store(str(pipeline.lake.path)):
             raise ValueError(f"{pipeline.lake.path} is a URL without a bucket after ://")  # noqa: TRY301 - as below

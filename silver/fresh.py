@@ -369,7 +369,7 @@ class FreshTables:
         """
         if self._lake.folder is not None and access_of(session).runs_locally:
             return Lake(path=tempfile.mkdtemp(prefix="smelt-fresh-"))
-        if self._lake.place.needs_session:
+        if not self._lake.place.shows_files:
             raise TableError(
                 table.table,
                 "the table's columns change in the window, and deltasmelt cannot clone a table of a catalog "

@@ -158,7 +158,7 @@ def _before_others(
         return None
     try:
         stored_before = log.read_at(table.name, commit.version - 1)
-    except DeltaError as error:
+    except (DeltaError, OSError) as error:
         _warn_uncorrected(table, f"the version before {commit} no longer exists: {cause_of(error)}")
         return None
     if stored_before is None or stored_before.mark is None or stored_before.mark < snapshot:
@@ -194,9 +194,7 @@ def _keep(
     newest = log.read(table.name)
     if newest is None:
         return False
-    stored_before = None
-    if not lake.place.needs_session:
-        stored_before = _before_others(log, table, newest, own, snapshot)
+    stored_before = _before_others(log, table, newest, own, snapshot)
     if stored_before is not None:
         try:
             return _copied(session, lake, scratch, table, stored_before, versions=versions, snapshot=snapshot)

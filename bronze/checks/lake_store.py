@@ -21,7 +21,7 @@ from obstore.exceptions import BaseError, NotSupportedError
 from deltasmelt.bronze.checks.finding import Finding
 from deltasmelt.bronze.lake import objects
 from deltasmelt.bronze.lake.failures import store_error, words_of
-from deltasmelt.bronze.lake.place import Location
+from deltasmelt.bronze.lake.place import Location, place_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,8 +35,10 @@ _NOT_SERVED: Final = re.compile("501 Not Implemented|NotImplemented")
 def probe_store(root: str) -> list[Finding]:
     """Return the reasons why no process can write a lake at this place of an object store; empty if none.
 
-    `root` is the location of the lake. The probe leaves no object behind.
+    `root` is the location of the lake. The probe leaves no object behind. A catalog alone knows its store.
     """
+    if place_of(root).scheme is None:
+        return []
     findings: list[Finding] = []
     place = f"{FOLDER}/{uuid.uuid4().hex}"
     name = f"{place}/object"

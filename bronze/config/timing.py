@@ -19,6 +19,12 @@ LEASE_SECONDS: Final = 60.0
 LEASE_SECONDS_IN_CATALOGS: Final = 120.0
 """Default duration of a lease in a catalog: the Spark statement that renews a lease waits for other tasks."""
 
+FLUSH_INTERVAL_IN_STORES: Final = 5.0
+"""Seconds between commits to a lake in an object store, unless the file sets an interval: a store charges for
+each request."""
+FLUSH_INTERVAL_IN_CATALOGS: Final = 10.0
+"""Seconds between commits to a lake in a catalog, where each commit is a statement of Spark."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:

@@ -4,8 +4,8 @@ Opening a table reads the log since the newest checkpoint: in an object store so
 after a checkpoint. Polling a cached handle costs one request if the table is unchanged: for the entry after
 the handle's version. If this entry exists, the same request also returns the entry's marks.
 
-**Following.** A caller with a `Tail` (`bronze.lake.tail`) reads each new entry of a table in a store once. The
-handle stays behind, and `brought_up` moves the handle when the caller needs the handle's files.
+**Following.** A caller with a `Tail` (`bronze.lake.tail`) reads each new entry of a table in a store once.
+The handle stays behind, and `brought_up` moves the handle when the caller needs the handle's files.
 
 A cached handle of a removed table reports no error and stays at its version. On a local path the newest
 entry's file reveals the change. In a store a failed poll leads to a new handle, a caller that builds on the
@@ -44,8 +44,8 @@ class CachedTable:
     Args:
         uri: location of the table; neither the table nor the lake need exist yet.
         follow: returns the tail by which new entries are followed; None to move the handle at each poll.
-        writes: for a table of silver or gold: whether the caller writes the table, and so removes torn entries
-            before opening; None for further tables (`bronze.lake.torn_log`).
+        writes: for a table of silver or gold: whether the caller writes the table, and may set a torn entry
+            aside (`bronze.lake.torn_log`); None for further tables.
 
     Attributes:
         table: the handle of the last poll; None for an absent table. A different handle object means a
@@ -78,7 +78,7 @@ class CachedTable:
 
         Args:
             within: seconds for which the previous poll of a table that is not local remains sufficient.
-            sure: also check that a store still has the entry of the handle's version.
+            sure: whether the caller builds on the version, so a store must still have the version's entry.
             enough: called after each followed entry; True ends the poll before the newest entry.
 
         Raises:
@@ -87,11 +87,12 @@ class CachedTable:
             DefiniteError, TransientError: ``log-entry-torn``.
         """
         now, table = time.time(), self.table  # wall clock: counts a machine's sleep
+        lost = table.has_lost(self.version) if sure and table is not None else False
         if table is None:
             if abs(now - self._listed) < self._listed_after and not delta.may_exist(self._uri):
                 return None
-        elif table.has_identity(self._identity) and not (sure and table.has_lost(self.version)):
-            if self._identity is None and abs(now - self._polled) < within:
+        elif table.has_identity(self._identity) and not lost:
+            if self._identity is None and lost is not None and abs(now - self._polled) < within:
                 return table
             # List the log now and then: the next entry may have been written and, much later, removed.
             if abs(now - self._listed) < self._listed_after and self._is_newest(table, enough):

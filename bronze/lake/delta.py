@@ -15,18 +15,22 @@ from __future__ import annotations
 
 import uuid
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyarrow.fs import FileType
 
 from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake import objects
 from deltasmelt.bronze.lake.catalog.scratch import NUMBERED, remove, remove_left
 from deltasmelt.bronze.lake.catalog.sql import MADE_PROPERTY, make_schema
 from deltasmelt.bronze.lake.catalog.table import CatalogTable
 from deltasmelt.bronze.lake.client import DeltaError, TableNotFoundError
+from deltasmelt.bronze.lake.failures import lake_opened
+from deltasmelt.bronze.lake.lease_objects import LEASES
+from deltasmelt.bronze.lake.location import address_of
 from deltasmelt.bronze.lake.parquet import file_system
-from deltasmelt.bronze.lake.place import Catalog, Folder, local_folder, place_of
+from deltasmelt.bronze.lake.place import Catalog, Folder, Store, local_folder, place_of
 from deltasmelt.bronze.lake.torn_log import DERIVED, set_torn_aside
 
 if TYPE_CHECKING:
@@ -132,6 +136,30 @@ def open_or_create(
     return table
 
 
+def exists(lake: Lake) -> bool:
+    """Check whether anything of a lake exists, and create nothing.
+
+    Raises:
+        DefiniteError, TransientError: the store refuses, or does not answer.
+    """
+    if isinstance(lake.place, Catalog):
+        return open_table(lake.uri("control", LEASES)) is not None
+    if lake.folder is not None:
+        return lake.folder.is_dir()
+    try:
+        with lake_opened(lake.root):
+            return objects.any_below(lake.root)
+    except DefiniteError as error:
+        if error.code != "lake-bucket":
+            raise
+        return False
+
+
+def load(reader: Any, uri: str) -> Any:
+    """Return the DataFrame that a reader of Spark, with its options, loads from a table."""
+    return reader.table(address_of(uri)) if isinstance(place_of(uri), Catalog) else reader.load(uri)
+
+
 def make_room(uri: str) -> None:
     """Create the prerequisites of a table that Spark creates: in a catalog the schema.
 
@@ -163,7 +191,7 @@ def workspace(lake: Lake, folder: str, purpose: str) -> Iterator[Lake]:
         folder: folder of the lake for all derived tables.
         purpose: purpose of a catalog's temporary tables.
     """
-    if not lake.place.needs_session:
+    if not isinstance(lake.place, Catalog):
         yield lake.below(f"{folder}/{uuid.uuid4().hex}")
         return
     scratch = lake.scratch_for(purpose + uuid.uuid4().hex[:NUMBERED])
@@ -176,10 +204,10 @@ def workspace(lake: Lake, folder: str, purpose: str) -> Iterator[Lake]:
 
 def remove_workspaces(lake: Lake, folder: str, purpose: str) -> None:
     """Remove all workspaces; in a catalog only workspaces older than a day, as a second process may run."""
-    if lake.place.needs_session:
+    if isinstance(lake.place, Catalog):
         remove_left(lake, purpose)
         return
-    if lake.in_store:
+    if isinstance(lake.place, Store):
         objects.discard(lake.root / folder)
         return
     system = file_system(lake.root)

@@ -37,9 +37,9 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from deltasmelt.bronze.lake.place import (
     Catalog,
+    Folder,
     Location,
     Place,
-    Store,
     parts_of,
     place_of,
     root_of,
@@ -172,14 +172,9 @@ class Lake:
             object.__setattr__(self, "path", Location(self.path, place))
 
     @property
-    def in_store(self) -> bool:
-        """Whether the lake lies in an object store."""
-        return isinstance(self.place, Store)
-
-    @property
     def is_remote(self) -> bool:
         """Whether each access to the lake costs a request to a store or a Spark statement."""
-        return self.path is None or self.in_store
+        return not isinstance(self.place, Folder)
 
     @property
     def label(self) -> str:
@@ -195,6 +190,11 @@ class Lake:
     def folder(self) -> Path | None:
         """Folder of the lake; None in a store or a catalog."""
         return self.root.folder
+
+    @property
+    def locks(self) -> Path | None:
+        """Folder of a local lake's locks; None in a store or a catalog, which have leases."""
+        return None if self.folder is None else self.folder / ".locks"
 
     def below(self, folder: str) -> Lake:
         """Return a lake in a folder of this lake, reached through the same place; not in a catalog."""

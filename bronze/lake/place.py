@@ -25,10 +25,15 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self, TypeAlias
 from urllib.parse import quote, unquote
 
-from deltasmelt.bronze.config.timing import LEASE_SECONDS, LEASE_SECONDS_IN_CATALOGS
+from deltasmelt.bronze.config.timing import (
+    FLUSH_INTERVAL_IN_CATALOGS,
+    FLUSH_INTERVAL_IN_STORES,
+    LEASE_SECONDS,
+    LEASE_SECONDS_IN_CATALOGS,
+)
 from deltasmelt.bronze.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -36,6 +41,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+OtherLayer: TypeAlias = Literal["bronze", "control", "quality"]
 SCHEME: Final = "catalog://"
 SCRATCH: Final = "deltasmelt_scratch"
 """Schema of a catalog's temporary tables."""
@@ -59,24 +65,38 @@ _KEYS: Final[set[str]] = set()
 _LOCK: Final = threading.Lock()
 
 
+class _Files:
+    """Answers that folders and stores share: this process reads and writes files and logs itself."""
+
+    __slots__ = ()
+    shows_files: ClassVar[bool] = True
+    any_thread_reads: ClassVar[bool] = True
+    replaces_tables: ClassVar[bool] = True
+    marks_in_metadata: ClassVar[bool] = False
+    shares_views: ClassVar[bool] = False
+    tended_by_spark: ClassVar[tuple[OtherLayer, ...]] = ()
+    folds_case: ClassVar[bool] = False
+
+    def serve(self, session: Callable[[], SparkSession]) -> bool:  # noqa: ARG002 - catalogs need one
+        """Ignore the session, and return False."""
+        return False
+
+
 @dataclass(frozen=True, slots=True)
-class Folder:
+class Folder(_Files):
     """A folder of a file system that this machine sees."""
 
     root: str
     lease: ClassVar[float] = LEASE_SECONDS  # unused: the kernel's locks guard a folder
-    needs_session: ClassVar[bool] = False
+    flush_interval: ClassVar[float | None] = None
+    clock_skew: ClassVar[float] = 0.0
     checkpoint_interval: ClassVar[int] = 50
-    folds_case: ClassVar[bool] = False
     scheme: ClassVar[str | None] = None
     options: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
-    def serve(self, session: Callable[[], SparkSession]) -> None:
-        """Ignore the session: no table in a folder needs a session."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Store:
+class Store(_Files):
     """An object store.
 
     Attributes:
@@ -88,9 +108,9 @@ class Store:
     root: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     lease: float = LEASE_SECONDS
-    needs_session: ClassVar[bool] = False
+    flush_interval: ClassVar[float | None] = FLUSH_INTERVAL_IN_STORES
+    clock_skew: ClassVar[float] = 20.0
     checkpoint_interval: ClassVar[int] = 10  # opening a table requests each entry since the checkpoint
-    folds_case: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         options = dict(self.options)
@@ -110,9 +130,6 @@ class Store:
         """Scheme of the URL, in lower case."""
         return scheme_of(self.root)
 
-    def serve(self, session: Callable[[], SparkSession]) -> None:
-        """Ignore the session: no table in a store needs a session."""
-
     def below(self, location: str) -> str:
         """Return the path from the root to a location at or below the root."""
         return _plain(location)[len(_plain(self.root)) :].lstrip("/")
@@ -130,8 +147,15 @@ class Catalog:
     name: str
     lease: float = LEASE_SECONDS_IN_CATALOGS
     _session: Callable[[], SparkSession] | None = field(default=None, repr=False)
-    needs_session: ClassVar[bool] = True
+    flush_interval: ClassVar[float | None] = FLUSH_INTERVAL_IN_CATALOGS
+    clock_skew: ClassVar[float] = 20.0
     checkpoint_interval: ClassVar[int] = 50
+    shows_files: ClassVar[bool] = False
+    any_thread_reads: ClassVar[bool] = False
+    replaces_tables: ClassVar[bool] = False
+    marks_in_metadata: ClassVar[bool] = True
+    shares_views: ClassVar[bool] = True
+    tended_by_spark: ClassVar[tuple[OtherLayer, ...]] = ("bronze", "control", "quality")
     folds_case: ClassVar[bool] = True
     scheme: ClassVar[str | None] = None
     options: ClassVar[Mapping[str, str]] = MappingProxyType({})
@@ -140,13 +164,14 @@ class Catalog:
         """Return the location that stands for a table of the catalog."""
         return Location(root_of(self.name), self) / "/".join(quote(part, safe="") for part in (schema, name))
 
-    def serve(self, session: Callable[[], SparkSession]) -> None:
-        """Open this lake's tables through a session from now on.
+    def serve(self, session: Callable[[], SparkSession]) -> bool:
+        """Open this lake's tables through a session from now on, and return True.
 
         Args:
             session: returns the session; any thread calls the function each time a table needs a session.
         """
         self._session = session
+        return True
 
     def session(self) -> SparkSession:
         """Return the session through which the tables are opened.
@@ -167,12 +192,20 @@ class Catalog:
 Place: TypeAlias = Folder | Store | Catalog
 """Any kind of place. Besides its own attributes every kind has:
 
-* `needs_session`: whether only a Spark session reaches the tables. The process then sees no files, logs or
-  folders of the tables; only Spark's history shows the content of commits.
+* `shows_files`: whether this process sees files and logs, and may put further files beside the tables. In a
+  catalog only Spark's history shows the content of commits.
+* `any_thread_reads`: whether any thread may read tables; else only a thread with the session.
+* `replaces_tables`: whether CREATE OR REPLACE may replace a table; a catalog's table has owner and grants.
+* `marks_in_metadata`: whether a commit of Spark must state its mark in ``userMetadata``, too: only Spark's
+  history is read (`bronze.lake.catalog.commit_marks`).
+* `shares_views`: whether a permanent view of a session could reach further users.
+* `tended_by_spark`: layers besides silver and gold whose files only Spark compacts and removes.
+* `flush_interval`: default seconds between two commits of the reader; None: the general default.
+* `clock_skew`: seconds by which the clocks of two machines that use the lake may differ.
 * `checkpoint_interval`: versions of a table between two checkpoints.
 * `folds_case`: whether names that differ only in case mean the same table.
 * `scheme`: scheme of a store's URL, in lower case.
-* `serve`: sets the session that opens the tables from now on, if the place needs a session.
+* `serve`: sets the session that opens the tables from now on; False if no table needs a session.
 """
 
 

@@ -10,7 +10,7 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.config.suggestions import suggestion
-from deltasmelt.bronze.lake.place import HADOOP, scheme_of
+from deltasmelt.bronze.lake.place import HADOOP, is_named, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -53,6 +53,13 @@ def refuse_wrong(location: str, options: Mapping[str, str]) -> None:
         ValueError: not both `deltalake` and Spark reach a store of this scheme, or an option is unknown or
             has a wrong value.
     """
+    if is_named(location):
+        if options:
+            raise ValueError(
+                "options are for object stores; this lake is in a catalog, and Spark's own settings, or the "
+                "catalog, give access to the store"
+            )
+        return
     scheme = scheme_of(location)
     names = [name for name in options if not name.startswith(HADOOP)]
     if scheme is None:

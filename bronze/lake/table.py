@@ -235,8 +235,12 @@ class Table:
         """Check whether a table may exist that did not exist a moment ago; a store answers by one request."""
         return True
 
-    def has_lost(self, version: int) -> bool:  # noqa: ARG002 - a store answers
-        """Check by one request whether a store has lost the entry of a version that this process has read."""
+    def has_lost(self, version: int) -> bool | None:  # noqa: ARG002 - a store answers
+        """Check by one request whether a store has lost the entry of a version that this process has read.
+
+        The result is None if only a poll of the newest version shows a loss, as in a catalog. In a folder
+        `has_identity` has shown the loss.
+        """
         return False
 
     def tail(self, column: str | None = None) -> Tail | None:  # noqa: ARG002 - a store has one
@@ -244,7 +248,7 @@ class Table:
         return None
 
     def follow(self, tail: Tail, enough: Callable[[Tail], bool]) -> bool:  # noqa: ARG002 - a store has one
-        """Read the entries after a tail (`bronze.lake.tail.advance`); False if the handle must be refreshed."""
+        """Read the entries after a tail (`bronze.lake.tail`); False if the handle must be refreshed."""
         return False
 
     def paths(self) -> list[str]:

@@ -126,10 +126,10 @@ def _write(
     columns = ", ".join(f"d.{quote(name)}" for name in compiled.columns)
     rows = f"SELECT {columns}, {kept} AS {LSN}, d.{HASH} AS {HASH}\nFROM (\n{made}\n) AS d{join}{order}"
     mark = Mark(GOLD_APP, build.cut.commit_lsn, None if state is None else state.position)
-    if work.lake.place.needs_session:
-        _write_named(work, rows, mark, state, definition)
-    else:
+    if work.lake.place.replaces_tables:
         _replace(work, rows, mark, definition)
+    else:
+        _write_named(work, rows, mark, state, definition)
     build.run.inserts = work.table.rows_written()
     build.run.changes = build.run.inserts
     if not small:

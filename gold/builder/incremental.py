@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from deltasmelt.bronze.lake.delta import load
 from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.gold.builder.failures import SPARK_ERRORS
 from deltasmelt.gold.builder.gold_table import is_small, size_of
@@ -233,10 +234,8 @@ class IncrementalBuild:
             .option("startingVersion", str(first))
             .option("endingVersion", str(last))
         )
-        lake = self._work.lake
-        if lake.place.needs_session:
-            return reader.table(lake.sql("silver", silver_name))
-        return reader.load(lake.uri("silver", silver_name))
+        feed: DataFrame = load(reader, self._work.lake.uri("silver", silver_name))
+        return feed
 
     def _find_roots(self, affected: Affected, reading: Mapping[str, str]) -> None:
         """Keep the roots as the view ``affected``; record how many roots each node reached."""

@@ -22,15 +22,13 @@ from deltasmelt.bronze.catalog.publication import read_publication
 from deltasmelt.bronze.checks.ownership import require_own, require_own_slot
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.identifiers import quote_identifier, quote_literal
-from deltasmelt.bronze.lake import delta, objects
-from deltasmelt.bronze.lake.failures import lake_opened
-from deltasmelt.bronze.lake.lease_objects import LEASES
+from deltasmelt.bronze.lake.delta import exists
 from deltasmelt.bronze.postgres.connection import connect, translated
 from deltasmelt.bronze.postgres.conninfo import address_of
 from deltasmelt.bronze.setup.publication import is_ours
 from deltasmelt.bronze.setup.slot import read_slot, slot_problem
 from deltasmelt.bronze.setup.slot_mark import lakes_of_slots, read_comment
-from deltasmelt.pipelines.runtime.locks import lake_lock, locks_folder
+from deltasmelt.pipelines.runtime.locks import lake_lock
 from deltasmelt.pipelines.terminal.failures import Failure
 
 if TYPE_CHECKING:
@@ -40,7 +38,6 @@ if TYPE_CHECKING:
     import psycopg
 
     from deltasmelt.bronze.config.sections import SourceSettings
-    from deltasmelt.bronze.lake.location import Lake
     from deltasmelt.bronze.setup.slot import SlotState
     from deltasmelt.pipelines.settings import Pipeline
     from deltasmelt.pipelines.terminal.output import Output
@@ -61,7 +58,7 @@ def run_drop(pipeline: Pipeline, output: Output, *, confirm: bool = False) -> No
         Failure: nobody agreed, so nothing was dropped.
     """
     source, lake = pipeline.source, pipeline.lake_address()
-    lake_exists = _exists(lake)
+    lake_exists = exists(lake)
     with (
         lake_lock(lake, ("bronze",), command="smelt drop") if lake_exists else nullcontext(),
         connect(source) as connection,
@@ -102,27 +99,6 @@ def run_drop(pipeline: Pipeline, output: Output, *, confirm: bool = False) -> No
         output.report("neither slot nor publication exists; nothing to do")
     elif not source.manage:
         output.report("source.manage is false: nothing was changed; run the statements above yourself")
-
-
-def _exists(lake: Lake) -> bool:
-    """Check whether the lake has anything to lock; for a removed lake, make nothing.
-
-    Raises:
-        DefiniteError, TransientError: the store refuses, or does not answer.
-    """
-    if lake.in_store:
-        root = lake.root
-        try:
-            with lake_opened(root):
-                return objects.any_below(root)
-        except DefiniteError as error:
-            if error.code != "lake-bucket":
-                raise
-            return False
-    if lake.place.needs_session:
-        return delta.open_table(lake.uri("control", LEASES)) is not None
-    locks = locks_folder(lake)
-    return locks is not None and locks.parent.is_dir()
 
 
 def _require_own(connection: psycopg.Connection[Any], pipeline: Pipeline, *, exists: bool) -> None:

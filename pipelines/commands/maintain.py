@@ -9,9 +9,9 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.copies import remove_left
 from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.pipelines.commands.context import documents_to_join, require_lake, spark_for
-from deltasmelt.pipelines.proof.source_copy import remove_left
 from deltasmelt.pipelines.runtime.progress_text import maintenance_text
 from deltasmelt.pipelines.runtime.stages import maintenance
 from deltasmelt.pipelines.terminal.failures import TABLES_STOPPED, Failure, without_secrets

@@ -189,11 +189,10 @@ def _source(
 def _unwritable(pipeline: Pipeline) -> list[Finding]:
     """Return findings where this account cannot make the lake's folder or write to the folder."""
     lake = pipeline.lake_address()
-    if lake.in_store:
-        # In an object store, the check writes and removes an object.
-        return probe_store(lake.root)
     folder = lake.folder
-    if folder is None or (reason := why_unwritable(folder)) is None:
+    if folder is None:
+        return probe_store(lake.root)
+    if (reason := why_unwritable(folder)) is None:
         return []
     return [
         Finding(

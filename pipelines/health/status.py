@@ -132,7 +132,7 @@ class StatusReader:
             LakeReader(pipeline).read,
             code="lake-unreachable",
             patience=patience,
-            threaded=not pipeline.lake_address().place.needs_session,
+            threaded=pipeline.lake_address().place.any_thread_reads,
         )
         # reason for the newest status without the lake; None after a complete read
         self.lake_failure: Exception | None = None

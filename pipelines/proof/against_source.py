@@ -30,13 +30,14 @@ from deltasmelt.bronze.checks.ownership import require_own
 from deltasmelt.bronze.errors import ConfigurationError
 from deltasmelt.bronze.lake.catalog.session import is_local
 from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.copies import scratch_lake
 from deltasmelt.bronze.postgres.connection import connect, translated
 from deltasmelt.bronze.postgres.conninfo import address_of
 from deltasmelt.bronze.progress import snapshot_view
 from deltasmelt.pipelines.proof.documents import ServerDocument, ServerDocuments
 from deltasmelt.pipelines.proof.load import Load
 from deltasmelt.pipelines.proof.sides import Sides, Unproven
-from deltasmelt.pipelines.proof.source_copy import SourceCopy, scratch_lake
+from deltasmelt.pipelines.proof.source_copy import SourceCopy
 from deltasmelt.pipelines.runtime.named_tables import named_tables
 from deltasmelt.pipelines.runtime.progress_text import snapshot_text
 from deltasmelt.pipelines.runtime.wait_for_bronze import reach

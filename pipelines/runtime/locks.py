@@ -40,11 +40,6 @@ _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errn
 _LOGGER = logging.getLogger("deltasmelt.run")
 
 
-def locks_folder(lake: Lake) -> Path | None:
-    """Return the folder of a local lake's locks; None in an object store or a catalog."""
-    return None if lake.folder is None else lake.folder / ".locks"
-
-
 def _report_wait(message: str) -> None:
     """Report a wait, also to a person at a terminal: after a crash the wait lasts a minute or two."""
     _LOGGER.warning("%s", message)
@@ -64,7 +59,7 @@ def lake_lock(lake: Lake, stages: Sequence[str], *, command: str) -> Iterator[No
         TransientError: the lake's store cannot be reached, or refuses.
     """
     with ExitStack() as stack:
-        folder = locks_folder(lake)
+        folder = lake.locks
         if folder is None:
             with lake_failures(lake.root, "the leases of the lake"):
                 watch(lake.root, [*stages, *map(writing_of, stages)])
@@ -112,7 +107,7 @@ def _locked(path: Path, lake: str, command: str) -> Iterator[None]:
 @contextmanager
 def writing(lake: Lake, layer: str) -> Iterator[None]:
     """Hold the exclusive right to write a layer's tables while the block runs; wait for another holder."""
-    folder = locks_folder(lake)
+    folder = lake.locks
     if folder is None:
         with leased(lake.root, writing_of(layer), command=f"writing {layer}", wait=True):
             yield

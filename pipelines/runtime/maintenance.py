@@ -290,11 +290,11 @@ class Maintenance:
     def _tables(self) -> list[tuple[Layer, str]]:
         """Return the tables in any cut; a table left out or dropped is missing from the newest cut."""
         tables = [(layer, name) for layer in self._layers for name in self._control.names(layer)]
-        if self._lake.place.needs_session and "silver" in self._layers:
+        if "silver" in self._layers:
             tables += others_of(self._spark, self._lake, self._passed_over)
         table_names = {f"{layer}.{name}" for layer, name in tables}
-        foreign_layers = OTHERS if self._lake.place.needs_session else ()
-        close_others(self._control, (*self._layers, *foreign_layers), table_names | {_CUTS, _TABLES})
+        others = self._lake.place.tended_by_spark
+        close_others(self._control, (*self._layers, *others), table_names | {_CUTS, _TABLES})
         return tables
 
     def _look_after(self, layer: Layer, name: str) -> MaintenanceResult | None:

@@ -25,7 +25,7 @@ import signal
 import sys
 import threading
 from importlib import import_module
-from typing import Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from deltasmelt.bronze.errors import SmeltError
 from deltasmelt.bronze.lsn import Lsn
@@ -34,6 +34,9 @@ from deltasmelt.pipelines.terminal import output
 from deltasmelt.pipelines.terminal.failures import without_secrets
 from deltasmelt.pipelines.terminal.logs import open_log
 from deltasmelt.pipelines.without_pandas import load_pyarrow
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 _GRACE_SECONDS: Final = 30.0
 _BLOCK: Final = 65_536
@@ -114,12 +117,15 @@ def _read(file: str, text: str, until: Lsn | None, stop: threading.Event, events
     from deltasmelt.pipelines.terminal.logs import start_logging  # noqa: PLC0415
 
     pipeline = load_pipeline(file, text)
-    if pipeline.lake_address().place.needs_session:
-        from deltasmelt.pipelines.spark.held_session import serve_catalog  # noqa: PLC0415 - no other reader needs Spark
+
+    def session() -> SparkSession:
+        from deltasmelt.pipelines.spark.held_session import table_session  # noqa: PLC0415 - a catalog's alone
         from deltasmelt.pipelines.spark.remote import require_server  # noqa: PLC0415
 
         require_server(pipeline.spark, code="catalog-session", where="lake", otherwise="set lake.path")
-        serve_catalog(pipeline)
+        return table_session(pipeline)
+
+    pipeline.lake_address().place.serve(session)
     start_logging(pipeline.pipeline)
 
     copying = False

@@ -43,7 +43,7 @@ def others_of(spark: SparkSession, lake: Lake, logged: set[str]) -> list[tuple[L
         DefiniteError: ``spark-died``.
     """
     tables: list[tuple[Layer, str]] = []
-    for layer in OTHERS:
+    for layer in lake.place.tended_by_spark:
         schema = f"{quote(str(lake.catalog))}.{quote(layer)}"
         if not spark.catalog.databaseExists(schema):
             continue

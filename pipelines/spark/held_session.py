@@ -14,7 +14,7 @@ session's owner. When a statement finds that the session has ended, the program 
 (`death_reported`), and the next call starts a new session. A borrowed session has no successor; the next call
 then finds again that the session has ended.
 
-**Of a catalog** (`serve_catalog`): only Spark can open the tables of a lake without a path. Commands read the
+**Of a catalog** (`table_session`): only Spark can open the tables of a lake without a path. Commands read the
 lake before they know whether they need Spark. So the first read starts the session, or takes the existing
 session. The rest of the command finds this session as the active session. A session started for the catalog
 ends with the process (`is_ours`). The tables are opened in a child of the session, because an owner's
@@ -50,37 +50,28 @@ _LOCK: Final = threading.Lock()
 _CANCEL_SECONDS: Final = 5.0
 _LOGGER: Final = logging.getLogger("deltasmelt.session")
 _started: str | None = None
-"""Name of the session that `serve_catalog` started (`Access.name`)."""
+"""Name of the session that `table_session` started (`Access.name`)."""
 _child: tuple[str, SparkSession] | None = None
 """Name of the active session, and its child session."""
 
 
-def serve_catalog(pipeline: Pipeline) -> None:
-    """Make a session of this process open the tables of a lake without a path.
-
-    Args:
-        pipeline: the pipeline of any lake; a lake with a path needs no session.
-    """
-    lake = pipeline.lake_address()
-
-    def session() -> SparkSession:
-        global _started, _child  # noqa: PLW0603 - of the process, as Spark's active session is
-        with _LOCK:  # of two threads that read first, one starts a session
-            found = active_session()
-            if found is None:
-                found = spark_session(pipeline.spark, log=spark_log(pipeline.pipeline))
-                _started = access_of(found).name
-            name = access_of(found).name
-            if _child is None or _child[0] != name:
-                _child = name, access_of(found).child()
-            return _child[1]
-
-    lake.place.serve(session)
+def table_session(pipeline: Pipeline) -> SparkSession:
+    """Return the session by which commands open a catalog's tables: a child of the active session."""
+    global _started, _child  # noqa: PLW0603 - of the process, as Spark's active session is
+    with _LOCK:  # of two threads that read first, one starts a session
+        found = active_session()
+        if found is None:
+            found = spark_session(pipeline.spark, log=spark_log(pipeline.pipeline))
+            _started = access_of(found).name
+        name = access_of(found).name
+        if _child is None or _child[0] != name:
+            _child = name, access_of(found).child()
+        return _child[1]
 
 
 @dataclass(frozen=True, slots=True)
 class Borrowed:
-    """An existing session: of a notebook, of Databricks, or of `serve_catalog`."""
+    """An existing session: of a notebook, of Databricks, or of `table_session`."""
 
     spark: SparkSession
 
@@ -110,7 +101,7 @@ class Borrowed:
             yield session
 
     def cancel(self, work: SparkSession) -> None:
-        """Cancel the jobs of a session of `serve_catalog`, or the work in an owner's session at a server.
+        """Cancel the jobs of a session of `table_session`, or the work in an owner's session at a server.
 
         A separate thread sends the request: the caller's thread may have been interrupted within a call of
         Spark.
@@ -211,12 +202,11 @@ class HeldSession:
             DefiniteError: ``spark-died``: the JVM ended, or does not answer; or the server ended the session.
         """
         try:
-            if not self._place.needs_session:
-                yield
-            else:
-                self._place.serve(self._for_tables)  # a further user of this lake may have set a session
+            if self._place.serve(self._for_tables):  # a further user of this lake may have set a session
                 with self._staying_active():
                     yield
+            else:
+                yield
         except Exception as error:
             death_error = death(error, self._pipeline.spark, self._log or spark_log(self._pipeline.pipeline))
             if death_error is None:

@@ -184,7 +184,7 @@ class LakeSql:
         self.cut = cut_of(pipeline) if cut is None else cut
         self.documents = [name for layer, name in self.cut.versions if layer == "gold"]
         self._known = tables_at(self._lake, self.cut)
-        self._temporary = not access_of(spark).shares_views or self._lake.place.needs_session
+        self._temporary = not access_of(spark).shares_views or self._lake.place.shares_views
         self._odd = self._named_apart()
         self._registered: dict[tuple[Layer, str], tuple[str, str]] = {}
         self._schemas: set[Layer] = set()

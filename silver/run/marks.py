@@ -87,7 +87,7 @@ class MarkWriter:
 def writer_of(session: SparkSession, uri: str, mark: Mark) -> MarkWriter:
     """Return the place of the mark for a MERGE in this session into the table at `uri`."""
     session_settings = mark_settings(mark.app, mark.lsn, mark.position)
-    if not place_of(uri).needs_session:
+    if not place_of(uri).marks_in_metadata:
         return MarkWriter({**_known_rows(mark), **session_settings})
     # In a catalog a write that corrects rows needs no mark.
     if not mark.is_new:
@@ -100,7 +100,7 @@ def may_be_known(session: SparkSession, uri: str) -> bool:
     """Check whether a MERGE of known rows can state its kind in the commit."""
     # A MERGE of known rows (`silver.run.step_runner`) also states the LSN at which its window began, which a
     # condition cannot state.
-    return not place_of(uri).needs_session or may_set(session, {commit_marks.USER_METADATA: ""})
+    return not place_of(uri).marks_in_metadata or may_set(session, {commit_marks.USER_METADATA: ""})
 
 
 def _known_rows(mark: Mark) -> dict[str, str]:

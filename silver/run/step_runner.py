@@ -230,8 +230,6 @@ class StepRunner:
             SmeltError: ``table-put-back``: the table's known version is lost; nothing was written.
                 ``lake-commit-lost``: the log lacks a commit that Spark reported.
         """
-        if self._lake.place.needs_session:
-            self._log.expect(step.table.name)
         # A load into an empty table adds rows (`_run`), so the log must confirm that the table is empty.
         self._log.confirm(step.table.name, reread=step.mode == "load")
         rows, size = self._log.size(step.table.name)

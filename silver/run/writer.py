@@ -85,7 +85,7 @@ class Writer:
         self, session: SparkSession, name: str, rows: Insert, mark: Mark, *, replaces: bool = False
     ) -> None:
         """Add rows to a table under a mark, or replace all rows of the table."""
-        if self.lake.place.needs_session:
+        if self.lake.place.marks_in_metadata:
             self.write(session, name, rows.query(), mark, replaces=replaces)
             return
         statement = rows.into(self.lake.sql(self.layer, name), replaces=replaces)

@@ -13,7 +13,6 @@ LAYERS = ("bronze", "silver", "gold", "pipelines")
 APART = {
     "bronze.drift.streamed_queries": "the queries of a room lie in the room, whoever runs them",
     "bronze.lake.stand_ins": "loaded only where `deltalake` is not installed",
-    "bronze.lake.store_table": "loaded only for a lake in a store",
     "bronze.reader.marks_beyond": "an argument of its own beside a module of 400 lines",
     "gold.compile.counting": "merging into `gold.builder.full` would close a circle",
     "gold.drafting.secrets": "merging into `foreign_keys` would close a circle",

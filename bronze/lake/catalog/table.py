@@ -110,6 +110,9 @@ class CatalogTable(Table):
         """Return the version at which the table is open."""
         return self._version
 
+    def has_lost(self, version: int) -> None:
+        """Return None: only the newest version shows whether a table was rolled back."""
+
     def update_incremental(self) -> None:
         """Move the handle to the newest version."""
         newest = self._newest()

@@ -22,7 +22,10 @@ def test_no_other_module_opens_a_table_by_itself() -> None:
 
 
 KINDS = frozenset({"is_named", "local_folder", "scheme_of", "Folder", "Store"})
-ASKS = re.compile(r'\blake(?:_address\(\))?\.(?:path|catalog) is (?:not )?None|\bcast\("?DeltaTable')
+ASKS = re.compile(
+    r"\blake(?:_address\(\))?\.(?:path|catalog) is (?:not )?None|\bcast\(\"?DeltaTable"
+    r"|\bneeds_session\b|\.in_store\b|\bisinstance\([^()]+, (?:Folder|Store|Catalog)\)"
+)
 
 
 def questions(path: Path) -> set[str]:

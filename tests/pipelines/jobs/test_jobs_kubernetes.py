@@ -227,7 +227,7 @@ def test_config_map_files_fit_models(tmp_path: Path, monkeypatch: pytest.MonkeyP
         (tmp_path / name).symlink_to(f"..data/{name}")
     monkeypatch.setenv("SMELT_DSN", "postgresql://smelt@db.example.com/shop")
     pipeline = load_pipeline(tmp_path / "pipeline.yml")
-    assert pipeline.lake_address().in_store, "a pod keeps nothing"
+    assert pipeline.lake_address().is_remote, "a pod keeps nothing"
     assert {file.name for file in pipeline.document_files()} == set(FILES) - {"pipeline.yml"}
     assert [document.name for document in load_documents(pipeline.document_files())] == ["customer"]
     heap = number(parse_size(pipeline.spark["spark.driver.memory"].replace("g", "GiB")))

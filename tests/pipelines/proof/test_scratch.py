@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from deltasmelt.bronze.lake import copies as scratches
 from deltasmelt.bronze.lake import objects
+from deltasmelt.bronze.lake.copies import remove_left, scratch_lake
 from deltasmelt.bronze.lake.delta import remove_workspaces
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lake.place import Location, in_store
-from deltasmelt.pipelines.proof import source_copy as scratches
-from deltasmelt.pipelines.proof.source_copy import remove_left, scratch_lake
 from deltasmelt.silver.fresh import _remove
 from deltasmelt.silver.rebuild import SCRATCH
 from tests.object_store import Faults

@@ -16,7 +16,6 @@ from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.gold.cycle import Gold
-from deltasmelt.pipelines.runtime.locks import locks_folder
 from deltasmelt.pipelines.runtime.stages import Stages
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.silver import cycle as silver_cycle
@@ -140,7 +139,7 @@ class Folding:
 
     def is_locked(self, layer: str = "silver") -> bool:
         """Check whether a writer holds the lock of a layer's tables."""
-        folder = locks_folder(self.lake)
+        folder = self.lake.locks
         assert folder is not None
         with (folder / f"{layer}.writing").open("a") as file:
             try:

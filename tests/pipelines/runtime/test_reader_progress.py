@@ -11,13 +11,14 @@ import pytest
 
 from deltasmelt.bronze.lake import objects
 from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.notes import StoredNote
 from deltasmelt.bronze.lake.place import in_store
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.progress import Progress, snapshot_view
 from deltasmelt.bronze.setup.slot import SlotState
 from deltasmelt.pipelines.health.status import Status, slot_warnings
 from deltasmelt.pipelines.runtime.progress_text import snapshot_text
-from deltasmelt.pipelines.runtime.reader_progress import OBJECT, StoredProgress, read_progress, write_progress
+from deltasmelt.pipelines.runtime.reader_progress import NOTE, read_progress, write_progress
 from tests.object_store import Faults, object_store
 from tests.patience import wait_for
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.object_store import ObjectStore
+
+OBJECT = f"_control/{NOTE}"
 
 SLOT = SlotState("s", "pgoutput", Lsn(1), None, "extended", 1000)
 STATUS = Status("p", "s", None, "l", None, (), SLOT, None, None, (), (), ())
@@ -114,7 +117,7 @@ def test_object_store_progress_is_occasionally_written_object() -> None:
 @pytest.mark.process
 def test_newest_progress_reaches_slow_store_without_blocking(store: ObjectStore, place: str) -> None:
     root = place
-    stored = StoredProgress(root, interval=0.1)
+    stored = StoredNote(root, NOTE, interval=0.1)
     store.set_faults(Faults(latency=0.3))
     start = time.monotonic()
     for number in range(100):
