@@ -12,10 +12,10 @@ from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake import entries, transactions
 from deltasmelt.bronze.lake.client import DeltaError, TableNotFoundError
 from deltasmelt.bronze.lake.log_table import LogTable, make_at
-from deltasmelt.bronze.lake.tail import Tail, advance, tail_of
+from deltasmelt.bronze.lake.tail import Tail, tail_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import pyarrow as pa
 
@@ -66,10 +66,6 @@ class StoreTable(LogTable):
     def tail(self, column: str | None = None) -> Tail:
         """Return the state at the handle's version."""
         return tail_of(self, column)
-
-    def follow(self, tail: Tail, enough: Callable[[Tail], bool]) -> bool:
-        """Read each entry after a tail by one request."""
-        return advance(tail, self.table_uri, enough)
 
     def put_after(self, actions: Sequence[AddAction], tail: Tail, *, looks: bool) -> bool:
         """Write the log entry after a tail, and follow the entry without reading it."""

@@ -247,10 +247,6 @@ class Table:
         """Return the state from which a store's log is followed (`Tail`); None elsewhere."""
         return None
 
-    def follow(self, tail: Tail, enough: Callable[[Tail], bool]) -> bool:  # noqa: ARG002 - a store has one
-        """Read the entries after a tail (`bronze.lake.tail`); False if the handle must be refreshed."""
-        return False
-
     def paths(self) -> list[str]:
         """Return the paths of the files of this version, relative to the table."""
         return [str(path) for path in pa.table(self.get_add_actions())["path"].to_pylist()]

@@ -28,7 +28,6 @@ from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import CommitFailedError, Transaction
 from deltasmelt.bronze.lake.failures import lake_failures
 from deltasmelt.bronze.lake.parquet import delete_files, file_system
-from deltasmelt.bronze.lake.torn_log import set_torn_aside
 from deltasmelt.bronze.store.contract import CHANGES_SCHEMA, require_format
 from deltasmelt.bronze.store.marks import READER_APP
 from deltasmelt.bronze.store.ownership import foreign
@@ -150,15 +149,12 @@ class ChangesTable:
     def __init__(self, uri: str, properties: Mapping[str, str]) -> None:
         self.uri = uri
         self._lock = threading.Lock()
-        set_torn_aside(uri)
-        existing = delta.open_table(uri)
-        if existing is not None:
-            require_format(existing)
-            _refuse_foreign(existing, properties, uri)
         self._table = delta.open_or_create(
             uri, CHANGES_SCHEMA, description="Every change, in commit order", properties=properties
         )
-        _refuse_foreign(self._table, properties, uri)
+        require_format(self._table)
+        for error in foreign(uri, self._table.metadata().configuration, properties):
+            raise error
         with lake_failures(uri, "bronze"):
             self._table.state_marks()
         self._position = position_of(self._table)
@@ -315,8 +311,3 @@ class ChangesTable:
 
     def _in_use(self) -> DefiniteError:
         return lake_in_use(self.uri, "stop the other reader of this pipeline; one lake has one reader")
-
-
-def _refuse_foreign(table: Table, properties: Mapping[str, str], uri: str) -> None:
-    for error in foreign(uri, table.metadata().configuration, properties):
-        raise error
