@@ -25,7 +25,7 @@ import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 from urllib.parse import quote, unquote
 
 from deltasmelt.bronze.config.timing import (
@@ -65,38 +65,42 @@ _KEYS: Final[set[str]] = set()
 _LOCK: Final = threading.Lock()
 
 
-class _Files:
-    """Answers that folders and stores share: this process reads and writes files and logs itself."""
+class Place:
+    """Any kind of place, with the answers of a folder; callers ask a place, and never which kind it is."""
 
     __slots__ = ()
-    shows_files: ClassVar[bool] = True
-    any_thread_reads: ClassVar[bool] = True
-    replaces_tables: ClassVar[bool] = True
-    marks_in_metadata: ClassVar[bool] = False
-    shares_views: ClassVar[bool] = False
-    tended_by_spark: ClassVar[tuple[OtherLayer, ...]] = ()
-    folds_case: ClassVar[bool] = False
+    lease: float = LEASE_SECONDS  # unused in a folder: the kernel's locks guard a folder
+    options: Mapping[str, str] = MappingProxyType({})
+    flush_interval: float | None = None  # seconds between the reader's commits; None: the general default
+    clock_skew = 0.0  # seconds by which the clocks of two machines that use the lake may differ
+    checkpoint_interval = 50  # versions of a table between two checkpoints
+    folds_case = False  # whether names that differ only in case mean the same table
+    shows_files = True  # whether this process sees the tables' files, and may put files beside them
+    any_thread_reads = True  # else only a thread with the session
+    replaces_tables = True  # whether CREATE OR REPLACE may replace a table with its owner and grants
+    marks_in_metadata = False  # whether Spark's commits state marks in ``userMetadata``, too (`commit_marks`)
+    shares_views = False  # whether a permanent view of a session could reach further users
+    tended_by_spark: tuple[OtherLayer, ...] = ()  # further layers whose files only Spark compacts and removes
+
+    @property
+    def scheme(self) -> str | None:
+        """Scheme of a store's URL, in lower case."""
+        return None
 
     def serve(self, session: Callable[[], SparkSession]) -> bool:  # noqa: ARG002 - catalogs need one
-        """Ignore the session, and return False."""
+        """Open tables through a session from now on; return False if no table needs a session."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
-class Folder(_Files):
+class Folder(Place):
     """A folder of a file system that this machine sees."""
 
     root: str
-    lease: ClassVar[float] = LEASE_SECONDS  # unused: the kernel's locks guard a folder
-    flush_interval: ClassVar[float | None] = None
-    clock_skew: ClassVar[float] = 0.0
-    checkpoint_interval: ClassVar[int] = 50
-    scheme: ClassVar[str | None] = None
-    options: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Store(_Files):
+class Store(Place):
     """An object store.
 
     Attributes:
@@ -108,9 +112,9 @@ class Store(_Files):
     root: str
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     lease: float = LEASE_SECONDS
-    flush_interval: ClassVar[float | None] = FLUSH_INTERVAL_IN_STORES
-    clock_skew: ClassVar[float] = 20.0
-    checkpoint_interval: ClassVar[int] = 10  # opening a table requests each entry since the checkpoint
+    flush_interval = FLUSH_INTERVAL_IN_STORES
+    clock_skew = 20.0
+    checkpoint_interval = 10  # opening a table requests each entry since the checkpoint
 
     def __post_init__(self) -> None:
         options = dict(self.options)
@@ -136,7 +140,7 @@ class Store(_Files):
 
 
 @dataclass(slots=True, eq=False)
-class Catalog:
+class Catalog(Place):
     """A catalog of the Spark session; only this session reaches the tables.
 
     Attributes:
@@ -147,18 +151,15 @@ class Catalog:
     name: str
     lease: float = LEASE_SECONDS_IN_CATALOGS
     _session: Callable[[], SparkSession] | None = field(default=None, repr=False)
-    flush_interval: ClassVar[float | None] = FLUSH_INTERVAL_IN_CATALOGS
-    clock_skew: ClassVar[float] = 20.0
-    checkpoint_interval: ClassVar[int] = 50
-    shows_files: ClassVar[bool] = False
-    any_thread_reads: ClassVar[bool] = False
-    replaces_tables: ClassVar[bool] = False
-    marks_in_metadata: ClassVar[bool] = True
-    shares_views: ClassVar[bool] = True
-    tended_by_spark: ClassVar[tuple[OtherLayer, ...]] = ("bronze", "control", "quality")
-    folds_case: ClassVar[bool] = True
-    scheme: ClassVar[str | None] = None
-    options: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    flush_interval = FLUSH_INTERVAL_IN_CATALOGS
+    clock_skew = 20.0
+    folds_case = True
+    shows_files = False
+    any_thread_reads = False
+    replaces_tables = False
+    marks_in_metadata = True
+    shares_views = True
+    tended_by_spark = ("bronze", "control", "quality")
 
     def table(self, schema: str, name: str) -> Location:
         """Return the location that stands for a table of the catalog."""
@@ -187,26 +188,6 @@ class Catalog:
                 remedy="run this command where Spark can start, or set lake.path",
             )
         return self._session()
-
-
-Place: TypeAlias = Folder | Store | Catalog
-"""Any kind of place. Besides its own attributes every kind has:
-
-* `shows_files`: whether this process sees files and logs, and may put further files beside the tables. In a
-  catalog only Spark's history shows the content of commits.
-* `any_thread_reads`: whether any thread may read tables; else only a thread with the session.
-* `replaces_tables`: whether CREATE OR REPLACE may replace a table; a catalog's table has owner and grants.
-* `marks_in_metadata`: whether a commit of Spark must state its mark in ``userMetadata``, too: only Spark's
-  history is read (`bronze.lake.catalog.commit_marks`).
-* `shares_views`: whether a permanent view of a session could reach further users.
-* `tended_by_spark`: layers besides silver and gold whose files only Spark compacts and removes.
-* `flush_interval`: default seconds between two commits of the reader; None: the general default.
-* `clock_skew`: seconds by which the clocks of two machines that use the lake may differ.
-* `checkpoint_interval`: versions of a table between two checkpoints.
-* `folds_case`: whether names that differ only in case mean the same table.
-* `scheme`: scheme of a store's URL, in lower case.
-* `serve`: sets the session that opens the tables from now on; False if no table needs a session.
-"""
 
 
 class Location(str):
