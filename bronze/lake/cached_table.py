@@ -143,6 +143,6 @@ class CachedTable:
         """Follow the log, or check that no newer version exists; False if the handle must move."""
         if self.tail is None:
             return not table.may_have_moved()
-        from deltasmelt.bronze.lake.tail import advance  # noqa: PLC0415 - a local lake needs no client
+        from deltasmelt.bronze.lake.entries import advance  # noqa: PLC0415 - a local lake needs no client
 
         return advance(self.tail, self._uri, enough)

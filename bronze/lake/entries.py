@@ -34,11 +34,12 @@ from deltasmelt.bronze.lake.failures import lacks_bucket
 from deltasmelt.bronze.lake.torn_log import ACTIONS_KEY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from deltasmelt.bronze.lake.client import Transaction
     from deltasmelt.bronze.lake.log_table import LogTable
     from deltasmelt.bronze.lake.table import Actions
+    from deltasmelt.bronze.lake.tail import Tail
 
 _READER: Final = 1
 _WRITER: Final = 2
@@ -105,6 +106,25 @@ def read_entry(uri: str, version: int) -> bytes | None:
             return None
 
     return perform(Effect.REFRESH, uri, read)
+
+
+def advance(tail: Tail, uri: str, enough: Callable[[Tail], bool] = lambda _: False) -> bool:
+    """Follow a table to its newest entry; return False if the caller must refresh the handle.
+
+    Args:
+        tail: state of the table, which the function updates.
+        uri: location of the table, as from `Lake.uri`.
+        enough: called after each entry; True ends the following before the newest entry.
+
+    Raises:
+        OSError: the store is unreachable or refuses.
+    """
+    while (entry := read_entry(uri, tail.version + 1)) is not None:
+        if not tail.follow(entry):
+            return False
+        if enough(tail):
+            break
+    return True
 
 
 def _is_plain(action: AddAction) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake import entries, transactions
 from deltasmelt.bronze.lake.client import DeltaError, TableNotFoundError
@@ -16,8 +18,6 @@ from deltasmelt.bronze.lake.tail import Tail, tail_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-
-    import pyarrow as pa
 
     from deltasmelt.bronze.lake.client import AddAction, Transaction
     from deltasmelt.bronze.lake.table import Actions
@@ -65,7 +65,7 @@ class StoreTable(LogTable):
 
     def tail(self, column: str | None = None) -> Tail:
         """Return the state at the handle's version."""
-        return tail_of(self, column)
+        return tail_of(self.version(), pa.table(self.get_add_actions()), column)
 
     def put_after(self, actions: Sequence[AddAction], tail: Tail, *, looks: bool) -> bool:
         """Write the log entry after a tail, and follow the entry without reading it."""

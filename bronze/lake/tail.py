@@ -18,15 +18,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
-import pyarrow as pa
-
-from deltasmelt.bronze.lake import entries
 from deltasmelt.bronze.lake.foreign_commits import Commit, commit_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from deltasmelt.bronze.lake.table import Table
+    import pyarrow as pa
 
 _PLAIN: Final = frozenset({"add", "remove", "txn", "commitInfo", "cdc", "domainMetadata"})
 """Actions that change only files, marks and domains; no code of this project reads domains."""
@@ -100,12 +95,11 @@ class Tail:
         return sum(counts) if len(counts) == len(self.values) else None
 
 
-def tail_of(table: Table, column: str | None = None) -> Tail:
-    """Return the state of a table at the handle's version; `Tail` explains the column."""
-    actions = pa.table(table.get_add_actions())
+def tail_of(version: int, actions: pa.Table, column: str | None = None) -> Tail:
+    """Return the state of a table at a version, from all its files; `Tail` explains the column."""
     columns = (actions[name].to_pylist() for name in ("path", "num_records", "size_bytes"))
     files = {path: (rows or 0, size) for path, rows, size in zip(*columns, strict=True)}
-    return Tail(table.version(), files, column=column, values=_counted(actions, column))
+    return Tail(version, files, column=column, values=_counted(actions, column))
 
 
 def _counted(actions: pa.Table, column: str | None) -> Values:
@@ -119,27 +113,6 @@ def _counted(actions: pa.Table, column: str | None) -> Values:
     lines = zip(paths, actions["num_records"].to_pylist(), nulls.field(column).to_pylist(), strict=True)
     counts = {path: _difference(rows, count) for path, rows, count in lines}
     return {path: count for path, count in counts.items() if count != 0}
-
-
-def advance(tail: Tail, uri: str, enough: Callable[[Tail], bool] = lambda _: False) -> bool:
-    """Follow a table to its newest entry; return False if the caller must refresh the handle.
-
-    Args:
-        tail: state of the table, which the function updates.
-        uri: location of the table, as from `Lake.uri`.
-        enough: called after each entry; True ends the following before the newest entry.
-
-    Raises:
-        OSError: the store is unreachable or refuses.
-    """
-    while True:
-        entry = entries.read_entry(uri, tail.version + 1)
-        if entry is None:
-            return True
-        if not tail.follow(entry):
-            return False
-        if enough(tail):
-            return True
 
 
 def _file(add: dict[str, Any]) -> tuple[str, tuple[int, int]]:

@@ -268,7 +268,11 @@ class SilverLog:
         if table is None:
             return 0
         tail = self._tail(name)
-        return (tail_of(table, _stored_as(table, UNREPRESENTABLE)) if tail is None else tail).total()
+        if tail is None:
+            tail = tail_of(
+                table.version(), pa.table(table.get_add_actions()), _stored_as(table, UNREPRESENTABLE)
+            )
+        return tail.total()
 
     def share(self, name: str, column: str, low: str, high: str) -> float:
         """Return the share of rows in files that may hold values of a range; 0 where unknown.

@@ -10,15 +10,17 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from deltasmelt.bronze.lake.delta import open_or_create
+from deltasmelt.bronze.lake.entries import advance
 from deltasmelt.bronze.lake.folder_table import FolderTable
 from deltasmelt.bronze.lake.store_table import StoreTable
-from deltasmelt.bronze.lake.tail import Tail, advance, tail_of
+from deltasmelt.bronze.lake.tail import Tail, tail_of
 from tests.object_store import Faults
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from deltasmelt.bronze.lake.table import Table
     from tests.object_store import ObjectStore
 
 VECTOR = {"storageType": "u", "pathOrInlineDv": "a", "offset": 1, "sizeInBytes": 34, "cardinality": 1}
@@ -35,6 +37,10 @@ def add(path: str, rows: int | None, size: int, **more: Any) -> dict[str, Any]:
 
 def remove(path: str) -> dict[str, Any]:
     return {"remove": {"path": path, "dataChange": True}}
+
+
+def state_of(table: Table, column: str | None = None) -> Tail:
+    return tail_of(table.version(), pa.table(table.get_add_actions()), column)
 
 
 def mark(lsn: int) -> dict[str, Any]:
@@ -72,14 +78,14 @@ def test_columns_are_counted_if_all_files_have_statistics() -> None:
 
 def test_column_counts_match_table_handle(tmp_path: Path) -> None:
     empty = open_or_create(str(tmp_path / "empty"), pa.schema([("id", pa.int64())]), description="")
-    assert tail_of(empty, "id").total() == 0
+    assert state_of(empty, "id").total() == 0
     rows = pa.table({"id": [1, 2, 3], "text": ["x", None, None]})
     write_deltalake(tmp_path / "t", rows)
     write_deltalake(tmp_path / "t", rows, mode="append")
     table = FolderTable(str(tmp_path / "t"))
-    assert [tail_of(table, name).total() for name in ("id", "text", "none", None)] == [6, 2, None, 0]
+    assert [state_of(table, name).total() for name in ("id", "text", "none", None)] == [6, 2, None, 0]
     write_deltalake(tmp_path / "first", rows, configuration={"delta.dataSkippingStatsColumns": "id"})
-    assert tail_of(FolderTable(str(tmp_path / "first")), "text").total() is None
+    assert state_of(FolderTable(str(tmp_path / "first")), "text").total() is None
 
 
 @pytest.mark.parametrize(
@@ -114,7 +120,7 @@ def test_store_versions_match_table_handle(store: ObjectStore, place: str) -> No
         return StoreTable(place)
 
     write("append", 1, 2, lsn=1)
-    tail = tail_of(newest())
+    tail = state_of(newest())
     statements: list[Callable[[], object]] = [
         lambda: write("append", 3, 4, 5, lsn=2),
         lambda: newest().delete("id = 4"),
@@ -128,7 +134,7 @@ def test_store_versions_match_table_handle(store: ObjectStore, place: str) -> No
         before = tail.version
         assert advance(tail, place)
         assert [request.status for request in store.requests()] == [200] * (tail.version - before) + [404]
-        last_tail = tail_of(newest())
+        last_tail = state_of(newest())
         assert (tail.version, tail.files) == (last_tail.version, last_tail.files)
         assert tail.marks["silver"] == newest().transaction_version("silver")
     write("append", 10, lsn=5)
