@@ -1,11 +1,9 @@
 """Cached handle of a frequently polled table: a poll reads only the log entries after the handle's version.
 
-Opening a table reads the log since the newest checkpoint: in an object store some 20 requests for two entries
-after a checkpoint. Polling a cached handle costs one request if the table is unchanged: for the entry after
-the handle's version. If this entry exists, the same request also returns the entry's marks.
-
-**Following.** A caller with a `Tail` (`bronze.lake.tail`) reads each new entry of a table in a store once.
-The handle stays behind, and `brought_up` moves the handle when the caller needs the handle's files.
+Opening a table in a store takes some 20 requests for two entries after a checkpoint. Polling a cached handle
+takes one request if the table is unchanged: for the entry after the handle's version. The same request also
+returns the marks of a new entry. A caller with a `Tail` (`bronze.lake.tail`) reads each new entry of a table
+once in a store: the handle stays behind, and `brought_up` moves the handle when the caller needs its files.
 
 A cached handle of a removed table reports no error and stays at its version. On a local path the newest
 entry's file reveals the change. In a store a failed poll leads to a new handle, a caller that builds on the

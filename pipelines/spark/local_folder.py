@@ -3,25 +3,24 @@
 Spark writes shuffle files with mode 644 into folders with mode 755 of the machine's temporary folder. Each
 file holds rows of the source. So `make` gives each JVM a folder that no foreign account may enter.
 
-**What a killed process leaves.** The process holds a lock (flock) on the folder. The kernel releases the lock
-at the end of the process, however the process ends, and `make` removes each folder of this account with a
-free lock. A JVM outlives its process by moments at most, since the JVM watches its standard input. Programs
-that clean temporary folders leave a locked folder alone, however long a pipeline runs.
+**What a killed process leaves.** The process holds a lock on the folder, and `make` removes each folder of
+this account with a free lock (`bronze.lake.staging`). A JVM outlives its process by moments at most, since
+the JVM watches its standard input. Programs that clean temporary folders leave a locked folder alone, however
+long a pipeline runs.
 """
 
 from __future__ import annotations
 
 import atexit
-import fcntl
 import os
 import shutil
 import socket
 import tempfile
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.lake.staging import locked_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,8 +74,11 @@ def make(parent_list: str | None) -> list[Path]:
     for parent in parents or [Path(tempfile.gettempdir())]:
         try:
             parent.mkdir(parents=True, exist_ok=True)
-            _remove_left(parent)
-            made.append(_locked(parent))
+            folder, lock = locked_folder(parent, _PREFIX)
+            if not _locks:
+                atexit.register(remove)
+            _locks[folder] = lock
+            made.append(folder)
         except OSError as error:  # Spark continues with its remaining disks, too
             failed = error
     if failed is not None and not made:
@@ -89,33 +91,3 @@ def remove(folders: Sequence[Path] | None = None) -> None:
     for folder in list(_locks) if folders is None else folders:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(_locks.pop(folder))
-
-
-def _locked(parent: Path) -> Path:
-    """Return a new folder whose lock this process holds."""
-    if not _locks:
-        atexit.register(remove)
-    while True:
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=parent))
-        try:
-            number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        except FileNotFoundError:  # a concurrent process removed it as a killed process's folder
-            continue
-        with suppress(OSError):  # without locks in the file system, no process removes the folder
-            fcntl.flock(number, fcntl.LOCK_EX)
-        if folder.exists():  # else removed likewise, before the lock
-            _locks[folder] = number
-            return folder
-        os.close(number)
-
-
-def _remove_left(parent: Path) -> None:
-    for folder in parent.glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # locked, of a foreign account, or removed meanwhile
-            number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                if os.fstat(number).st_uid == os.geteuid():
-                    fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(folder, ignore_errors=True)
-            finally:
-                os.close(number)

@@ -303,13 +303,11 @@ class SilverLog:
         Empty unless the version was followed since the last refresh or is among the two newest commits.
         """
         table = self._open(name)
-        entry = None if table is None else self._followed_entry(name, version)
+        tail = self._tail(name)
+        entry = None if tail is None else tail.said.get(version)
         if entry is None and table is not None:
-            newest = table.history(2)
-            entry = next((one for one in newest if one.get("version") == version), None)
-        if entry is None:
-            return {}
-        return rows_changed(entry)
+            entry = next((one for one in table.history(2) if one.get("version") == version), None)
+        return {} if entry is None else rows_changed(entry)
 
     def lacks_rows(self, name: str) -> Lsn | None:
         """Return the LSN at which the newest window began, if the window's MERGE missed rows.
@@ -334,11 +332,6 @@ class SilverLog:
                 if entry.get("operation") in {"MERGE", "WRITE"}:
                     return lacking(entry)
         return None
-
-    def _followed_entry(self, name: str, version: int) -> dict[str, Any] | None:
-        """Return a version's log entry, if the version was followed since the handle's last refresh."""
-        tail = self._tail(name)
-        return None if tail is None else tail.said.get(version)
 
     def _tail(self, name: str) -> Tail | None:
         """Return the state of a store's table since its handle was refreshed; None elsewhere."""

@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from deltasmelt.bronze.lake.staging import aside, make, remove_left
+from deltasmelt.bronze.lake.staging import _remove_left, aside, locked_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 HOLDS = """
 import sys, time
 from pathlib import Path
-from deltasmelt.bronze.lake.staging import make
-print(make(Path(sys.argv[1])), flush=True)
+from deltasmelt.bronze.lake.staging import locked_folder
+print(locked_folder(Path(sys.argv[1]), "rows-")[0], flush=True)
 time.sleep(600)
 """
 
@@ -26,16 +26,16 @@ def test_next_start_removes_only_leftovers_of_killed_process(
     tmp_path: Path,
 ) -> None:
     """The next start leaves the files of a living process."""
-    ours = make(tmp_path)
+    ours, _ = locked_folder(tmp_path, "rows-")
     command = [sys.executable, "-c", HOLDS, str(tmp_path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         process.stdout.readline()
         assert len(list(tmp_path.iterdir())) == 2
-        remove_left(tmp_path)
+        _remove_left(tmp_path, "rows-")
         assert len(list(tmp_path.iterdir())) == 2
         process.send_signal(signal.SIGKILL)
-    remove_left(tmp_path)
+    _remove_left(tmp_path, "rows-")
     assert list(tmp_path.iterdir()) == [ours]
 
 
