@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from deltasmelt.bronze.lake import delta
-from deltasmelt.bronze.lake.cached_table import SELDOM, CachedTable
+from deltasmelt.bronze.lake.cached_table import CachedTable
 from deltasmelt.bronze.lake.client import CommitFailedError
 from deltasmelt.bronze.lake.compaction import COMPACT_ABOVE, compact, conform, rewrite
 from deltasmelt.bronze.lake.parquet import PartWriter
@@ -182,7 +182,7 @@ class ControlTable:
 
     def _open_or_create(self) -> Table:
         """Return the table for writing; all log entries are on disk, including a killed process's entries."""
-        table = self._cached.newest(within=SELDOM)
+        table = self._cached.table
         if table is None or table is not self._flushed:
             table = delta.open_or_create(self._uri, self._schema, description=self._description)
             table.widen(self._schema)

@@ -17,7 +17,7 @@ from deltasmelt.bronze.lake.log_table import LogTable, make_at
 from deltasmelt.bronze.lake.tail import Tail, tail_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from deltasmelt.bronze.lake.client import AddAction, Transaction
     from deltasmelt.bronze.lake.table import Actions
@@ -63,9 +63,9 @@ class StoreTable(LogTable):
         """Check by one request whether the entry of a version is missing."""
         return not entries.has_entry(self.table_uri, version)
 
-    def tail(self, column: str | None = None) -> Tail:
+    def tail(self, column: Callable[[], str | None] = lambda: None) -> Tail:
         """Return the state at the handle's version."""
-        return tail_of(self.version(), pa.table(self.get_add_actions()), column)
+        return tail_of(self.version(), pa.table(self.get_add_actions()), column())
 
     def put_after(self, actions: Sequence[AddAction], tail: Tail, *, looks: bool) -> bool:
         """Write the log entry after a tail, and follow the entry without reading it."""

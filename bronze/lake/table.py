@@ -243,7 +243,7 @@ class Table:
         """
         return False
 
-    def tail(self, column: str | None = None) -> Tail | None:  # noqa: ARG002 - a store has one
+    def tail(self, column: Callable[[], str | None] = lambda: None) -> Tail | None:  # noqa: ARG002
         """Return the state from which a store's log is followed (`Tail`); None elsewhere."""
         return None
 

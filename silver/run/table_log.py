@@ -366,7 +366,7 @@ class SilverLog:
 
 
 def _tail_of(table: Table) -> Tail | None:
-    return table.tail(_stored_as(table, UNREPRESENTABLE))
+    return table.tail(lambda: _stored_as(table, UNREPRESENTABLE))
 
 
 def _stored_as(table: Table, column: str) -> str:
