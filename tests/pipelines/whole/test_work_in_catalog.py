@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from deltasmelt.bronze.lake.location import Lake
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 STATIC: Final = "spark.sql.warehouse.dir"
 """A setting that no session may change."""

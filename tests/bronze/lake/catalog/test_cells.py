@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from deltasmelt.bronze.lake.location import Lake
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 
 @pytest.fixture(scope="module")
 def lake(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from deltasmelt.bronze.lake.location import Lake
 
+pytestmark = pytest.mark.usefixtures("interpreted")
+
 SCHEMA = pa.schema([("id", pa.int64()), ("name", pa.string())])
 
 
