@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from tests.gold.shop import Shapes, Shop
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("interpreted")]
 
 SHAPES: Final[Shapes] = {
     "public.people": (
