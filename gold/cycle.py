@@ -6,14 +6,20 @@ leaves some tables ahead of the newest gold cut. A cut never names a version tha
 cycle brings every document to one cut again.
 
 A document that cannot be built (a missing column, an expression that fails on a value) stops alone. Gold
-records the error with its remedy, and all further documents continue. Gold retries the document at a new
-cut, or when silver records the same cut again. Table and mark of the document stay unchanged, so the next
-build starts from the exact record of silver's cut behind the table. If this record is not surely known, the
-build is a full one.
+records the error with its remedy, and all further documents continue. Table and mark of the document stay
+unchanged, so the next build starts from the exact record of silver's cut behind the table. If this record is
+not surely known, the build is a full one.
 
-A lake that does not answer is no document's failure (`silver.spark.failure_scope`): the cycle ends with a
-`TransientError`, and the caller repeats the cycle after a pause. If one document fails in this way in several
-cycles in a row, the failure counts as the document's own, and all further documents no longer wait.
+The cost of an attempt decides when gold retries the document:
+
+* *An error before the build* (a column or table that silver's cut lacks) costs no statement of Spark. Every
+  new cut may end such an error, so gold decides again at every new cut.
+* *A failed build* has cost a build, often a full one, and fails again until somebody corrects a value or the
+  document. So the document pauses (`silver.spark.failure_scope.FailedUnits`): cuts within the pause leave the
+  document out. After the pause, gold builds from the newest cut, also if silver has no new cut
+  (`Gold.owes_retry`). A rebuild by request, and a new process, wait for no pause.
+
+`silver.spark.failure_scope` decides which failures are no document's.
 """
 
 from __future__ import annotations
@@ -28,13 +34,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from deltasmelt.bronze.config.suggestions import suggestion
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
 from deltasmelt.bronze.lake.control import Cut, OpenError, Run
-from deltasmelt.bronze.lake.leases import COMMIT_LOST, still_writing
+from deltasmelt.bronze.lake.leases import still_writing
+from deltasmelt.bronze.lsn import ZERO
 from deltasmelt.gold.builder.build_start import BuildStart
 from deltasmelt.gold.builder.memory import Room
 from deltasmelt.gold.tree.check import resolved
 from deltasmelt.silver.run.table_log import SilverLog
 from deltasmelt.silver.spark.access import access_of, child_session
-from deltasmelt.silver.spark.failure_scope import Patience, answers, is_everyones
+from deltasmelt.silver.spark.failure_scope import FailedUnits
 from deltasmelt.silver.spark.lazy_session import lazily
 
 if TYPE_CHECKING:
@@ -113,10 +120,15 @@ class Gold:
             document.name: BuildStart(lake, document, SilverLog(lake), control) for document in documents
         }
         self._builders: tuple[dict[str, DocumentBuild], Machine] | None = None
-        self._failed: dict[str, Cut] = {}
-        self._patience: Patience[str] = Patience(lake)
+        self._failed: FailedUnits[str] = FailedUnits(spark, lake, self._record_failure, _definite)
+        self._lsn = ZERO
         self._newest_cut: Cut | None = None
         self.runs: list[Run] = []
+
+    @property
+    def owes_retry(self) -> bool:
+        """Check whether the pause of a failed document is over."""
+        return self._failed.owes_retry
 
     def cycle(self, *, rebuild: Collection[str] = ()) -> Cut | None:
         """Bring every document to the newest silver cut.
@@ -128,14 +140,19 @@ class Gold:
             the recorded gold cut; None when nothing was new.
         """
         cut = self._control.latest_cut("silver")
-        if cut is None or not self._starts or (cut == self._newest_cut and not rebuild):
+        if cut is None or not self._starts:
+            return None
+        if cut == self._newest_cut and not rebuild and not self.owes_retry:
             return None
         last = self._control.latest_cut("gold")
-        inputs = _Inputs(cut, last, self._catalog(), rebuild)
-        known = {} if self._spark.started else self._unchanged_runs(inputs)
-        found = known | self._build_all([name for name in self._starts if name not in known], inputs)
-        runs = {name: found[name] for name in self._starts}
-        ended = [run for run in runs.values() if run is not None]
+        inputs, self._lsn = _Inputs(cut, last, self._catalog(), rebuild), cut.commit_lsn
+        runs = {} if self._spark.started else self._unchanged_runs(inputs)
+        names = [
+            name for name in self._starts if name in rebuild or not (name in runs or self._failed.rests(name))
+        ]
+        attempt = partial(self._build_all, inputs, runs)
+        self._failed.retry(attempt(names), attempt)
+        ended = [run for name in self._starts if (run := runs.get(name)) is not None]
         news = [run for run in ended if self._starts[run.name].is_news(run)]
         self._control.record_runs(news)
         self.runs = ended
@@ -174,7 +191,8 @@ class Gold:
             except TransientError:
                 raise
             except SmeltError as error:
-                self._record_failure(name, error, inputs)
+                if not isinstance(error, _AheadOfCutError):
+                    self._record_failure(name, error)
                 found[name] = None
             except Exception as error:  # noqa: BLE001 - the build meets the error again, and records it
                 _LOGGER.info("%s needs Spark: %s", name, error)
@@ -186,21 +204,20 @@ class Gold:
                 self._spark.prepare()
         return found
 
-    def _build_all(self, names: Sequence[str], inputs: _Inputs) -> dict[str, Run | None]:
-        """Build documents in parallel; return their runs, with None for a document with an error."""
+    def _build_all(
+        self, inputs: _Inputs, runs: dict[str, Run | None], names: Collection[str]
+    ) -> dict[str, Exception]:
+        """Build documents in parallel, and add their runs to `runs`; return the errors without a decision."""
+        undecided: dict[str, Exception] = {}
         if not names:
-            return {}
+            return undecided
         builds, machine = self._opened()
         count, access = min(machine.side_by_side, len(names)), access_of(self._spark.get())
         share = partial(access.in_background, "gold")
         with ThreadPoolExecutor(count, "gold", initializer=share) as threads:
-            return dict(
-                zip(
-                    names,
-                    threads.map(lambda name: self._run(builds[name], inputs), names),
-                    strict=True,
-                )
-            )
+            found = threads.map(lambda name: self._run(builds[name], inputs, undecided), names)
+            runs.update(zip(names, found, strict=True))
+        return undecided
 
     def _opened(self) -> tuple[dict[str, DocumentBuild], Machine]:
         """Return the builds of the documents, and the machine; start Spark if Spark is not started."""
@@ -294,59 +311,35 @@ class Gold:
             )
         return standing
 
-    def _run(self, build: DocumentBuild, inputs: _Inputs) -> Run | None:
+    def _run(self, build: DocumentBuild, inputs: _Inputs, undecided: dict[str, Exception]) -> Run | None:
         """Build one document; return None for a document with an error."""
-        name = build.document.name
-        if self._failed.get(name) == inputs.cut and name not in inputs.rebuild:
-            return None
-        try:
-            run = self._tried(build, lambda: self._build(build, self._tree(build.document, inputs), inputs))
-        except SmeltError as error:
-            if is_everyones(error, self._spark):
-                raise
-            self._record_failure(name, error, inputs)
-            return None
-        self._passed(name)
-        return run
+        name, tree = build.document.name, None
 
-    def _record_failure(self, name: str, error: SmeltError, inputs: _Inputs) -> None:
-        """Record a document's error; an `_AheadOfCutError` is recorded in a rebuild alone."""
-        if name in inputs.rebuild or not isinstance(error, _AheadOfCutError):
-            self._record(name, inputs.cut, error)
+        def stop(error: Exception) -> None:
+            if name in inputs.rebuild or not isinstance(error, _AheadOfCutError):
+                self._record_failure(name, error)
+            if tree is None:
+                self._failed.passed(name)  # no build failed, and the next cut may end the error
+            else:
+                self._failed.failed(name)
+
+        with self._failed.attempting(name, undecided, stop):
+            tree = self._tree(build.document, inputs)
+            run = self._build(build, tree, inputs)
+            self._passed(name)
+            return run
+        return None
+
+    def _record_failure(self, name: str, error: Exception) -> None:
+        from deltasmelt.gold.builder.failures import unknown_error  # noqa: PLC0415 - loads Spark
+
+        own = _definite(name, error) or unknown_error(name, error)
+        message = f"{own.where}: {own.message}" if own.where else own.message
+        self._control.restate_error(OpenError("document", name, own.code, message, own.remedy, self._lsn))
 
     def _passed(self, name: str) -> None:
-        self._failed.pop(name, None)
-        self._patience.passed(name)
+        self._failed.passed(name)
         self._control.close_errors("document", name)
-
-    def _tried(self, build: DocumentBuild, attempt: Callable[[], Run]) -> Run:
-        """Build a document; retry once after an unknown failure, then raise the document's own error.
-
-        Raises:
-            SmeltError: the error of the document.
-            TransientError: the lake does not answer.
-            Exception: Spark itself no longer answers.
-        """
-        from deltasmelt.gold.builder.failures import document_error, unknown_error  # noqa: PLC0415 - they load Spark
-
-        name = build.document.name
-        for again in (True, False):
-            try:
-                return attempt()
-            except SmeltError as error:
-                if error.code != COMMIT_LOST or not again:
-                    raise
-                _LOGGER.warning("%s is built again: %s", name, error)
-            except Exception as error:
-                if (own := document_error(name, error)) is not None:
-                    raise own from error
-                if not answers(self._spark, after=error):
-                    raise
-                if (waits := self._patience.waits(name, error)) is not None:
-                    raise waits from error
-                if not again:
-                    raise unknown_error(name, error) from error
-        raise AssertionError  # the second attempt returned or raised
 
     def _build(self, build: DocumentBuild, tree: Tree, inputs: _Inputs) -> Run:
         from deltasmelt.gold.builder.sizing import LARGEST  # noqa: PLC0415 - loads Spark
@@ -387,9 +380,8 @@ class Gold:
             )
         return tree
 
-    def _record(self, name: str, cut: Cut, error: SmeltError) -> None:
-        self._failed[name] = cut
-        message = f"{error.where}: {error.message}" if error.where else error.message
-        self._control.restate_error(
-            OpenError("document", name, error.code, message, error.remedy, cut.commit_lsn)
-        )
+
+def _definite(name: str, error: Exception) -> SmeltError | None:
+    from deltasmelt.gold.builder.failures import document_error  # noqa: PLC0415 - loads Spark
+
+    return error if isinstance(error, SmeltError) else document_error(name, error)

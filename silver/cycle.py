@@ -63,7 +63,7 @@ from deltasmelt.silver.spark.lazy_session import lazily
 from deltasmelt.silver.spark.tuning import TASK_BYTES, leave_a_core
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from concurrent.futures import Future
 
     from pyspark.sql import SparkSession
@@ -128,8 +128,8 @@ class Silver:
         self._comments = CommentsWatch(lake)
         descriptions = Descriptions(lake, self._log)
         self._runner = StepRunner(lake, settings, self._log, descriptions)
-        self._troubles = FailedTables(spark, lake, control)
-        self.long_work = LongWork(self._troubles)
+        self._failed_tables = FailedTables(spark, lake, control)
+        self.long_work = LongWork(self._failed_tables)
         self._local_long_work = threading.Lock()
         self._position = Position(control, self._log)
         self._worklist = Worklist(
@@ -139,7 +139,7 @@ class Silver:
             log=self._log,
             source=self._source,
             sessions=self._sessions,
-            troubles=self._troubles,
+            failed_tables=self._failed_tables,
             descriptions=descriptions,
             position=self._position,
         )
@@ -147,12 +147,12 @@ class Silver:
     @property
     def stopped(self) -> frozenset[TableName]:
         """Tables that an error has stopped."""
-        return self._troubles.tables
+        return self._failed_tables.tables
 
     @property
     def owes_retry(self) -> bool:
         """Check whether the pause of a failed table is over, and no long work of the table is under way."""
-        return self._troubles.have_ended_pauses and not self.long_work.tables
+        return self._failed_tables.owes_retry and not self.long_work.tables
 
     def cycle(
         self,
@@ -176,15 +176,15 @@ class Silver:
         position = None if bronze is None else position_of(bronze)
         if bronze is None or position is None:
             return None
-        self._troubles.begin(bronze)
         before, self._lease = self._lease, held(self._lake, "silver")
         is_same = self._lease is not None and (self._lease is before or self._lease.follows(before))
         self._log.begin(alone=is_same)
         last = self._control.latest_cut("silver")
         relations = commented(self._relations.read(), self._comments.read(bronze))
         end = self._end(position, last, relations, until)
+        self._failed_tables.begin(bronze, end)
         announced = tuple(relation for relation in relations if relation.from_lsn <= end)
-        earlier, failed = self.long_work.take(end, wait_for_all=not leaves)
+        earlier, failed = self.long_work.take(wait_for_all=not leaves)
         long_tables = self.long_work.tables
         if release is not None:
             release(
@@ -195,16 +195,19 @@ class Silver:
         targets = self.long_work.targets
         attempt = Attempt(bronze, announced, last, end, unfinished={*long_tables, *failed}, targets=targets)
         tables, runs = self._carry(attempt, leaves=leaves)
-        failed |= attempt.troubled
-        if failed:
-            long_tables, targets = self.long_work.tables, self.long_work.targets
-            retry = replace(attempt, only=failed.keys(), unfinished=long_tables, targets=targets, troubled={})
-            self._forget(retry)
-            more_tables, more_runs = self._carry(retry, leaves=leaves and bool(tables))
-            tables, runs = [*tables, *more_tables], [*runs, *more_runs]
-            self._troubles.pause(retry.troubled, end)
+
+        def carry_again(failed_tables: Collection[TableName]) -> dict[TableName, Exception]:
+            unfinished, targets = self.long_work.tables, self.long_work.targets
+            again = replace(attempt, only=failed_tables, unfinished=unfinished, targets=targets, undecided={})
+            self._forget(again)
+            more_tables, more_runs = self._carry(again, leaves=leaves and bool(tables))
+            tables.extend(more_tables)
+            runs.extend(more_runs)
+            return again.undecided
+
+        self._failed_tables.retry(failed | attempt.undecided, carry_again)
         runs = [*earlier, *runs]
-        self._troubles.close_healed((table.table for table in tables), relations)
+        self._failed_tables.close_healed((table.table for table in tables), relations)
         if self._runner.owes_clustering:
             self._runner.cluster_owed(self._sessions.own(), unfinished=self.long_work.tables)
         names = {table.name for table in tables}
@@ -215,7 +218,7 @@ class Silver:
             return None
         for silver_table in tables:
             self._log.state_marks(silver_table.name)
-        states = self._own({key: stored for key in tables if (stored := self._log.read(key.name))}, end)
+        states = self._own({key: stored for key in tables if (stored := self._log.read(key.name))})
         # The lease must still hold: a process that paused for longer than the lease records no cut.
         still_writing(self._lake, "silver")
         self._control.record_runs(runs)
@@ -240,14 +243,14 @@ class Silver:
         self._position.disowned = False
         return cut
 
-    def _own(self, stored_tables: Mapping[SilverTable, Stored], end: Lsn) -> dict[str, Stored]:
+    def _own(self, stored_tables: Mapping[SilverTable, Stored]) -> dict[str, Stored]:
         """Return the tables for the cut: no foreign commit changed rows of the table or of its history."""
         stopped = set()
         for table, stored in stored_tables.items():
             try:
                 self._position.require_own(table, stored)
             except TableError as error:
-                self._troubles.stop(error, end)
+                self._failed_tables.stop(error)
                 stopped.add(table.table)
         return {
             state_table.name: stored
@@ -295,7 +298,7 @@ class Silver:
         return ZERO if stored is None or stored.mark is None else stored.mark
 
     def _carry(self, attempt: Attempt, *, leaves: bool) -> tuple[list[SilverTable], list[Run]]:
-        """Carry tables to an LSN; afterwards `Attempt.troubled` holds the failed tables.
+        """Carry tables to an LSN; afterwards `Attempt.undecided` holds the failed tables.
 
         A failed statement, or a failed read of a table's log, ends the table's part alone. The cycle retries
         the part once, from the table's actual state, as after a kill. The mark states the finished windows,
@@ -317,9 +320,9 @@ class Silver:
         stand = [
             entry.table
             for entry in entries
-            if entry.table.table not in attempt.troubled
+            if entry.table.table not in attempt.undecided
             and entry.table.table not in self.long_work.tables
-            and not self._troubles.is_stopped(entry.table.table)
+            and not self._failed_tables.is_stopped(entry.table.table)
         ]
         return stand, runs
 
@@ -356,7 +359,7 @@ class Silver:
                 begun_works = [*short, *(pair for pair in long if pair[0].table.table not in long_tables)]
             for work, future in begun_works:
                 try:
-                    with self._troubles.isolated(work.table.table, attempt.end, attempt.troubled):
+                    with self._failed_tables.isolated(work.table.table, attempt.undecided):
                         runs.append(future.result())
                 except TransientError as error:
                     transient.append(error)
@@ -396,7 +399,7 @@ class Silver:
                 if (
                     failed is None
                     and step.optional
-                    and self._troubles.may_do_without(work.table.table, error)
+                    and self._failed_tables.may_do_without(work.table.table, error)
                 ):
                     failed = failure(work.table.table, error)
                 if not step.optional or failed is None:

@@ -215,7 +215,7 @@ class FreshTables:
         source_tables = self._source_tables(names, relations)
         past = {table for name, table in source_tables.items() if self._log.is_past(name, end)}
         failures = UnavailableTables(self._spark, self._lake, self._control)
-        failures.begin(bronze)
+        failures.begin(bronze, end)
         torn = self._log.torn(source_tables)
         attempt = Attempt(
             bronze, relations, last, end, only=frozenset(source_tables.values()) - past - torn.keys()
@@ -227,12 +227,12 @@ class FreshTables:
             log=self._log,
             source=self._source,
             sessions=self._sessions,
-            troubles=failures,
+            failed_tables=failures,
         )
         views: dict[str, str] = {}
         for entry in worklist.entries(attempt):
             if entry.table.name in names:
-                with failures.isolated(entry.table.table, end, {}):
+                with failures.isolated(entry.table.table, {}):
                     views[entry.table.name] = self._view(entry.table, entry.work, bronze)
         failures.reasons |= (
             dict.fromkeys(past, "the table is past that LSN, and no earlier cut contains the table") | torn

@@ -5,7 +5,7 @@ well-formed) are the document's own errors. Spark raises both directly, or a tas
 error that begins with ``DELTA_``, or of a missing file, concerns a table, not an expression.
 
 Any further failure may have a cause outside the document: a disk, memory, a lost executor, but also a Java
-exception from an expression. The caller retries the build once and then records the failure in the words of
+exception from an expression. The cycle retries the build once and then records the failure in the words of
 the exception (`unknown_error`), so that all remaining documents continue.
 """
 
@@ -49,5 +49,5 @@ def unknown_error(name: str, error: Exception) -> DefiniteError:
         code="document-failed",
         where=name,
         remedy="see the message: an expression fails on a value, or files of a table cannot be read (smelt "
-        "rebuild FILE silver TABLE). Gold has tried the build twice and retries with the next change",
+        "rebuild FILE silver TABLE). Gold has tried the build twice and retries with growing pauses",
     )

@@ -25,7 +25,8 @@ table. Continuous runs retry after growing pauses between cycles, and so does th
 other tables have their turn. A table without VACUUM or compaction is still correct: the table continues, cuts
 name the table, and no run stops. So these errors have their own code. They have the name of the table in the
 lake (`silver.orders`, `gold.customer`), not of the source's table or of the document: the layers open and
-close those errors.
+close those errors. `silver.spark.failure_scope` decides which failures are no table's: maintenance pauses
+after such a failure too, and records nothing.
 """
 
 from __future__ import annotations
@@ -38,8 +39,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from deltasmelt.bronze.backoff import Pauses
-from deltasmelt.bronze.errors import TransientError
 from deltasmelt.bronze.lake.cached_table import CachedTable
 from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.lake.spark_errors import cause_of
@@ -65,7 +64,7 @@ from deltasmelt.pipelines.runtime.table_files import (
 from deltasmelt.pipelines.terminal.failures import without_secrets
 from deltasmelt.silver.run.writer import Writer
 from deltasmelt.silver.spark.access import access_of
-from deltasmelt.silver.spark.failure_scope import answers
+from deltasmelt.silver.spark.failure_scope import FailedUnits
 from deltasmelt.silver.spark.tuning import FINE_PAGES, change
 
 if TYPE_CHECKING:
@@ -221,7 +220,7 @@ class Maintenance:
         self._waiting: list[tuple[Layer, str]] = []
         self._passed_over: set[str] = set()
         self._next_round = self._next_expiry = -math.inf
-        self._pauses: Pauses[str] = Pauses()
+        self._failed: FailedUnits[str] = FailedUnits(self._spark, lake, partial(record, control))
         self.failed: dict[str, Exception] = {}
 
     def all_tables(self) -> Iterator[MaintenanceResult]:
@@ -255,32 +254,24 @@ class Maintenance:
 
     def _guarded(self, name: str, work: Callable[[], _T], *, at_once: bool = False) -> _T | None:
         """Run a part of the work; return None during a pause, or after a logged and recorded failure."""
-        if self._pauses.rests(name) and not at_once:
+        if self._failed.rests(name) and not at_once:
             return None
         try:
             result = work()
-            if name in self._pauses or result is not None:
+            if name in self._failed or result is not None:
                 close(self._control, name)
         except Exception as error:
+            _LOGGER.warning("maintenance of %s failed", name, exc_info=True)
             self._handles.pop(name, None)
             self.failed[name] = error
-            seconds = self._pauses.failed(name)
-            _LOGGER.warning("maintenance of %s failed; retry in %.0f s", name, seconds, exc_info=True)
-            if not isinstance(error, TransientError):  # a lease, or a store out of reach, is no table's error
-                self._record(name, error)
+            try:
+                self._failed.pause({name: error})
+            except Exception as reason:  # noqa: BLE001 - no table's failure, or no record; `error` is in the log
+                _LOGGER.warning("%s is retried in %.0f s: %s", name, self._failed.failed(name), reason)
             return None
-        self._pauses.passed(name)
+        self._failed.passed(name)
         self.failed.pop(name, None)
         return result
-
-    def _record(self, name: str, error: Exception) -> None:
-        """Record a failure; without any answer of Spark, as after its stop, no table gets the failure."""
-        if not answers(self._spark, after=error):
-            return
-        try:
-            record(self._control, name, error)
-        except Exception:
-            _LOGGER.warning("the failure could not be recorded", exc_info=True)
 
     def expire(self) -> int:
         """Remove expired rows from the control tables; return the number of removed cuts (`expired`)."""

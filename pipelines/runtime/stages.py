@@ -286,7 +286,7 @@ class Stages:
         )
 
     def _build(self, gold: Gold, *, leaves: bool) -> bool:
-        """Build gold from silver's newest cut; return whether gold has a new cut.
+        """Build gold from silver's newest cut, or retry a failed document; return whether gold has a new cut.
 
         Args:
             gold: the documents.
@@ -294,10 +294,12 @@ class Stages:
                 gold has finished silver's newest cut.
         """
         moved, seconds = False, 0.0
+        owes_retry = self._building is None and gold.owes_retry
         while True:
             if self._building is None:
-                if self.silver_cut is None or self.silver_cut is self._built_from:
+                if self.silver_cut is None or (self.silver_cut is self._built_from and not owes_retry):
                     return moved
+                owes_retry = False
                 self._building = self.silver_cut, self._builder.submit(self._gold_cycle, gold)
                 seconds = GRACE_SECONDS
             source, future = self._building

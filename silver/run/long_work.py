@@ -82,10 +82,10 @@ class UnfinishedWork:
 
 
 class LongWork:
-    """The long work of one lake's tables; `troubles` decides how a failure of a table's work counts."""
+    """The long work of one lake's tables; `failed_tables` decides how a failure of a table's work counts."""
 
-    def __init__(self, troubles: FailedTables) -> None:
-        self._troubles = troubles
+    def __init__(self, failed_tables: FailedTables) -> None:
+        self._failed_tables = failed_tables
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="silver-long")
         self._unfinished: dict[TableName, UnfinishedWork] = {}
         self._returned: set[TableName] = set()
@@ -139,9 +139,9 @@ class LongWork:
         unfinished = wait([future for _, future in submitted], seconds).not_done
         for table in {work.table.table for work, future in submitted if future in unfinished}:
             works = tuple(one for one in submitted if one[0].table.table == table)
-            self._unfinished[table] = UnfinishedWork(works, end, again, self._troubles.snapshot(table))
+            self._unfinished[table] = UnfinishedWork(works, end, again, self._failed_tables.snapshot(table))
 
-    def take(self, end: Lsn, *, wait_for_all: bool) -> tuple[list[Run], dict[TableName, Exception]]:
+    def take(self, *, wait_for_all: bool) -> tuple[list[Run], dict[TableName, Exception]]:
         """Take the results of ended work: the runs to record, and by table the failures to retry.
 
         Raises:
@@ -159,11 +159,10 @@ class LongWork:
                     transient.append(error)
                     continue
                 # The work remembers whether it was the second attempt, in whichever cycle the attempt began.
-                with self._troubles.isolated(
-                    table, unfinished.end, failed_again if unfinished.again else failed, unfinished.snapshot
-                ):
+                undecided = failed_again if unfinished.again else failed
+                with self._failed_tables.isolated(table, undecided, unfinished.snapshot):
                     self._runs.append(future.result())
-            self._troubles.pause(failed_again, end)
+            self._failed_tables.pause(failed_again)
             del self._unfinished[table]
             self._returned.add(table)
         if transient:

@@ -123,7 +123,7 @@ class UnavailableTables(FailedTables):
         """Note that no cycle carries a table."""
         self.reasons[table] = "the source no longer has the table, or the pipeline does not select the table"
 
-    def record(self, error: TableError, end: Lsn) -> None:  # noqa: ARG002 - its interface
+    def record(self, error: TableError) -> None:
         """Note that an error stops a table."""
         self.reasons[error.table] = error.message
 
@@ -131,8 +131,7 @@ class UnavailableTables(FailedTables):
     def isolated(
         self,
         table: TableName,
-        end: Lsn,
-        troubled: dict[TableName, Exception],  # noqa: ARG002 - its interface
+        undecided: dict[TableName, Exception],  # noqa: ARG002 - its interface
         snapshot: Lsn | None = None,  # noqa: ARG002 - its interface
     ) -> Iterator[None]:
         """Run a table's part: an error of the table ends the part; a general error is raised."""
@@ -142,4 +141,4 @@ class UnavailableTables(FailedTables):
             known = isinstance(error, SmeltError) or definite(table, error) is not None
             if is_everyones(error, self._spark) or (not known and is_general(error, self._spark)):
                 raise
-            self.record(failure(table, error), end)
+            self.record(failure(table, error))

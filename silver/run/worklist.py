@@ -168,7 +168,7 @@ class Attempt:
         only: tables of a second attempt, which the first attempt could not carry; None: all tables.
         unfinished, targets: tables with long work (`silver.run.long_work`), and silver's names of such
             tables.
-        troubled: undecided errors by table; the attempt fills the mapping.
+        undecided: errors without a decision, by table; the attempt fills the mapping.
     """
 
     bronze: Table
@@ -178,7 +178,7 @@ class Attempt:
     only: Collection[TableName] | None = None
     unfinished: Collection[TableName] = ()
     targets: Collection[str] = ()
-    troubled: dict[TableName, Exception] = field(default_factory=dict)
+    undecided: dict[TableName, Exception] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class Worklist:
         log: SilverLog,
         source: Source,
         sessions: Sessions,
-        troubles: FailedTables,
+        failed_tables: FailedTables,
         descriptions: Descriptions | None = None,
         position: Position | None = None,
     ) -> None:
@@ -225,7 +225,7 @@ class Worklist:
         self._log = log
         self._source = source
         self._sessions = sessions
-        self._troubles = troubles
+        self._failed_tables = failed_tables
 
     def entries(self, attempt: Attempt) -> list[WorklistEntry]:
         """Return an entry for each table that silver has or begins, and for each history.
@@ -239,7 +239,7 @@ class Worklist:
         windows = self._windows(attempt, {table.relation.relation_id: start for table, start in begun})
         found = []
         for table, start in begun:
-            with self._troubles.isolated(table.table, attempt.end, attempt.troubled):
+            with self._failed_tables.isolated(table.table, attempt.undecided):
                 stored = self._log.read(table.name)
                 changes, activity = windows[table.relation.relation_id]
                 reading = self._reading(table, stored, changes, activity, start)
@@ -263,14 +263,13 @@ class Worklist:
                 continue
             if attempt.only is not None and table.table not in attempt.only:
                 continue
-            snapshot = snapshot_of(bronze, table.table)
             if is_left_out(bronze, table.table):
-                self._troubles.forget(table.table)
+                self._failed_tables.forget(table.table)
                 continue  # dropped or renamed: no later cut can state the table
             # An error has stopped the table (`silver.run.failed_tables`).
-            if self._troubles.skips(table.table, snapshot, end):
+            if self._failed_tables.skips(table.table):
                 continue
-            with self._troubles.isolated(table.table, end, attempt.troubled):
+            with self._failed_tables.isolated(table.table, attempt.undecided):
                 start = self._start(attempt, table)
                 if start is not None and not is_whole(bronze, table.table, end):
                     continue  # bronze lacks changes; the snapshot after the gap will follow
@@ -282,7 +281,7 @@ class Worklist:
                     last=last,
                     settings=self._settings,
                 ):
-                    self._troubles.record(why, end)
+                    self._failed_tables.record(why)
                 elif start is not None:
                     tables.append((table, start))
         return tables

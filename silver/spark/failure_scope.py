@@ -1,10 +1,22 @@
 """The scope of a failure: the unit at work (a table or a document), or more than the unit.
 
-* A transient failure (`outage`) of storage, network or an executor: all units wait, for some cycles
-  (`Patience`).
-* A failure of the session (`answers`, `bronze.lake.spark_errors`): no unit can run, so the cause is raised.
-* A definite error (`silver.errors.definite`, `gold.builder.failures.document_error`) stops the unit.
-* An unknown error, that is any further error: the unit alone is retried once, recorded, and pauses.
+`FailedUnits` decides for silver's tables, gold's documents and the tables of maintenance:
+
+* A `TransientError`, a lost session, or a session that forbids every write (`is_everyones`): no unit can run,
+  so the error is raised at once.
+* A definite error (`silver.errors.definite`, `gold.builder.failures.document_error`) needs no second attempt:
+  silver stops the table until a newer snapshot, gold pauses the document.
+* Any further error is retried once, after all other units. So is an error that a user may repair in the lake
+  (``table-failed``, ``catalog-name-taken``), and a log that lacks a commit (``table-put-back``,
+  ``lake-commit-lost``). After a second failure, Spark and the lake must answer. Otherwise the failure is no
+  unit's failure, and is raised. The unit's error is recorded before the unit pauses, so no unit rests without
+  an open error: a kill or a failed record in between only brings the next attempt forward.
+* An outage (`outage`) of storage, network or an executor: all units wait, and the caller repeats the cycle.
+  If one unit fails in this way in several cycles in a row while the lake answers, the failure counts as the
+  unit's own, and all further units no longer wait.
+
+The first pause lasts half a minute, and each further failure doubles the pause, up to ten minutes
+(`bronze.backoff`). A new process knows no pause.
 
 An unreachable, throttling or full store fails the running statement. The failure is an `OSError` (delta-rs,
 Arrow), delta-rs's own error with the store's text, or a Spark exception with a cause of this kind. Spark's
@@ -22,24 +34,32 @@ code and remedy.
 from __future__ import annotations
 
 import errno
+import logging
 import re
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from collections import Counter
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, TypeVar
 
+from deltasmelt.bronze.backoff import Pauses
 from deltasmelt.bronze.errors import SmeltError, TransientError, causes
 from deltasmelt.bronze.lake.client import DeltaError, TableNotFoundError
+from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.failures import lacks_bucket, words_of
-from deltasmelt.bronze.lake.spark_errors import is_lost, is_out_of_reach, of_grpc
+from deltasmelt.bronze.lake.leases import COMMIT_LOST, PUT_BACK
+from deltasmelt.bronze.lake.spark_errors import cause_of, is_lost, is_out_of_reach, of_grpc
+from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.silver.spark.lazy_session import lazily
 from deltasmelt.silver.spark.tuning import GUARDED
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable
+    from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
 
     from deltasmelt.bronze.lake.location import Lake
     from deltasmelt.silver.spark.lazy_session import LazySession
 
+_LOGGER: Final = logging.getLogger("deltasmelt.failures")
 _ERRNOS: Final = frozenset(
     {
         errno.EAGAIN, errno.EBUSY, errno.ECONNABORTED, errno.ECONNREFUSED, errno.ECONNRESET, errno.EDQUOT,
@@ -98,28 +118,103 @@ EXECUTOR_LOST: Final = "executor-lost"
 _LENGTH: Final = 300
 _CYCLES: Final = 5
 """Number of cycles in which a storage failure may end; with the pauses in between, half a minute."""
+_RETRIED: Final = frozenset({"table-failed", "catalog-name-taken", COMMIT_LOST, PUT_BACK})
+"""Codes of definite errors that a second attempt may end."""
 _Key = TypeVar("_Key", bound="Hashable")
 
 
-class Patience(Generic[_Key]):
-    """Counts cycles in a row in which one table's or document's outage delays all units (`_CYCLES`)."""
+class FailedUnits(Pauses[_Key]):
+    """The failed units of one kind, each with its pause, and the decision about each failure.
 
-    def __init__(self, lake: Lake) -> None:
+    Args:
+        meaning: returns the definite error behind a unit's exception; None where no rule knows the failure.
+        record: records a unit's error before the unit pauses.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession | LazySession,
+        lake: Lake,
+        record: Callable[[_Key, Exception], None],
+        meaning: Callable[[_Key, Exception], SmeltError | None] = lambda *_: None,
+    ) -> None:
+        super().__init__()
+        self._spark = lazily(spark)
         self._lake = lake
-        self._ended: dict[_Key, int] = {}
+        self._record = record
+        self._meaning = meaning
+        self._outages: Counter[_Key] = Counter()
 
-    def waits(self, key: _Key, error: Exception) -> TransientError | None:
-        """Return the outage for which all units wait again; None where the failure is the unit's own."""
-        found = outage(error, self._lake)
-        if found is None:
-            return None
-        seen = self._ended.get(key, 0)
-        self._ended[key] = seen + 1
-        return found if seen < _CYCLES else None
+    @property
+    def owes_retry(self) -> bool:
+        """Check whether the pause of any failed unit is over."""
+        return any(not self.rests(key) for key in self)
 
-    def passed(self, key: _Key) -> None:
-        """Forget a unit's outages, because the unit passed or no longer matters."""
-        self._ended.pop(key, None)
+    @contextmanager
+    def attempting(
+        self, key: _Key, undecided: dict[_Key, Exception], stop: Callable[[Exception], None]
+    ) -> Iterator[None]:
+        """Run a unit's work: `stop` receives a definite error, `undecided` any other error of the unit.
+
+        Raises:
+            Exception: the error concerns every unit.
+        """
+        try:
+            yield
+        except Exception as error:
+            if is_everyones(error, self._spark):
+                raise
+            found = self._meaning(key, error)
+            if found is not None and found.code not in _RETRIED:
+                stop(error)
+                return
+            trace = None if isinstance(error, SmeltError) else error
+            _LOGGER.warning("%s failed: %s", key, cause_of(error), exc_info=trace)
+            undecided[key] = error
+
+    def retry(
+        self,
+        undecided: Mapping[_Key, Exception],
+        attempt: Callable[[Collection[_Key]], Mapping[_Key, Exception]],
+    ) -> None:
+        """Attempt units a second time, and `pause` the units whose errors `attempt` returns."""
+        if undecided:
+            self.pause(attempt(undecided.keys()))
+
+    def pause(self, failed: Mapping[_Key, Exception]) -> None:
+        """Record the errors of units that have no further attempt, and pause the units.
+
+        Raises:
+            TransientError: the lake, or the network to the lake, does not answer.
+            Exception: the first error, where Spark does not answer or the error concerns every unit.
+        """
+        if failed:
+            self.require_answers(next(iter(failed.values())))
+        waits: TransientError | None = None
+        for key, error in failed.items():
+            if (found := outage(error, self._lake)) is not None and self._outages[key] < _CYCLES:
+                self._outages[key] += 1
+                found.__cause__ = error
+                waits = waits or found
+                continue
+            self._record(key, error)
+            _LOGGER.warning("%s is retried in %.0f s", key, self.failed(key))
+        if waits is not None:
+            raise waits
+
+    def passed(self, key: _Key) -> bool:
+        """Forget the failures and outages of a unit; return whether the unit had failed."""
+        self._outages.pop(key, None)
+        return super().passed(key)
+
+    def require_answers(self, error: Exception) -> None:
+        """Check that Spark and the lake answer after an error; raises as `pause` does."""
+        if is_everyones(error, self._spark) or not answers(self._spark, after=error):
+            raise error
+        try:
+            open_existing(self._lake.uri("bronze", CHANGES))
+        except Exception as unread:  # noqa: BLE001 - any error: the lake cannot be read
+            raise unreachable(cause_of(unread), self._lake) from error
 
 
 def outage(error: BaseException, lake: Lake | None = None) -> TransientError | None:

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import errno
+import time
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
 
+from deltasmelt.bronze import backoff
 from deltasmelt.bronze.effects import Effect, guarded
 from deltasmelt.bronze.errors import DefiniteError, TransientError
 from deltasmelt.bronze.lake.control import Cut
 from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.gold.builder.document import DocumentBuild
 from deltasmelt.gold.cycle import Gold
 from deltasmelt.gold.incremental.starts import holds_the_same
 from deltasmelt.gold.verify.verify import verify
@@ -31,6 +36,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.gold.language.document import Document
     from deltasmelt.silver.schema.catalog import SilverTable
     from tests.gold.shop import Shapes
 
@@ -76,6 +82,23 @@ def keyed(name: str, *key: str) -> Shapes:
 
 def gold_over(world: World, shapes: Shapes) -> Gold:
     return Gold(world.spark, world.lake, world.documents, lambda: catalog(shapes), world.control)
+
+
+class OverShop(Stages):
+    """Stages that read the shop's catalog, because no reader records relations."""
+
+    def catalog(self) -> dict[TableName, SilverTable]:
+        return catalog()
+
+
+def gold_stages(world: World, folder: Path, documents: list[Document]) -> Stages:
+    file = folder / "pipeline.yml"
+    file.write_text(
+        "pipeline: shop\n"
+        "source: {dsn: postgresql://smelt@127.0.0.1/shop, slot: s, publication: p, tables: [public.*]}\n"
+        f"lake: {{path: {world.lake.path}}}\n"
+    )
+    return OverShop(world.spark, load_pipeline(file), documents, layers=("gold",))
 
 
 def test_an_array_follows_its_tables_new_key(world: World) -> None:
@@ -147,8 +170,9 @@ def test_a_cut_recorded_during_builds_is_built_again(world: World) -> None:
     assert gold.cycle() is None
 
 
-def test_an_unknown_failure_stops_its_document_alone(world: World) -> None:
+def test_an_unknown_failure_stops_its_document_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file of a silver table that only one document reads disappears, and reappears."""
+    monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.0)
     texts = "document: addressed\nroot: public.addresses\nfields: [id, city]\n"
     documents = [*world.documents, document(texts)]
     world.shop.put("addresses", id=1, city="Somewhere")
@@ -175,7 +199,40 @@ def test_an_unknown_failure_stops_its_document_alone(world: World) -> None:
     assert world.runs()["addressed"].inserts == len(world.shop.rows["public.addresses"])
 
 
-def test_an_unavailable_lake_is_no_documents_error(world: World) -> None:
+def test_a_failed_document_pauses_between_builds(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cut within the pause costs no build of the document; after the pause, no new cut is needed."""
+    ahead, builds, run = [0.0], Counter[str](), DocumentBuild.run
+
+    def counted(build: DocumentBuild, *of: Any, **named: Any) -> Any:
+        builds[build.document.name] += 1
+        return run(build, *of, **named)
+
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead[0], sleep=time.sleep)
+    monkeypatch.setattr(backoff, "time", clock)
+    monkeypatch.setattr(DocumentBuild, "run", counted)
+    stages = gold_stages(world, tmp_path, [*world.documents, document(TOTALS)])
+    for notes, name in (("not a number", "first"), ("1", "within the pause")):
+        world.shop.put("customers", id=1, notes=notes)
+        world.shop.put("products", id=4, name=name)
+        cut = world.shop.commit()
+        assert stages.cycle()
+        assert world.table("keyless")[4,]["name"] == name
+        assert [error.code for error in world.control.open_errors()] == ["document-failed"]
+        assert not stages.cycle()
+        assert builds["totals"] == 1
+    ahead[0] = backoff.FIRST_SECONDS
+    assert stages.cycle()
+    assert world.control.open_errors() == []
+    assert builds["totals"] == 2
+    assert stages.gold_cut is not None
+    assert (stages.gold_cut.commit_lsn, "totals" in stages.gold_cut.tables) == (cut.commit_lsn, True)
+    assert not stages.cycle()
+
+
+def test_an_unavailable_lake_is_no_documents_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backoff, "FIRST_SECONDS", 0.0)
     gold = world.start_gold(world.documents)
     world.shop.put("products", id=3, name="waits")
     world.shop.commit()
@@ -220,19 +277,7 @@ def test_a_keyless_document_follows_its_roots_key(world: World) -> None:
 
 def test_a_table_joining_a_cut_builds_its_documents(world: World, tmp_path: Path) -> None:
     """The table's first copy ended while the source was quiet."""
-
-    class OverShop(Stages):
-        def catalog(self) -> dict[TableName, SilverTable]:
-            return catalog()
-
-    file = tmp_path / "pipeline.yml"
-    file.write_text(
-        "pipeline: shop\n"
-        "source: {dsn: postgresql://smelt@127.0.0.1/shop, slot: s, publication: p, tables: [public.*]}\n"
-        f"lake: {{path: {world.lake.path}}}\n"
-    )
-    documents = [*world.documents, document(TOTALS)]
-    stages = OverShop(world.spark, load_pipeline(file), documents, layers=("gold",))
+    stages = gold_stages(world, tmp_path, [*world.documents, document(TOTALS)])
     world.shop.lsn += 10
     whole = {**world.shop.versions}
     without = {name: version for name, version in whole.items() if name != "customers"}

@@ -135,14 +135,14 @@ def failures(path: str, spark: Answering) -> tuple[FailedTables, ControlTables]:
     BronzeWriter(lake)
     control = ControlTables(lake)
     failed_tables = FailedTables(cast("SparkSession", spark), lake, control)
-    failed_tables.begin(open_existing(lake.uri("bronze", CHANGES)))
+    failed_tables.begin(open_existing(lake.uri("bronze", CHANGES)), Lsn(1))
     return failed_tables, control
 
 
 def test_silent_spark_is_no_table_error(lake_path: str) -> None:
     failed_tables, control = failures(lake_path, Answering(ConnectionRefusedError()))
     with pytest.raises(OSError, match="first"):
-        failed_tables.pause({TABLE: OSError("first")}, Lsn(1))
+        failed_tables.pause({TABLE: OSError("first")})
     assert control.open_errors() == []
     assert failed_tables.tables == frozenset()
 
@@ -156,17 +156,17 @@ def test_silent_lake_is_no_table_error_and_heals(lake_path: str) -> None:
         return effect()
 
     with guarded(out_of_reach), pytest.raises(TransientError, match="error sending request") as caught:
-        failed_tables.pause({TABLE: ValueError("first")}, Lsn(1))
+        failed_tables.pause({TABLE: ValueError("first")})
     assert caught.value.code == "lake-unreachable"
     assert control.open_errors() == []
-    failed_tables.pause({TABLE: ValueError("first")}, Lsn(1))
+    failed_tables.pause({TABLE: ValueError("first")})
     assert [error.code for error in control.open_errors()] == ["table-failed"]
 
 
 @pytest.mark.parametrize("code", ["log-entry-torn", "marks-gone"])
 def test_unreadable_log_stops_table_until_readable(lake_path: str, code: str) -> None:
     failed_tables, control = failures(lake_path, Answering())
-    with failed_tables.isolated(TABLE, Lsn(1), {}):
+    with failed_tables.isolated(TABLE, {}):
         raise DefiniteError("entry 1 is torn", code=code)
     assert [error.code for error in control.open_errors()] == [code]
     failed_tables.close_healed([TABLE], [])
@@ -177,11 +177,11 @@ def test_log_missing_commit_is_error_of_single_table(lake_path: str) -> None:
     """The cycle continues for the remaining tables."""
     failed_tables, control = failures(lake_path, Answering())
     for error in (put_back("silver.t", "lake", 3), commit_lost("silver.t", "lake", "the window is folded")):
-        troubled: dict[TableName, Exception] = {}
-        with failed_tables.isolated(TABLE, Lsn(1), troubled):
+        undecided: dict[TableName, Exception] = {}
+        with failed_tables.isolated(TABLE, undecided):
             raise error
-        assert (troubled, control.open_errors()) == ({TABLE: error}, []), "it is tried once more first"
-        failed_tables.pause(troubled, Lsn(1))
+        assert (undecided, control.open_errors()) == ({TABLE: error}, []), "it is tried once more first"
+        failed_tables.pause(undecided)
         assert [(open_error.name, open_error.code) for open_error in control.open_errors()] == [
             (str(TABLE), error.code)
         ]
@@ -195,17 +195,17 @@ def test_persistent_table_failure_ends_cycles_only_temporarily(lake_path: str) -
     reset = OSError("Generic S3 error: connection reset by peer")
     for _ in range(5):
         with pytest.raises(TransientError, match="connection reset"):
-            failed_tables.pause({TABLE: reset}, Lsn(1))
+            failed_tables.pause({TABLE: reset})
         assert control.open_errors() == []
     with pytest.raises(TransientError):
-        failed_tables.pause({TABLE: reset, second_table: reset}, Lsn(1))
+        failed_tables.pause({TABLE: reset, second_table: reset})
     assert [error.name for error in control.open_errors()] == [str(TABLE)]
-    failed_tables.pause({TABLE: reset}, Lsn(1))
-    assert failed_tables.skips(TABLE, None, Lsn(1))
+    failed_tables.pause({TABLE: reset})
+    assert failed_tables.skips(TABLE)
     failed_tables.close_healed([TABLE], [])
-    assert (control.open_errors(), failed_tables.skips(TABLE, None, Lsn(1))) == ([], False)
+    assert (control.open_errors(), failed_tables.skips(TABLE)) == ([], False)
     with pytest.raises(TransientError):
-        failed_tables.pause({TABLE: reset}, Lsn(1))
+        failed_tables.pause({TABLE: reset})
 
 
 S3A = """An error occurred while calling o77.sql.

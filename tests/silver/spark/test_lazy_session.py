@@ -148,15 +148,15 @@ def test_failed_start_inside_table_is_raised_unchanged(lake_path: str, error: Ex
         raise error
 
     control, lazy = ControlTables(Lake(lake_path)), LazySession(start)
-    troubles, troubled = FailedTables(lazy, Lake(lake_path), control), dict[TableName, Exception]()
+    failed, undecided = FailedTables(lazy, Lake(lake_path), control), dict[TableName, Exception]()
     assert answers(lazy), "what was never asked has failed nobody"
     with (
         pytest.raises(type(error)) as raised,
-        troubles.isolated(TableName("public", "orders"), Lsn(1), troubled),
+        failed.isolated(TableName("public", "orders"), undecided),
     ):
         lazy.get()
     assert raised.value is error
-    assert (troubled, control.open_errors(), troubles.tables) == ({}, [], frozenset())
+    assert (undecided, control.open_errors(), failed.tables) == ({}, [], frozenset())
     assert not answers(lazy)
 
 
@@ -164,13 +164,13 @@ def test_failed_start_inside_table_is_raised_unchanged(lake_path: str, error: Ex
 def test_guarded_setting_is_no_tables_error(lake_path: str, kind: type[FailedTables]) -> None:
     guarded = DefiniteError("the server forbids every write", code=GUARDED)
     lazy, control = LazySession(lambda: cast("SparkSession", None)), ControlTables(Lake(lake_path))
-    failed, troubled = (
+    failed, undecided = (
         kind(cast("SparkSession", lazy), Lake(lake_path), control),
         dict[TableName, Exception](),
     )
-    with pytest.raises(DefiniteError), failed.isolated(TableName("public", "orders"), Lsn(1), troubled):
+    with pytest.raises(DefiniteError), failed.isolated(TableName("public", "orders"), undecided):
         raise guarded
-    assert (troubled, control.open_errors(), failed.tables) == ({}, [], frozenset())
+    assert (undecided, control.open_errors(), failed.tables) == ({}, [], frozenset())
     assert getattr(failed, "reasons", {}) == {}
 
 
