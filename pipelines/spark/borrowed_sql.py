@@ -23,9 +23,8 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.config.suggestions import suggestion
 from deltasmelt.bronze.errors import DefiniteError
-from deltasmelt.bronze.lake import delta
 from deltasmelt.pipelines.spark.lake_sql import LakeSql
-from deltasmelt.pipelines.spark.sql_names import aliased, with_views
+from deltasmelt.pipelines.spark.sql_names import aliased
 from deltasmelt.silver.spark.access import access_of
 from deltasmelt.silver.spark.tuning import settings
 
@@ -81,9 +80,10 @@ class BorrowedSql(LakeSql):
         self, spark: SparkSession, pipeline: Pipeline, cut: ConsistentCut, views: Views | None = None
     ) -> None:
         super().__init__(spark, pipeline, cut)
+        self._temporary = True
         self._stay = not access_of(spark).shares_views
         self._views = views if views is not None and self._stay else Views()
-        self._newest: dict[TableAddress, int | None] = {}
+        self._versions: dict[TableAddress, int | None] = {}
 
     @property
     def session(self) -> SparkSession:
@@ -122,12 +122,9 @@ class BorrowedSql(LakeSql):
         self._views.drop(self._spark)
 
     def _version(self, table: TableAddress) -> int | None:
-        if table in self.cut.versions:
-            return super()._version(table)
-        if table not in self._newest:
-            found = delta.open_table(self._lake.uri(*table))
-            self._newest[table] = None if found is None else found.version()
-        return self._newest[table]
+        if table not in self._versions:
+            self._versions[table] = super()._version(table)
+        return self._versions[table]
 
     def _answer(
         self,
@@ -136,10 +133,14 @@ class BorrowedSql(LakeSql):
         *,
         alone: bool = False,  # noqa: ARG002 - such views are for sessions of our own
     ) -> DataFrame:
-        named = [table for table in self._known if with_views(statement, {table: ""}) != statement]
         try:
-            made = {table: self._views.named(self._spark, self._view(table)[1]) for table in named}
-            return self._spark.sql(aliased(statement, made))
+            return self._spark.sql(
+                aliased(
+                    statement,
+                    self._known,
+                    lambda table: self._views.named(self._spark, self._view(table)[1]),
+                )
+            )
         finally:
             if not self._stay:
                 self.forget()

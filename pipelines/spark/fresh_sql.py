@@ -17,7 +17,7 @@ from deltasmelt.bronze.lake.consistent_cut import ConsistentCut
 from deltasmelt.bronze.lake.control import Cut
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.pipelines.spark.lake_sql import LakeSql
-from deltasmelt.pipelines.spark.sql_names import odd_views, with_views
+from deltasmelt.pipelines.spark.sql_names import named_tables, odd_views, with_views
 from deltasmelt.silver.fresh import FreshTables
 from deltasmelt.silver.sql import quote
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-    from deltasmelt.bronze.lake.location import Layer
     from deltasmelt.pipelines.settings import Pipeline
     from deltasmelt.pipelines.spark.sql_names import TableAddress
 
@@ -59,8 +58,8 @@ class FreshSql(LakeSql):
 
         statement, known = self.readable(statement), self._tables.names()
         self._plain = _qualified_views(known)
-        named = [name for name in known if _is_named("silver", name, statement)]
-        if any(_is_named("gold", name, statement) for name in self.documents):
+        named = [name for _, name in named_tables(statement, [("silver", name) for name in known])]
+        if named_tables(statement, [("gold", name) for name in self.documents]):
             raise DefiniteError(
                 "gold's tables have the state of gold's last cycle, and cannot be read at the log's head",
                 code="not-at-head",
@@ -79,10 +78,6 @@ class FreshSql(LakeSql):
         """Drop the views of the tables."""
         self.forget()
         self._tables.close()
-
-
-def _is_named(layer: Layer, name: str, statement: str) -> bool:
-    return with_views(statement, {(layer, name): ""}) != statement
 
 
 def _qualified_views(names: Iterable[str]) -> dict[str, str]:

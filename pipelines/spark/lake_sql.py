@@ -20,7 +20,7 @@ this schema.
 A lake in a catalog already has schemas ``silver`` and so on, and a reader creates nothing in these schemas. A
 Spark Connect server has further users, and the catalog belongs to all: a new view would stay, and be visible
 to all. So in both cases all views are temporary, and the statement gets a view's name in place of a table's
-name. Usually the view has the table's own name, without the layer.
+name (`pipelines.spark.sql_names.aliased`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from deltasmelt.bronze.lake.client import DeltaError
 from deltasmelt.bronze.lake.consistent_cut import choose_cut
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lsn import Lsn
-from deltasmelt.pipelines.spark.sql_names import odd_views, with_views
+from deltasmelt.pipelines.spark.sql_names import aliased, odd_views, with_views
 from deltasmelt.pipelines.spark.sql_writes import refuse_writing, spelled_out
 from deltasmelt.pipelines.terminal.jvm_errors import spark_message
 from deltasmelt.silver.spark.access import access_of
@@ -65,7 +65,6 @@ _ALWAYS: Final[tuple[tuple[Layer, str], ...]] = (
 _LSN: Final = re.compile(r"[0-9A-Fa-f]+/[0-9A-Fa-f]+|\d+")
 _DESCRIBES: Final = re.compile(r"\s*desc", re.IGNORECASE)
 _GLOBAL: Final = "global_temp."
-_QUERY_NAME: Final = re.compile(r"(?:`((?:[^`]|``)*)`|(\w+))\s*(?:\([^()]*\)\s*)?AS\s*\(", re.IGNORECASE)
 _MISSING: Final = "TABLE_OR_VIEW_NOT_FOUND"
 
 
@@ -204,8 +203,7 @@ class LakeSql:
             [
                 table
                 for table, view in made
-                if table not in known
-                or view not in {self._view(table), self._short(table), self._direct(table)}
+                if table not in known or view not in {self._view(table), self._direct(table)}
             ]
         )
 
@@ -276,21 +274,15 @@ class LakeSql:
 
     def _with_views(self, statement: str) -> str:
         """Return the statement with the names of views in place of the names of tables."""
-        direct = {
-            table: view
-            for table, (view, _) in self._registered.items()
-            if self._temporary or view.startswith(_GLOBAL)
-        }
-        return with_views(statement, {**self._odd, **direct})
+        if self._temporary:
+            return aliased(statement, self._known, self._odd.__getitem__)
+        views = {table: view for table, (view, _) in self._registered.items() if view.startswith(_GLOBAL)}
+        return with_views(statement, {**self._odd, **views})
 
     def _register(self, names: list[tuple[Layer, str]], *, alone: bool, statement: str) -> None:
         described = _DESCRIBES.match(statement) is not None
-        short = self._temporary and _is_plain(statement)
-        inner = _names_of_queries(statement) if short else frozenset()
         for table in names:
             made = self._view(table)
-            if short and table[1].lower() not in inner:
-                made = self._short(table) or made
             if (held := self._registered.get(table)) is not None:
                 direct = held[0].startswith(_GLOBAL)
                 stands = (direct and alone) or (not direct and (held == made or not self._temporary))
@@ -323,17 +315,10 @@ class LakeSql:
         """Check whether the table's name is unique across all layers."""
         return sum(1 for _, other in self._known if other.lower() == table[1].lower()) == 1
 
-    def _short(self, table: tuple[Layer, str]) -> tuple[str, str] | None:
-        """Return `_view` with the table's own name, so that a statement can qualify columns by the name."""
-        if not self._temporary or not self._is_alone(table):
-            return None
-        return quote(table[1]), self._view(table)[1]
-
     def _read_directly(self, table: tuple[Layer, str]) -> bool:
         """Show a small table by a view of its files' rows; return False if Delta has to read the table."""
         made, (layer, name) = self._direct(table), table
-        may_read = access_of(self._spark).may_read_files
-        if made is None or table in self._odd or not self._is_alone(table) or not may_read:
+        if made is None or table in self._odd or not self._is_alone(table):  # odd at a server: all tables
             return False
         files = plain_files(self._lake, layer, name, self.cut.versions[table])
         if files is None:
@@ -383,12 +368,6 @@ def _is_plain(statement: str) -> bool:
     """Check whether a statement only reads, creates no view, and names no global view."""
     begins = re.match(r"[\s(]*(select|with|from|table|values)\b", statement, re.IGNORECASE)
     return begins is not None and "global_temp" not in statement.lower()
-
-
-def _names_of_queries(statement: str) -> frozenset[str]:
-    """Return the lower-case names that a statement seems to give to its own queries: they hide tables."""
-    found = _QUERY_NAME.findall(statement)
-    return frozenset((quoted.replace("``", "`") or plain).lower() for quoted, plain in found)
 
 
 def _named(name: str, statement: str) -> bool:

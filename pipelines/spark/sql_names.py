@@ -21,7 +21,7 @@ from deltasmelt.bronze.lake.location import folder_name
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from deltasmelt.bronze.lake.location import Layer
 
@@ -63,56 +63,69 @@ def odd_views(tables: Iterable[TableAddress]) -> dict[TableAddress, str]:
 
 
 def with_views(statement: str, views: Mapping[TableAddress, str]) -> str:
-    """Return the statement with views in place of their tables' names.
+    """Return the statement with views in place of their tables' names."""
+    found = _finder(views)
 
-    Case counts only between tables whose names differ in nothing else.
-    """
-    if not views:
-        return statement
-    loosely: dict[tuple[str, str], list[str]] = {}
-    for (layer, name), view in views.items():
-        loosely.setdefault((layer, name.lower()), []).append(view)
-
-    def replaced(match: re.Match[str]) -> str:
-        if match["layer"] is None:
-            return match[0]
-        layer, name = (_meant(match[part]) for part in ("layer", "name"))
-        found = [view for (of, exact), view in views.items() if (of, exact) == (layer.lower(), name)]
-        found = found or loosely.get((layer.lower(), name.lower()), [])
-        return found[0] if len(found) == 1 else match[0]
+    def replaced(piece: re.Match[str]) -> str:
+        table = found(piece)
+        return piece[0] if table is None else views[table]
 
     return _PIECE.sub(replaced, statement)
 
 
-def aliased(statement: str, views: Mapping[TableAddress, str]) -> str:
-    """Return `with_views` of a statement, in which ``orders.id`` and ``silver.orders.id`` still find columns.
+def named_tables(statement: str, tables: Iterable[TableAddress]) -> list[TableAddress]:
+    """Return the tables that a statement names, each once."""
+    found = map(_finder(tables), _PIECE.finditer(statement))
+    return list(dict.fromkeys(table for table in found if table is not None))
+
+
+def aliased(statement: str, tables: Collection[TableAddress], view: Callable[[TableAddress], str]) -> str:
+    """Return a statement with views, in which ``orders.id`` and ``silver.orders.id`` still find columns.
 
     A table without an alias in the statement gets its own name as an alias.
+
+    Args:
+        statement: the statement from the caller.
+        tables: all tables that the statement may name.
+        view: returns the name of a table's view.
     """
-    named = [table for table in views if with_views(statement, {table: ""}) != statement]
-    alike = Counter(name.lower() for _, name in named)
-    for table in named:
+    found = _finder(tables)
+    alike = Counter(name.lower() for _, name in named_tables(statement, tables))
+    written, at = "", 0
+    for piece in _PIECE.finditer(statement):
+        if (table := found(piece)) is None:
+            continue
         layer, name = table
         alias = quote(name if alike[name.lower()] == 1 else f"{layer}.{name}")
-        statement = _read_as(statement, table, views[table], alias)
-    return statement
+        written += statement[at : piece.start()]
+        at, behind = piece.end(), _BEHIND.match(statement, piece.end())
+        if behind is not None and behind["dot"]:  # a column of the table
+            written += alias
+        elif _READ.search(written) and behind is not None and _is_end(behind["word"]):
+            written += f"{view(table)} AS {alias}"
+        else:
+            written += view(table)
+    return written + statement[at:]
 
 
-def _read_as(statement: str, table: TableAddress, view: str, alias: str) -> str:
-    """Return the statement with one table's view, and an alias after each read without an alias."""
-    mark = "\0"  # in no statement that Spark parses
-    written: list[str] = []
-    for number, piece in enumerate(with_views(statement, {table: mark}).split(mark)):
-        if number:
-            before, behind = "".join(written), _BEHIND.match(piece)
-            if behind is not None and behind["dot"]:  # a column of the table
-                written.append(alias)
-            elif _READ.search(before) and behind is not None and _is_end(behind["word"]):
-                written.append(f"{view} AS {alias}")
-            else:
-                written.append(view)
-        written.append(piece)
-    return "".join(written)
+def _finder(tables: Iterable[TableAddress]) -> Callable[[re.Match[str]], TableAddress | None]:
+    """Return a function that finds the table that a piece of a statement names.
+
+    Case counts only between tables whose names differ in nothing else.
+    """
+    loosely: dict[tuple[str, str], list[TableAddress]] = {}
+    for layer, name in tables:
+        loosely.setdefault((layer, name.lower()), []).append((layer, name))
+
+    def found(piece: re.Match[str]) -> TableAddress | None:
+        if piece["layer"] is None:
+            return None
+        layer, name = (_meant(piece[part]) for part in ("layer", "name"))
+        alike = loosely.get((layer.lower(), name.lower()), [])
+        exact = [table for table in alike if table[1] == name] or alike
+        return exact[0] if len(exact) == 1 else None
+
+    return found
 
 
 def _is_end(word: str | None) -> bool:

@@ -255,4 +255,16 @@ def test_unwritable_report_is_rejected_before_checks(
     ],
 )
 def test_table_read_under_no_alias_keeps_name(statement: str, meant: str) -> None:
-    assert aliased(statement, VIEWS) == meant  # type: ignore[arg-type]  # layers are words here
+    tables: Any = VIEWS  # layers are words here
+    assert aliased(statement, tables, tables.__getitem__) == meant
+
+
+def test_names_differing_in_case_keep_their_tables() -> None:
+    """An ambiguous name is left to Spark, which finds no such table."""
+    tables: Any = {("silver", "Orders"): "v1", ("silver", "orders"): "v2"}
+    statement = (
+        "SELECT * FROM silver.Orders o JOIN silver.orders p USING (id) JOIN silver.ORDERS q USING (id)"
+    )
+    assert aliased(statement, tables, tables.__getitem__) == (
+        "SELECT * FROM v1 o JOIN v2 p USING (id) JOIN silver.ORDERS q USING (id)"
+    )
