@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from deltasmelt.bronze.store.contract import CHANGES, OP_SNAPSHOT
 from deltasmelt.silver.spark.access import access_of, computed
+from deltasmelt.silver.spark.small_reads import rows_of_files
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -36,7 +37,7 @@ _BYTES: Final = 32 * 2**20
 _FILES: Final = 32
 """Limit on files for a listing in Spark's driver; for more files Spark runs a job."""
 
-_COLUMNS: Final = {
+COLUMNS: Final = {
     "relation_id": "BIGINT", "commit_lsn": "BIGINT", "seq": "BIGINT", "lsn": "BIGINT",
     "commit_ts": "TIMESTAMP", "op": "STRING", "columns": "ARRAY<STRING>", "new": "ARRAY<STRING>",
     "old": "ARRAY<STRING>", "old_is_key": "BOOLEAN", "unchanged": "ARRAY<STRING>",
@@ -47,9 +48,6 @@ _RANGES: Final = frozenset(
     f"{end}.{name}" for end in ("min", "max") for name in ("commit_lsn", "op", "relation_id")
 )
 """File statistics that bound the LSNs, operations and relations of a file's rows."""
-
-_PATTERNS: Final = frozenset("*?[]{}\\%")
-"""Characters that Spark reads as a pattern in a path, or the log encodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,25 +154,17 @@ class Source:
             small: whether the rows are few enough for one task.
         """
         self._session = session
-        if files := self._plain_files(session, bronze, later):
-            schema = ", ".join(f"{name} {type_}" for name, type_ in _COLUMNS.items())
-            rows = session.read.schema(schema).parquet(*files)
-        else:
-            rows = session.sql(f"SELECT {', '.join(_COLUMNS)} FROM {whole(self._lake, bronze)}")
+        # Files hold exactly the table's rows if the table has no partitions, and every reader can read the
+        # table (version 1 of the protocol: no deletion vectors, no column mapping).
+        rows = None
+        if bronze.is_plain() and len(later.paths) <= _FILES:
+            rows = rows_of_files(session, self._lake.uri("bronze", CHANGES), later.paths, COLUMNS)
+        if rows is None:
+            rows = session.sql(f"SELECT {', '.join(COLUMNS)} FROM {whole(self._lake, bronze)}")
         ids = ", ".join(str(relation) for relation in relations)
         rows = rows.where(f"commit_lsn > {int(low)} AND commit_lsn <= {int(end)} AND relation_id IN ({ids})")
         cached = computed(rows.coalesce(1) if small else rows, now=False)
         return access_of(session).share(cached, self._view)
-
-    def _plain_files(self, session: SparkSession, bronze: Table, later: Later) -> list[str]:
-        """Return the paths of the files; none if a file alone does not show which rows are valid."""
-        # A plain table has no partitions and version 1 of the protocol: no deletion vectors, no column
-        # mapping. So the files hold exactly the table's rows.
-        if not access_of(session).may_read_files or not bronze.is_plain() or len(later.paths) > _FILES:
-            return []
-        folder = self._lake.uri("bronze", CHANGES)
-        files = [f"{folder}/{path}" for path in later.paths]
-        return [] if any(_PATTERNS & set(path) for path in files) else files
 
     def close(self) -> None:
         """Drop the cached rows."""

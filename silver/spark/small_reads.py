@@ -35,6 +35,8 @@ from deltasmelt.silver.spark.tuning import on_databricks
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
     from pyspark.sql import DataFrame, SparkSession
 
     from deltasmelt.bronze.lake.location import Lake, Layer
@@ -88,11 +90,11 @@ class PlainFiles:
         from pyspark.sql.functions import col, lit  # noqa: PLC0415 - a cycle without work loads no Spark
         from pyspark.sql.types import StructType  # noqa: PLC0415
 
-        named = StructType.fromJson({"type": "struct", "fields": [_nullable(one) for one in self.fields]})
+        named = StructType.fromJson({"type": "struct", "fields": _fields(self.fields, stored=False)})
         if not self.paths:
             nothing = (lit(None).cast(one.dataType).alias(one.name, metadata=one.metadata) for one in named)
             return spark.range(0).select(*nothing)
-        stored = StructType.fromJson({"type": "struct", "fields": [_stored(one) for one in self.fields]})
+        stored = StructType.fromJson({"type": "struct", "fields": _fields(self.fields, stored=True)})
         rows = spark.read.schema(stored).parquet(*self.paths).toDF(*named.names)
         if all(old.dataType == new.dataType for old, new in zip(stored, named, strict=True)):
             return rows
@@ -138,6 +140,24 @@ def table_at(spark: SparkSession, lake: Lake, layer: Layer, name: str, version: 
     if plain is not None:
         return plain.frame(spark)
     return spark.sql(f"SELECT * FROM {lake.sql(layer, name)} VERSION AS OF {version}")
+
+
+def rows_of_files(
+    spark: SparkSession, folder: str, names: Sequence[str], columns: Mapping[str, str]
+) -> DataFrame | None:
+    """Return rows directly from files whose rows are all valid; None if Delta has to read the table.
+
+    Args:
+        spark: the session that reads.
+        folder: the table's folder.
+        names: paths of the files below the folder.
+        columns: columns to read, with their types in Spark SQL.
+    """
+    paths = [f"{folder}/{name}" for name in names]
+    if not paths or not access_of(spark).may_read_files or not all(map(_is_readable, paths)):
+        return None
+    schema = ", ".join(f"{name} {type_}" for name, type_ in columns.items())
+    return spark.read.schema(schema).parquet(*paths)
 
 
 def _all_rows_count(folder: str, version: int) -> tuple[int, int] | None:
@@ -186,54 +206,44 @@ def _is_as_stored(field: dict[str, Any]) -> bool:
     Metadata states the widening of a type, and of each type inside.
     """
     return not any("delta.typeChanges" in one["metadata"] for one in _all_fields(field)) and all(
-        kind in _TYPES or kind.startswith("decimal(") for kind in _atomic(field["type"])
+        kind in _TYPES or kind.startswith("decimal(")
+        for kind in _inside(field["type"])
+        if isinstance(kind, str)
     )
-
-
-def _atomic(type_: str | dict[str, Any]) -> list[str]:
-    """Return the atomic types within a type."""
-    if isinstance(type_, str):
-        return [type_]
-    if type_["type"] == "struct":
-        return [one for field in type_["fields"] for one in _atomic(field["type"])]
-    return [one for part in _NESTED[type_["type"]] for one in _atomic(type_[part])]
 
 
 def _all_fields(field: dict[str, Any]) -> list[dict[str, Any]]:
     """Return a column and the fields of all structs inside."""
-    inner = [_all_fields(one) for struct in _structs(field["type"]) for one in struct["fields"]]
-    return [field, *(one for some in inner for one in some)]
+    return [field, *(one for one in _inside(field["type"]) if not isinstance(one, str))]
 
 
-def _structs(type_: str | dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the outermost structs of a type."""
+def _inside(type_: str | dict[str, Any]) -> Iterator[str | dict[str, Any]]:
+    """Yield the atomic types and the fields within a type."""
     if isinstance(type_, str):
-        return []
-    if type_["type"] == "struct":
-        return [type_]
-    return [one for part in _NESTED[type_["type"]] for one in _structs(type_[part])]
+        yield type_
+    elif type_["type"] == "struct":
+        for field in type_["fields"]:
+            yield field
+            yield from _inside(field["type"])
+    else:
+        for part in _NESTED[type_["type"]]:
+            yield from _inside(type_[part])
 
 
-def _stored(field: dict[str, Any]) -> dict[str, Any]:
-    """Return a column as in the files, with the table's metadata."""
-    name = field["metadata"].get(_PHYSICAL, field["name"])
-    return {
-        "name": name,
-        "type": _type(field["type"], stored=True),
-        "nullable": True,
-        "metadata": _own_metadata(field),
-    }
+def _fields(fields: Iterable[dict[str, Any]], *, stored: bool) -> list[dict[str, Any]]:
+    """Return fields with their names in files (`stored`) or in the table, without Delta's own metadata.
 
-
-def _nullable(field: dict[str, Any]) -> dict[str, Any]:
-    """Return a column as in the table, without Delta's metadata; as in files, each value may be NULL."""
-    type_ = _type(field["type"], stored=False)
-    return {"name": field["name"], "type": type_, "nullable": True, "metadata": _own_metadata(field)}
-
-
-def _own_metadata(field: dict[str, Any]) -> dict[str, Any]:
-    """Return a column's metadata without Delta's own entries."""
-    return {name: value for name, value in field["metadata"].items() if not name.startswith("delta.")}
+    As in files, each value may be NULL.
+    """
+    return [
+        {
+            "name": field["metadata"].get(_PHYSICAL, field["name"]) if stored else field["name"],
+            "type": _type(field["type"], stored=stored),
+            "nullable": True,
+            "metadata": {n: value for n, value in field["metadata"].items() if not n.startswith("delta.")},
+        }
+        for field in fields
+    ]
 
 
 def _type(type_: str | dict[str, Any], *, stored: bool) -> str | dict[str, Any]:
@@ -241,6 +251,6 @@ def _type(type_: str | dict[str, Any], *, stored: bool) -> str | dict[str, Any]:
         return type_
     kind = type_["type"]
     if kind == "struct":
-        return {"type": kind, "fields": [(_stored if stored else _nullable)(one) for one in type_["fields"]]}
+        return {"type": kind, "fields": _fields(type_["fields"], stored=stored)}
     parts = {part: _type(type_[part], stored=stored) for part in _NESTED[kind]}
     return {**type_, **parts, _MAY_BE_NULL[kind]: True}

@@ -18,20 +18,14 @@ from deltasmelt.silver.fold.upsert import cells
 from deltasmelt.silver.fold.window import Facts, Window
 from deltasmelt.silver.fold.write_sql import inserted
 from deltasmelt.silver.plan.steps import shapes_of
-from deltasmelt.silver.run.bronze_window import whole
-from deltasmelt.silver.spark.access import access_of
+from deltasmelt.silver.run.bronze_window import COLUMNS, whole
+from deltasmelt.silver.spark.small_reads import rows_of_files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from deltasmelt.bronze.lake.location import Lake
     from deltasmelt.silver.schema.catalog import SilverTable
-
-_COLUMNS: Final = (
-    "relation_id BIGINT, commit_lsn BIGINT, seq BIGINT, commit_ts TIMESTAMP, op STRING, new ARRAY<STRING>"
-)
-_PATTERNS: Final = frozenset("*?[]{}\\%")
-"""Characters that Spark reads as a pattern in a path, or that the log encodes."""
 
 _READ: Final = "smelt_snapshot_rows"
 
@@ -63,8 +57,8 @@ def _changes(session: SparkSession, lake: Lake, relation_id: int) -> str:
     bronze = open_existing(lake.uri("bronze", CHANGES))
     paths = pa.table(bronze.get_add_actions())["path"].to_pylist()
     own_paths = [path for path in paths if path.startswith(f"snapshot-{relation_id}-")]
-    files = [f"{lake.uri('bronze', CHANGES)}/{path}" for path in own_paths]
-    if not access_of(session).may_read_files or not files or any(_PATTERNS & set(file) for file in files):
+    rows = rows_of_files(session, lake.uri("bronze", CHANGES), own_paths, COLUMNS)
+    if rows is None:
         return whole(lake, bronze)
-    session.read.schema(_COLUMNS).parquet(*files).createOrReplaceTempView(_READ)
+    rows.createOrReplaceTempView(_READ)
     return _READ
