@@ -8,9 +8,10 @@ global views.
 **Keeping alive.** A server ends a session without requests after a while, by default after an hour
 (`_TIMEOUT`). Some sessions of a continuous run rest for longer: the parent of the clones, the session of
 maintenance, the session of a document with unchanged tables. Without requests the server would drop their
-views and settings, and the run would fail. One thread reads `_TIMEOUT` from each session. The read costs the
-server no job, and the value sets the pause until the next round. The thread holds no session: released or
-lost sessions are left out. If the server does not answer, the next statement of the session raises the error.
+views and settings, and the run would fail. A thread of each session reads `_TIMEOUT` from the session. The
+read costs the server no job, and the value sets the pause until the next read. A server without an answer
+delays no other session; the next statement of its session raises the error. The thread holds no session: the
+thread ends after the session.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import re
 import threading
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final
-from weakref import WeakSet
+from weakref import WeakKeyDictionary, ref
 
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake.spark_errors import is_lost, of_grpc
@@ -30,7 +32,7 @@ from deltasmelt.silver.spark.tuning import MARK_SETTINGS, all_settings, change, 
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -38,16 +40,15 @@ _LOGGER: Final = logging.getLogger("deltasmelt.session")
 _TIMEOUT: Final = "spark.connect.session.manager.defaultSessionTimeout"
 """Setting of Spark's server; a server with a different rule does not return the setting."""
 _LONGEST: Final = 300.0
-"""Limit in seconds on the pause between two rounds."""
+"""Limit in seconds on the pause between two reads."""
 _SHORTEST: Final = 0.5
-_ROUNDS: Final = 4
-"""Number of rounds within the server's timeout: one round may be late, or fail."""
+_READS: Final = 4
+"""Number of reads within the server's timeout: one read may be late, or fail."""
+_END_SECONDS: Final = 60.0
+"""Seconds after which an unanswered end of a session is given up."""
 _UNITS: Final = {"": 0.001, "us": 1e-6, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400}
 """Units of Spark's times in seconds; a value without a unit is in milliseconds for this setting."""
-_resting: WeakSet[SparkSession] = WeakSet()
-_changed: Final = threading.Condition()
-_thread: threading.Thread | None = None
-
+_resting: Final[WeakKeyDictionary[SparkSession, _Rest]] = WeakKeyDictionary()
 _clones: Final[dict[SparkSession, object]] = {}
 """Unreleased clones of this process, each with the work that owns the clone (`Connect.work`)."""
 _NO_WORK: Final = object()
@@ -107,7 +108,8 @@ class Connect:
             ) from error
         session: SparkSession = cloned
         _clones[session] = _clones.get(self.spark, _NO_WORK)
-        Connect(session).keep()
+        rest = _resting.get(self.spark)
+        Connect(session).keep(0.0 if rest is None else rest.pause)
         inherit(session, self.spark)
         return session
 
@@ -143,8 +145,7 @@ class Connect:
         try:
             yield session
         finally:
-            for clone in [clone for clone, its in list(_clones.items()) if its is work]:
-                Connect(clone).release()
+            _at_once(Connect(clone).release for clone, its in list(_clones.items()) if its is work)
             if begun:
                 _stop_keeping(self.spark)
 
@@ -216,17 +217,17 @@ class Connect:
     def process(self) -> None:
         """Return no process: the server is not a child of this process."""
 
-    def keep(self) -> bool:
-        """Keep the session alive while it rests; return whether this call is the first for the session."""
-        global _thread  # noqa: PLW0603 - one for the process
-        with _changed:
-            if self.spark in _resting:
-                return False
-            _resting.add(self.spark)
-            if _thread is None:
-                _thread = threading.Thread(target=_keep_alive, name="smelt-keep-alive", daemon=True)
-                _thread.start()
-            return True
+    def keep(self, pause: float = 0.0) -> bool:
+        """Keep the session alive while it rests; return whether this call is the first for the session.
+
+        `pause` is the number of seconds until the first request.
+        """
+        rest = _Rest(pause)
+        if _resting.setdefault(self.spark, rest) is not rest:
+            return False
+        resting = partial(rest.keep_alive, ref(self.spark))
+        threading.Thread(target=resting, name="smelt-keep-alive", daemon=True).start()
+        return True
 
     def release(self) -> None:
         """End the session at the server if this process cloned the session."""
@@ -258,28 +259,26 @@ class Connect:
 
     def end(self) -> None:
         """End the session and all clones of this process."""
-        release_all()
-        self.close()
+        _at_once([*(Connect(clone).release for clone in list(_clones)), self.close])
         self.spark.stop()  # raises nothing
 
     def abandon(self) -> None:
         """End an interrupted command's statements and sessions, which the server would continue."""
-        try:
-            self.cancel()
-            release_all()
-            self.spark.stop()
-        except Exception as error:  # noqa: BLE001 - this process ends anyhow
-            _LOGGER.info("the end could not be reported to the server: %s", error)
+        self.cancel()
+        self.end()
 
     def forget(self) -> None:
-        """End requests that the server never answers."""
-        self._client.client._channel.close()  # noqa: SLF001 - nothing else ends a request without a deadline
+        """Detach PySpark from a session whose end takes long, so that the next start creates a new session.
 
-
-def release_all() -> None:
-    """End all clones of this process at their servers."""
-    for session in list(_clones):
-        Connect(session).release()
+        The requests of `end` continue in the background, because a slow server still ends the session. Later
+        the channel is closed: nothing else ends a request without a deadline and without an answer.
+        """
+        client = self._client.client
+        self._client.release_session_on_close, client.close = False, _do_nothing
+        self.spark.stop()  # sends no request now
+        closing = threading.Timer(_END_SECONDS, client._channel.close)  # noqa: SLF001 - as in `close`
+        closing.daemon = True
+        closing.start()
 
 
 def cancel_work(session: SparkSession) -> None:
@@ -293,18 +292,26 @@ def _interrupt(sessions: Iterable[SparkSession]) -> None:
         session.interruptAll()
 
 
+def _at_once(requests: Iterable[Callable[[], None]]) -> None:
+    """Send requests in parallel: a slow answer delays no other request."""
+    threads = [threading.Thread(target=send, name="smelt-release", daemon=True) for send in requests]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def _do_nothing() -> None:
     pass
 
 
 def _stop_keeping(session: SparkSession) -> None:
-    with _changed:
-        _resting.discard(session)
-        _changed.notify_all()
+    if (rest := _resting.pop(session, None)) is not None:
+        rest.ended.set()
 
 
 def pause_of(timeout: str) -> float:
-    """Return the seconds between two rounds, so that a session outlives the pause.
+    """Return the seconds between two reads, so that a session outlives the pause.
 
     Args:
         timeout: the server's limit on a session's rest, as Spark writes times; empty where unknown.
@@ -312,36 +319,37 @@ def pause_of(timeout: str) -> float:
     found = re.fullmatch(r"(\d+)\s*([a-z]*)", timeout.strip().lower())
     if found is None or found[2] not in _UNITS:  # also where a server ends no session: -1
         return _LONGEST
-    return min(_LONGEST, max(_SHORTEST, int(found[1]) * _UNITS[found[2]] / _ROUNDS))
+    return min(_LONGEST, max(_SHORTEST, int(found[1]) * _UNITS[found[2]] / _READS))
 
 
-def _keep_alive() -> None:
-    global _thread  # noqa: PLW0603
-    pause = _LONGEST
-    while True:
-        with _changed:
-            sessions = list(_resting)
-        pause = _round(sessions, pause)
-        del sessions  # a local reference would keep a dropped session alive
-        with _changed:
-            _changed.wait_for(lambda: not _resting, pause)
-            if not _resting:
-                _thread = None
+class _Rest:
+    """Keeps one session alive.
+
+    Args:
+        pause: seconds until the next request.
+    """
+
+    def __init__(self, pause: float) -> None:
+        self.pause = pause
+        self.ended = threading.Event()
+
+    def keep_alive(self, kept: ref[SparkSession]) -> None:
+        """Send requests until the session's end; a local name of the session would keep the session alive."""
+        while not self.ended.wait(self.pause):
+            session = kept()
+            if session is None:
                 return
+            self.pause = self._read(session)
+            del session
 
-
-def _round(sessions: Iterable[SparkSession], before: float) -> float:
-    """Send a request to each session; return the seconds until the next round."""
-    pause = _LONGEST
-    for session in sessions:
+    def _read(self, session: SparkSession) -> float:
+        """Send a request to the session; return the seconds until the next request."""
         try:
-            pause = min(pause, pause_of(session.conf.get(_TIMEOUT, "") or ""))
+            return pause_of(session.conf.get(_TIMEOUT, "") or "")
         except Exception as error:  # noqa: BLE001 - the next statement of the session raises the error
             if is_lost(error):
                 _LOGGER.info("a session has ended: %s", error)
                 _stop_keeping(session)
-                continue
-            _LOGGER.debug("a session was not asked, or not told: %s", error)
-            if of_grpc(error) is not None:  # not sent; a server that refuses the setting got a request
-                return before
-    return pause
+            _LOGGER.debug("a session did not return its timeout: %s", error)
+            # A server that refuses the setting got a request; without a request, the pause stays short.
+            return _LONGEST if of_grpc(error) is None else self.pause or _LONGEST
