@@ -522,7 +522,7 @@ def _read(file: Path) -> Pipeline:
     pipeline = load_pipeline(file)
 
     def session() -> SparkSession:
-        from deltasmelt.pipelines.spark.held_session import table_session
+        from deltasmelt.pipelines.spark.session_owner import table_session
 
         return table_session(pipeline)
 

@@ -13,7 +13,7 @@ from deltasmelt.pipelines.spark import class_archive
 from deltasmelt.pipelines.spark.jars import delta_jars
 from deltasmelt.pipelines.spark.java import check_java
 from deltasmelt.pipelines.spark.launch import JVM_OPTIONS, jvm_options, log_settings, properties_text
-from deltasmelt.pipelines.spark.session import server_settings
+from deltasmelt.pipelines.spark.session import _DELTA, _DYNAMIC, _STATIC, tasks_of
 from tests.server_process import ServerProcess
 
 if TYPE_CHECKING:
@@ -49,7 +49,11 @@ class ConnectServer(ServerProcess):
         file.write_text(
             properties_text(
                 {
-                    **server_settings(master),
+                    **_STATIC,
+                    "spark.master": master,
+                    **_DELTA,
+                    **_DYNAMIC,
+                    **tasks_of(master),
                     "spark.driver.memory": heap,
                     **_classes(f"-Dlog4j2.configurationFile={log_settings()} -Dsmelt.log={self.log}"),
                     "spark.connect.grpc.binding.address": "127.0.0.1",

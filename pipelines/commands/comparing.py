@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.pipelines.commands.context import documents_named, open_gold
-from deltasmelt.pipelines.spark.session import active_session
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -133,7 +132,6 @@ def compare(
     if tables is not None:
         from deltasmelt.pipelines.proof.against_source import prove  # noqa: PLC0415 - a document alone needs none of it
 
-        existing = active_session()
         proof = prove(
             pipeline,
             session,
@@ -142,7 +140,6 @@ def compare(
             documents=[document for name in documents for document in documents_named(pipeline, name)],
             load=load,
             report=report,
-            borrowed=existing,
         )
         report(proof)
     compared: list[Verification] = []

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from deltasmelt.bronze.config.suggestions import suggestion
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.pipelines.selected import selected, there_are
-from deltasmelt.pipelines.spark.held_session import Borrowed
 from deltasmelt.pipelines.spark.jvm_death import death_reported
-from deltasmelt.pipelines.spark.session import active_session, spark_session, stop_session
+from deltasmelt.pipelines.spark.session_owner import take
 from deltasmelt.pipelines.terminal.failures import without_secrets
 from deltasmelt.pipelines.terminal.interrupts import Terminated, terminable
 from deltasmelt.pipelines.terminal.jvm_errors import in_words
 from deltasmelt.pipelines.terminal.logs import spark_log
-from deltasmelt.silver.spark.access import access_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,35 +31,20 @@ if TYPE_CHECKING:
 @contextmanager
 def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
     """Yield a session for one command; stop only an owned session afterwards."""
-    existing = active_session()
-    log = spark_log(pipeline.pipeline)
+    section, log = pipeline.spark, spark_log(pipeline.pipeline)
     failure: BaseException | None = None
     with terminable():
-        if existing is not None:
-            borrowed = Borrowed(existing)
-            death_report = death_reported(pipeline.spark, log) if borrowed.end_is_silent else nullcontext()
-            with death_report, borrowed.work(pipeline.spark) as session:
-                try:
-                    yield session
-                except (KeyboardInterrupt, Terminated):
-                    # A Spark Connect server would continue the call, so the command cancels the call there.
-                    borrowed.cancel(session)
-                    raise
-            return
-        spark = spark_session(
-            pipeline.spark, log=log, announce=output.report, brief=True, lake=pipeline.lake_address().path
-        )
+        taken = take(pipeline, output.report, brief=True)
         try:
-            with death_reported(pipeline.spark, log):
-                yield spark
+            with death_reported(section, log), taken.work(section) as session:
+                yield session
         except (KeyboardInterrupt, Terminated):
             # The session stays: the connection to the JVM is in the middle of a call and would not answer.
             # The JVM watches its standard input and ends with this process.
-            access_of(spark).abandon()
             raise
         except BaseException as error:  # noqa: BLE001 - raised again below, in words
             failure = in_words(error)
-        stop_session(spark)
+        taken.end()
     if failure is not None:
         raise failure
 

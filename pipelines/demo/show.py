@@ -128,9 +128,7 @@ class _Show:
         if spark is None:
             raise RuntimeError("caught up without a Spark session")
         # The pipeline still runs, as in production.
-        proving = self._queries.submit(
-            prove, self._pipeline, lambda: nullcontext(spark), _InView(view), borrowed=spark
-        )
+        proving = self._queries.submit(prove, self._pipeline, lambda: nullcontext(spark), _InView(view))
         self._until(proving.done)
         proof = proving.result()
         self._run.finish()

@@ -28,7 +28,6 @@ from deltasmelt.bronze.catalog.select import select_tables, skipped_relations
 from deltasmelt.bronze.checks.inheritance import inheritance_findings
 from deltasmelt.bronze.checks.ownership import require_own
 from deltasmelt.bronze.errors import ConfigurationError
-from deltasmelt.bronze.lake.catalog.session import is_local
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.copies import scratch_lake
 from deltasmelt.bronze.postgres.connection import connect, translated
@@ -41,9 +40,8 @@ from deltasmelt.pipelines.proof.source_copy import SourceCopy
 from deltasmelt.pipelines.runtime.named_tables import named_tables
 from deltasmelt.pipelines.runtime.progress_text import snapshot_text
 from deltasmelt.pipelines.runtime.wait_for_bronze import reach
-from deltasmelt.pipelines.spark.remote import is_elsewhere
+from deltasmelt.pipelines.spark.session_owner import runs_here
 from deltasmelt.pipelines.terminal.output import counted
-from deltasmelt.silver.spark.access import access_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -148,7 +146,6 @@ def prove(
     documents: Sequence[Document] = (),
     load: Load | None = None,
     report: Callable[[TableComparison | Unproven | ServerDocument], None] = lambda _: None,
-    borrowed: SparkSession | None = None,
     command: str = "smelt verify",
 ) -> Proof:
     """Compare tables with the source.
@@ -161,7 +158,6 @@ def prove(
         documents: documents for the server to compute.
         load: limits of the server's load, and the sample.
         report: receives each table's result at once.
-        borrowed: an existing session, if any.
         command: name of the command for the lake's lock.
 
     Raises:
@@ -183,12 +179,7 @@ def prove(
     tables = _without_problems(tables, record)
     if not tables:
         return proof
-    local = (
-        access_of(borrowed).runs_locally
-        if borrowed is not None
-        else not is_elsewhere(pipeline.spark) and is_local(pipeline.spark.get("spark.master", "local"))
-    )
-    with scratch_lake(lake, tasks_are_local=local) as scratch:
+    with scratch_lake(lake, tasks_are_local=runs_here(pipeline.spark)) as scratch:
         server_documents = ServerDocuments(pipeline, documents, tables)
         copy, start = SourceCopy(pipeline, tables, scratch, load, server_documents), time.monotonic()
         copy.start()

@@ -55,7 +55,6 @@ class Sides:
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline, scratch: Lake, sample: float | None) -> None:
         lake = pipeline.lake_address()
-        self._spark = spark
         self._scratch = scratch
         self._settings = pipeline.silver
         # What silver keeps besides live rows, the source does not have.
@@ -63,7 +62,6 @@ class Sides:
         self._sample = sample
         self._control = ControlTables(lake)
         self._silver = FreshTables(spark, lake, pipeline.silver, self._control, accept_foreign=True)
-        self._views: list[str] = []
 
     def compare(
         self,
@@ -120,10 +118,6 @@ class Sides:
 
     def close(self) -> None:
         """Drop the views."""
-        access = access_of(self._spark)
-        if access.shares_views:  # any other view ended with its session
-            for view in self._views:
-                access.unshare(view)
         self._silver.close()
 
     def _with_history(self, table: SilverTable) -> Iterable[SilverTable]:
@@ -177,7 +171,6 @@ class Sides:
             return Unproven(name, reason)
         view = f"smelt_source_{uuid.uuid4().hex}"
         shared = access_of(session).share(rows, view)
-        self._views.append(view)
         sampled = self._sample is not None and has_sample(source.relation, self._settings.types)
         silvers = session.table(stored).columns
         if self._sample is not None and sampled:
@@ -186,7 +179,10 @@ class Sides:
         shared_names = {column.name for column in source.columns}
         columns = tuple(column for column in table.columns if column.name in shared_names)
         table = replace(history_of(table) if target.history else table, columns=columns)
-        comparison = compare(session, table, shared, stored, int(silver.lsn))
+        try:
+            comparison = compare(session, table, shared, stored, int(silver.lsn))
+        finally:
+            access_of(session).unshare(view)
         uncompared = tuple(name for name in silvers if name not in shared_names | table.own_columns.keys())
         return replace(comparison, columns_not_compared=uncompared, sampled=sampled)
 

@@ -119,8 +119,8 @@ def _read(file: str, text: str, until: Lsn | None, stop: threading.Event, events
     pipeline = load_pipeline(file, text)
 
     def session() -> SparkSession:
-        from deltasmelt.pipelines.spark.held_session import table_session  # noqa: PLC0415 - a catalog's alone
-        from deltasmelt.pipelines.spark.remote import require_server  # noqa: PLC0415
+        from deltasmelt.pipelines.spark.remote import require_server  # noqa: PLC0415 - a catalog's alone
+        from deltasmelt.pipelines.spark.session_owner import table_session  # noqa: PLC0415
 
         require_server(pipeline.spark, code="catalog-session", where="lake", otherwise="set lake.path")
         return table_session(pipeline)

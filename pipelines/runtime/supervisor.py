@@ -34,10 +34,10 @@ from deltasmelt.bronze.lake.leases import still_holding
 from deltasmelt.bronze.store.position import PositionWatch
 from deltasmelt.pipelines.runtime.locks import lake_lock
 from deltasmelt.pipelines.runtime.reader_supervision import REPORT_SECONDS, STOP_SECONDS, ReaderProcess
-from deltasmelt.pipelines.spark.held_session import Borrowed
 from deltasmelt.pipelines.spark.jvm_death import death_reported
 from deltasmelt.pipelines.spark.launch import session_fingerprint
-from deltasmelt.pipelines.spark.session import SPARK_STOP_SECONDS, active_session, spark_session, stop_session
+from deltasmelt.pipelines.spark.session import SPARK_STOP_SECONDS
+from deltasmelt.pipelines.spark.session_owner import existing_session, take
 from deltasmelt.pipelines.terminal.jvm_errors import in_words
 from deltasmelt.pipelines.terminal.logs import spark_log
 from deltasmelt.silver.spark.lazy_session import LazySession, lazily
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from deltasmelt.gold.language.document import Document
     from deltasmelt.pipelines.runtime.stages import Stages
     from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.spark.session_owner import Borrowed, Owned
 
 LITTLE: Final = 64 * 2**20
 """Largest bytes of a little lake, and of a database with the WAL held back by its slot."""
@@ -182,7 +183,7 @@ class Supervisor:
         self._done = threading.Event()
         self._failure: BaseException | None = None
         self._held = ExitStack()
-        self._borrowed: Borrowed | None = None
+        self._taken: Owned | Borrowed | None = None
         self._worker: threading.Thread | None = None
         self._progress = progress
         self._lazy: LazySession | None = None
@@ -267,29 +268,25 @@ class Supervisor:
 
     def _session(self) -> LazySession:
         """Return the existing session as borrowed; otherwise an owned session, started at its first use."""
-        existing = active_session()
-        if existing is None:
+        borrowed = existing_session()
+        if borrowed is None:
             return LazySession(self._start_spark, fingerprint=session_fingerprint(self._pipeline.spark))
-        self._borrowed = Borrowed(existing)
-        self.spark = self._held.enter_context(self._borrowed.work(self._pipeline.spark))
-        return lazily(self.spark)
+        return lazily(self._work_in(borrowed))
+
+    def _work_in(self, taken: Owned | Borrowed) -> SparkSession:
+        self._taken = taken
+        self.spark = self._held.enter_context(taken.work(self._pipeline.spark))
+        return self.spark
 
     def _start_spark(self) -> SparkSession:
         brief = self._until is not None and is_little(self._pipeline, self._layers)
         if self._stop.is_set():
             raise InterruptedError(_ENDED)
-        spark = spark_session(
-            self._pipeline.spark,
-            log=self.log,
-            announce=self._announce,
-            brief=brief,
-            lake=self._pipeline.lake_address().path,
-        )
+        taken = take(self._pipeline, self._announce, brief=brief)
         with self._starting:
             if not self._stop.is_set():
-                self.spark = spark
-                return spark
-        stop_session(spark)
+                return self._work_in(taken)
+        taken.end()
         raise InterruptedError(_ENDED)
 
     def _hear(self, event: dict[str, Any]) -> None:
@@ -365,11 +362,8 @@ class Supervisor:
             self._worker.join(_CYCLE_SECONDS)
         # A Spark that is still starting is not waited for: its JVM ends with our end of its standard input.
         with self._starting:
-            spark = self.spark
-        if spark is not None:
-            if self._borrowed is None:
-                stop_session(spark)
-            elif self._worker is not None and self._worker.is_alive():
-                self._borrowed.cancel(spark)
+            taken = self._taken
+        if taken is not None:
+            taken.end(self.spark if self._worker is not None and self._worker.is_alive() else None)
             if self._worker is not None:
                 self._worker.join(_WORKER_SECONDS)

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.bronze.lake.durability import flush_to_disk
 from deltasmelt.pipelines.spark.class_archive import CLASS_PATH, NICE, archive_of, usable
 from deltasmelt.pipelines.spark.jars import delta_jars
 from deltasmelt.pipelines.spark.java import check_java
+from deltasmelt.pipelines.spark.launch import JVM_OPTIONS
 from deltasmelt.pipelines.spark.session import spark_session, stop_session
 from deltasmelt.pipelines.terminal.visible import visible
 from deltasmelt.silver.sql import quote
@@ -132,9 +134,9 @@ def make(announce: str = "") -> None:
         with tempfile.TemporaryDirectory(prefix=_DRAFT, dir=archive.parent) as folder:
             draft = Path(folder) / archive.name
             if _train(draft, Path(folder), jars) == 0 and draft.is_file():
-                _on_disk(draft)
+                flush_to_disk(draft)
                 draft.rename(archive)
-                _on_disk(archive.parent)
+                flush_to_disk(archive.parent)
                 _forget_oldest(archive.parent)
 
 
@@ -142,7 +144,7 @@ def _train(draft: Path, folder: Path, jars: Sequence[Path]) -> int | None:
     """Train a session whose JVM writes the archive at its end; return the JVM's exit code."""
     spark = spark_session(
         {
-            "spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={draft}",
+            JVM_OPTIONS: f"-XX:ArchiveClassesAtExit={draft}",
             "spark.driver.memory": "1g",
             CLASS_PATH: os.pathsep.join(map(str, jars)),
         },
@@ -155,15 +157,6 @@ def _train(draft: Path, folder: Path, jars: Sequence[Path]) -> int | None:
         stop_session(spark)
         raise
     return stop_session(spark, patience=_LIMIT)
-
-
-def _on_disk(path: Path) -> None:
-    """Make a file, or the names in a folder, survive a power cut."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _forget_oldest(folder: Path) -> None:

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.config.suggestions import suggestion
@@ -26,11 +25,8 @@ from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.pipelines.spark.lake_sql import LakeSql
 from deltasmelt.pipelines.spark.sql_names import aliased
 from deltasmelt.silver.spark.access import access_of
-from deltasmelt.silver.spark.tuning import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark.sql import DataFrame, SparkSession
 
     from deltasmelt.bronze.lake.consistent_cut import ConsistentCut
@@ -144,10 +140,3 @@ class BorrowedSql(LakeSql):
         finally:
             if not self._stay:
                 self.forget()
-
-
-@contextmanager
-def old_versions(spark: SparkSession) -> Iterator[None]:
-    """Let a session read the versions that cuts name, however old, if the session allows the setting."""
-    with settings(spark, {OLD_VERSIONS: "false"}):
-        yield

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Final
 from deltasmelt.bronze.lake.catalog.session import is_local
 from deltasmelt.pipelines.secret_variables import without_secret_variables
 from deltasmelt.pipelines.spark.jars import cache_root
+from deltasmelt.pipelines.spark.launch import JVM_OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -61,7 +62,6 @@ _ELSEWHERE: Final = (
 """Variables by which Spark's launcher changes the class path."""
 
 _JVM_VARIABLES: Final = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS", "_JAVA_OPTIONS", "SPARK_SUBMIT_OPTS")
-_JVM_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _OWN_ARCHIVE: Final = re.compile(
     "SharedArchiveFile|ArchiveClassesAtExit|RecordDynamicDumpInfo|AutoCreateSharedArchive|-Xshare"
 )
@@ -90,7 +90,7 @@ def _is_plain(settings: Mapping[str, str]) -> bool:
 
     The user's own archive of classes also excludes an archive of deltasmelt.
     """
-    given = [settings.get(_JVM_OPTIONS, ""), *(os.environ.get(name, "") for name in _JVM_VARIABLES)]
+    given = [settings.get(JVM_OPTIONS, ""), *(os.environ.get(name, "") for name in _JVM_VARIABLES)]
     return (
         is_local(settings.get("spark.master", "local[*]"))
         and not any(name in settings for name in _MORE_CLASSES)

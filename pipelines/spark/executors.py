@@ -23,10 +23,10 @@ master: the second number of ``local[4,3]``). After the last attempt, or after t
 of copies ends with a transient error, and the next round starts a new session. If Spark is unavailable, only
 the large tables wait for Spark (`bronze.snapshot.executor_pool`).
 
-**A call that never answers.** A request to a server has no deadline, and may wait on a dead connection. So a
-separate thread waits for the answer. The request is cancelled, and given up some seconds later, in two cases:
-the reader ends, or bronze has copied nothing for a long time. A task that still runs then leaves files, and
-the next reader removes the files.
+**A call that never answers.** A request to a server has no deadline, and may wait on a dead connection. A JVM
+may hang. So a separate thread waits for the answer. The request is cancelled, and given up some seconds
+later, in two cases: the reader ends, or bronze has copied nothing for a long time. A task that still runs
+then leaves files, and the next reader removes the files.
 """
 
 from __future__ import annotations
@@ -44,26 +44,19 @@ from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
 from deltasmelt.bronze.lake.catalog.session import is_local
 from deltasmelt.bronze.lake.spark_errors import is_broken, of_grpc
 from deltasmelt.pipelines.spark.remote import address_of, remote_session, require_server
-from deltasmelt.pipelines.spark.session import (
-    SPARK_STOP_SECONDS,
-    active_session,
-    require_pyspark,
-    spark_session,
-    stop_session,
-)
+from deltasmelt.pipelines.spark.session import require_pyspark, spark_session
+from deltasmelt.pipelines.spark.session_owner import Owned, existing_session
 from deltasmelt.pipelines.terminal.failures import foreign_text, without_secrets
 from deltasmelt.pipelines.terminal.jvm_errors import in_words, spark_message
 from deltasmelt.pipelines.terminal.logs import spark_log
-from deltasmelt.silver.spark.access import access_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
-    from deltasmelt.bronze.snapshot.executors import Executors, ExecutorsAtHand
+    from deltasmelt.bronze.snapshot.executors import ExecutorsAtHand
     from deltasmelt.pipelines.settings import Pipeline
 
 _ATTEMPTS: Final = 4
@@ -76,7 +69,7 @@ _OURS: Final = {
 }
 """Settings of a session that the reader starts; the pipeline file overrides these settings."""
 _GIVE_UP_SECONDS: Final = 5.0
-"""Seconds to wait for the answer of a cancelled job, and for the end of a session at a server."""
+"""Seconds to wait for the answer of a cancelled job."""
 _LOOK_SECONDS: Final = 0.2
 _SUBMITTED: Final = ("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "PYSPARK_SUBMIT_ARGS")
 _RAISED: Final = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)(?:: (?P<said>.*))?$")
@@ -100,8 +93,6 @@ class SparkExecutors:
         Raises:
             TransientError: ``snapshot-task-failed``: Spark could not complete the job.
         """
-        if not access_of(self._spark).may_never_answer:
-            return self._answer(work)
         return answer_of(lambda: self._answer(work), self._is_given_up)
 
     def cancel(self) -> None:
@@ -122,7 +113,7 @@ class SparkExecutors:
             frame = self._spark.range(0, 1, 1, 1).select(task(col("id")).alias("said"))
             said: str = frame.collect()[0]["said"]
         except Exception as error:  # noqa: BLE001 - Py4J raises every kind of error if the JVM has ended
-            raise _failure(error) from None
+            raise _task_failed(python_error(_text(error))) from None
         return said
 
     def _interrupt(self) -> None:
@@ -158,7 +149,7 @@ def answer_of(work: Callable[[], str], given_up: Callable[[], bool]) -> str:
     threading.Thread(target=call, name="smelt-executors-job", daemon=True).start()
     while not wait([answer], _LOOK_SECONDS).done:
         if given_up():
-            raise _task_failed("it was cancelled, and the Spark Connect server did not answer")
+            raise _task_failed("it was cancelled, and Spark did not answer")
     return answer.result()
 
 
@@ -175,11 +166,8 @@ def executors_of(pipeline: Pipeline) -> ExecutorsAtHand | None:
     otherwise = "leave snapshot.engine at local"
     require_server(pipeline.spark, code="executors-unfit", where="snapshot.engine", otherwise=otherwise)
 
-    def ready() -> AbstractContextManager[Executors]:
-        workers, log = pipeline.snapshot.workers, spark_log(pipeline.pipeline)
-        return spark_executors(pipeline.spark, workers=workers, log=log)
-
-    return ready
+    settings, workers = pipeline.spark, pipeline.snapshot.workers
+    return lambda: spark_executors(settings, workers=workers, log=spark_log(pipeline.pipeline))
 
 
 @contextmanager
@@ -195,8 +183,7 @@ def spark_executors(settings: dict[str, str], *, workers: int, log: Path) -> Ite
         ConfigurationError, DefiniteError: see `spark_session` for the reasons.
     """
     try:
-        given = active_session()
-        session = _start(settings, workers, log) if given is None else given
+        taken = existing_session() or Owned(_start(settings, workers, log))
     except SmeltError:
         raise
     except Exception as error:
@@ -207,11 +194,9 @@ def spark_executors(settings: dict[str, str], *, workers: int, log: Path) -> Ite
             remedy="read Spark's log, or leave snapshot.engine at local",
         ) from error
     try:
-        yield SparkExecutors(session)
+        yield SparkExecutors(taken.spark)
     finally:
-        if given is None:
-            may_wait = access_of(session).may_never_answer
-            stop_session(session, patience=_GIVE_UP_SECONDS if may_wait else SPARK_STOP_SECONDS)
+        taken.end()
 
 
 def _start(settings: dict[str, str], workers: int, log: Path) -> SparkSession:
@@ -224,11 +209,6 @@ def _start(settings: dict[str, str], workers: int, log: Path) -> SparkSession:
     if python is not None:
         os.environ.setdefault("PYSPARK_PYTHON", python)  # pyspark reads the path only here
     return spark_session({**_OURS, **settings, "spark.master": master}, log=log, brief=True)
-
-
-def _failure(error: Exception) -> SmeltError:
-    """Return the error that explains a failed job."""
-    return _task_failed(python_error(_text(error)))
 
 
 def _task_failed(why: str) -> TransientError:

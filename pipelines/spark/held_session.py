@@ -1,24 +1,9 @@
-"""Use sessions that the caller did not start: borrowed, held open, or of a catalog.
+"""Hold the session of a lake that a program has open.
 
-**Borrowed** (`Borrowed`): a session of a notebook or of Databricks, while work of this project runs in the
-session. Statements of the work have the meaning of a session of this project: the settings that decide the
-meaning are set, and restored afterwards. The session's owner decides how statements run, and a guarded
-setting stays unchanged. A JVM's session is lent itself. At a Spark Connect server the work runs in a clone,
-and the work changes no setting of the owner. At the end of the block, the server ends the clone and each
-child session of the clone. So no statement still writes once the lake's lock is released, and no view
-remains.
-
-**Held** (`HeldSession`): the session of a lake that a program has open. An existing session is borrowed, and
-never stopped. Otherwise the first use starts a session. A DataFrame runs later, under the settings of its
-session's owner. When a statement finds that the session has ended, the program forgets the session
-(`death_reported`), and the next call starts a new session. A borrowed session has no successor; the next call
-then finds again that the session has ended.
-
-**Of a catalog** (`table_session`): only Spark can open the tables of a lake without a path. Commands read the
-lake before they know whether they need Spark. So the first read starts the session, or takes the existing
-session. The rest of the command finds this session as the active session. A session started for the catalog
-ends with the process (`is_ours`). The tables are opened in a child of the session, because an owner's
-settings may change written values.
+The first use borrows or starts the session (`pipelines.spark.session_owner.take`). A DataFrame runs later,
+under the settings of its session's owner. When a statement finds that the session has ended, the program
+forgets the session (`HeldSession.death_reported`), and the next call starts a new session. A borrowed session
+has no successor; the next call then finds again that the session has ended.
 """
 
 from __future__ import annotations
@@ -26,103 +11,24 @@ from __future__ import annotations
 import logging
 import threading
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.pipelines.spark.borrowed_sql import Views, old_versions
+from deltasmelt.pipelines.spark.borrowed_sql import OLD_VERSIONS, Views
 from deltasmelt.pipelines.spark.jvm_death import death
-from deltasmelt.pipelines.spark.remote import REMOTE
-from deltasmelt.pipelines.spark.session import active_session, set_all, spark_session, stop_session
-from deltasmelt.pipelines.terminal.interrupts import Terminated
+from deltasmelt.pipelines.spark.session import active_session
+from deltasmelt.pipelines.spark.session_owner import Borrowed, Owned, take
 from deltasmelt.pipelines.terminal.logs import spark_log
 from deltasmelt.silver.spark.access import access_of
-from deltasmelt.silver.spark.connect import Connect, cancel_work
+from deltasmelt.silver.spark.tuning import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Iterator
 
     from pyspark.sql import SparkSession
 
     from deltasmelt.pipelines.settings import Pipeline
 
-_LOCK: Final = threading.Lock()
-_CANCEL_SECONDS: Final = 5.0
 _LOGGER: Final = logging.getLogger("deltasmelt.session")
-_started: str | None = None
-"""Name of the session that `table_session` started (`Access.name`)."""
-_child: tuple[str, SparkSession] | None = None
-"""Name of the active session, and its child session."""
-
-
-def table_session(pipeline: Pipeline) -> SparkSession:
-    """Return the session by which commands open a catalog's tables: a child of the active session."""
-    global _started, _child  # noqa: PLW0603 - of the process, as Spark's active session is
-    with _LOCK:  # of two threads that read first, one starts a session
-        found = active_session()
-        if found is None:
-            found = spark_session(pipeline.spark, log=spark_log(pipeline.pipeline))
-            _started = access_of(found).name
-        name = access_of(found).name
-        if _child is None or _child[0] != name:
-            _child = name, access_of(found).child()
-        return _child[1]
-
-
-@dataclass(frozen=True, slots=True)
-class Borrowed:
-    """An existing session: of a notebook, of Databricks, or of `table_session`."""
-
-    spark: SparkSession
-
-    @property
-    def is_ours(self) -> bool:
-        """Check whether this process started the session for a catalog, and no program owns it."""
-        return _started is not None and access_of(self.spark).name == _started
-
-    @property
-    def end_is_silent(self) -> bool:
-        """Check whether no owner but this process learns that the session has ended."""
-        return self.is_ours or isinstance(access_of(self.spark), Connect)
-
-    @contextmanager
-    def work(self, section: Mapping[str, str]) -> Iterator[SparkSession]:
-        """Yield a session that interprets statements as a session of this project does.
-
-        At the end of the block, the owner's session is as before; after an interrupt nothing is restored,
-        because the JVM is in the middle of a call.
-
-        Args:
-            section: the pipeline file's `spark` section.
-        """
-        wanted = {name: value for name, value in section.items() if name != REMOTE}
-        with access_of(self.spark).borrow(wanted, (KeyboardInterrupt, Terminated)) as (session, settings):
-            set_all(session, settings)
-            yield session
-
-    def cancel(self, work: SparkSession) -> None:
-        """Cancel the jobs of a session of `table_session`, or the work in an owner's session at a server.
-
-        A separate thread sends the request: the caller's thread may have been interrupted within a call of
-        Spark.
-
-        Args:
-            work: the session that `work` yielded.
-        """
-        if not self.is_ours and work is self.spark:
-            return
-        asking = threading.Thread(target=self._cancel, args=(work,), name="smelt-cancel", daemon=True)
-        asking.start()
-        asking.join(_CANCEL_SECONDS)
-
-    def _cancel(self, work: SparkSession) -> None:
-        try:
-            if self.is_ours:
-                access_of(self.spark).cancel()
-            else:
-                cancel_work(work)
-        except Exception as error:  # noqa: BLE001 - this process ends anyhow
-            _LOGGER.info("what still runs could not be cancelled: %s", error)
 
 
 class HeldSession:
@@ -138,10 +44,9 @@ class HeldSession:
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
         self._place = pipeline.lake_address().place
-        self._session: SparkSession | None = None
+        self._taken: Owned | Borrowed | None = None
         self._child: SparkSession | None = None
         self._lock = threading.RLock()
-        self._log: Path | None = None
         self.views = Views()
         self._undo = ExitStack()
 
@@ -153,18 +58,14 @@ class HeldSession:
             DefiniteError: Delta's jars are unavailable, or the JVM does not start.
         """
         with self._lock:  # any thread may be the first to open a catalog's table
-            if self._session is None:
-                session = active_session()
-                if session is None:
-                    self._log = spark_log(self._pipeline.pipeline)
-                    lake = self._pipeline.lake_address().path
-                    session = spark_session(self._pipeline.spark, log=self._log, lake=lake)
-                    self._undo.callback(stop_session, session)
-                else:
-                    self._undo.enter_context(old_versions(session))
-                    self._undo.callback(self.views.drop, session)
-                self._session = session
-            return self._session
+            if self._taken is None:
+                taken = take(self._pipeline)
+                self._undo.callback(taken.end)
+                if isinstance(taken, Borrowed):
+                    self._undo.enter_context(settings(taken.spark, {OLD_VERSIONS: "false"}))
+                    self._undo.callback(self.views.drop, taken.spark)
+                self._taken = taken
+            return self._taken.spark
 
     def _for_tables(self) -> SparkSession:
         """Return a child session with deltasmelt's own settings, for opening tables of a catalog."""
@@ -184,9 +85,8 @@ class HeldSession:
         """
         with self.death_reported():
             session = self.get()
-            theirs = self._log is None
-            given = self._pipeline.spark
-            with Borrowed(session).work(given) if theirs else access_of(session).work() as ours:
+            section, theirs = self._pipeline.spark, isinstance(self._taken, Borrowed)
+            with Borrowed(session).work(section) if theirs else access_of(session).work() as ours:
                 yield ours
 
     @contextmanager
@@ -208,10 +108,10 @@ class HeldSession:
             else:
                 yield
         except Exception as error:
-            death_error = death(error, self._pipeline.spark, self._log or spark_log(self._pipeline.pipeline))
+            death_error = death(error, self._pipeline.spark, spark_log(self._pipeline.pipeline))
             if death_error is None:
                 raise
-            if of is None or of is self._session:
+            if of is None or (self._taken is not None and of is self._taken.spark):
                 self.close()
             raise death_error from error
 
@@ -244,5 +144,5 @@ class HeldSession:
                 self._undo.close()
             except Exception as error:  # noqa: BLE001 - the owner may have stopped the session meanwhile
                 _LOGGER.info("Spark's settings were not restored: %s", error)
-            self._session = self._child = self._log = None
+            self._taken = self._child = None
             self.views = Views()

@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, causes
 from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.silver.spark.access import access_of
-from deltasmelt.silver.spark.connect import Connect
 from deltasmelt.silver.spark.tuning import on_databricks
 
 if TYPE_CHECKING:
@@ -62,18 +61,14 @@ def address_of(settings: Mapping[str, str]) -> str | None:
     Raises:
         ConfigurationError: the text is not an address of a server.
     """
-    given = os.environ.get(VARIABLE)
-    address = given or settings.get(REMOTE)
+    address = os.environ.get(VARIABLE) or settings.get(REMOTE)
     if not address:
         return None
     problem = problem_of(address)
     if problem is not None:
-        raise ConfigurationError(
+        raise _wrong_address(
             f"the address of the Spark Connect server is not valid: {problem}",
-            code="spark-remote",
-            where=VARIABLE if given else REMOTE,
-            remedy="set a server, e.g. sc://spark.example.org:15002; without a server, Spark runs on this "
-            "machine",
+            "without a server, Spark runs on this machine",
         )
     return address
 
@@ -154,23 +149,24 @@ def remote_session(settings: Mapping[str, str]) -> SparkSession:
     except Exception as error:
         if address is None:
             raise
-        raise _refused_address(error) from None
-    access = access_of(session)
-    if isinstance(access, Connect):
-        if address is not None:
-            _check_answers(session, address)
-        access.keep()
+        # The client's text repeats values of the address.
+        condition = getattr(error, "getCondition", lambda: None)() or type(error).__name__
+        raise _wrong_address(
+            f"the client of Spark Connect rejects the address of the server ({condition})",
+            "use only parameters that Spark knows",
+        ) from None
+    if address is not None:
+        _check_answers(session, address)
+    access_of(session).keep()
     return session
 
 
-def _refused_address(error: Exception) -> ConfigurationError:
-    """Return the error for a refused address, without the client's text, which repeats values."""
-    condition = getattr(error, "getCondition", lambda: None)() or type(error).__name__
+def _wrong_address(message: str, remedy: str) -> ConfigurationError:
     return ConfigurationError(
-        f"the client of Spark Connect rejects the address of the server ({condition})",
+        message,
         code="spark-remote",
         where=VARIABLE if os.environ.get(VARIABLE) else REMOTE,
-        remedy="set a server, e.g. sc://spark.example.org:15002, and only parameters that Spark knows",
+        remedy=f"set a server, e.g. sc://spark.example.org:15002; {remedy}",
     )
 
 

@@ -1,9 +1,8 @@
 """Provide the Spark session: Delta's jars, quiet logs, and the settings that small windows need.
 
-An existing session (Databricks, a notebook) is used. While a command runs, the settings that decide the
-meaning of statements are set on the session, and restored afterwards (`pipelines.spark.held_session`). With a
-named Spark Connect server, or on Databricks, the session is remote (`pipelines.spark.remote`). Otherwise this
-module starts a local session. Settings and their reasons:
+A command borrows an existing session (`pipelines.spark.session_owner`). Without a session, this module starts
+one: at a named Spark Connect server or on Databricks a remote session (`pipelines.spark.remote`), otherwise a
+local session. Settings and their reasons:
 
 * ``snapshotPartitions=1``: Delta replays its log with 50 tasks by default, most of the time of a small MERGE.
 * ``adaptive.enabled=false`` and as many shuffle partitions as cores, in a JVM without further users. A window
@@ -125,7 +124,7 @@ def spark_session(
     brief: bool = False,
     lake: str | None = None,
 ) -> SparkSession:
-    """Return the active session, a remote session, or a new local session with Delta.
+    """Start a session: remote, or local with Delta. `session_owner.take` first looks for an existing session.
 
     Args:
         settings: the pipeline file's `spark` section, which overrides deltasmelt's defaults.
@@ -139,29 +138,14 @@ def spark_session(
         ConfigurationError: Java is missing or of a wrong version, or pyspark is not installed.
         DefiniteError: Delta's jars are unavailable, or the JVM does not start.
     """
-    session = active_session()
+    require_pyspark()
     _quiet()
-    if session is None and is_elsewhere(settings or {}):
-        with waiting("connecting to Spark", announce):
-            session = remote_session(settings or {})
-            _set_where_allowed(session, settings or {})
-        return session
-    if session is None:
-        session = _start(settings or {}, log or default_log(), announce, brief=brief, lake=lake)
-    for name, value in {**_DYNAMIC, **(settings or {})}.items():
-        if session.conf.isModifiable(name):
-            session.conf.set(name, value)
+    if not is_elsewhere(settings or {}):
+        return _start(settings or {}, log or default_log(), announce, brief=brief, lake=lake)
+    with waiting("connecting to Spark", announce):
+        session = remote_session(settings or {})
+        _set_where_allowed(session, settings or {})
     return session
-
-
-def server_settings(master: str) -> dict[str, str]:
-    """Return settings for a user's own Spark Connect server, apart from Delta's jars and memory.
-
-    Args:
-        master: the master on which the server runs tasks.
-    """
-    static = {name: value for name, value in _STATIC.items() if name != "spark.master"}
-    return {**static, "spark.master": master, **_DELTA, **_DYNAMIC, **tasks_of(master)}
 
 
 def _set_where_allowed(session: SparkSession, settings: Mapping[str, str]) -> None:
@@ -173,14 +157,13 @@ def _set_where_allowed(session: SparkSession, settings: Mapping[str, str]) -> No
     from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
 
     known = all_settings(session)
-    given = {name: value for name, value in settings.items() if name != REMOTE}
     for name, value in {**PINNED, **_DYNAMIC}.items():
-        if name not in given and known.get(name) != value:
+        if name not in settings and known.get(name) != value:
             try:
                 change(session, name, value)
             except PySparkException as error:
                 _LOGGER.info("%s was not set: %s", name, cause_of(error))
-    set_all(session, {name: value for name, value in given.items() if known.get(name) != value})
+    set_all(session, {name: value for name, value in settings.items() if known.get(name) != value})
 
 
 def set_all(session: SparkSession, settings: Mapping[str, str]) -> None:
@@ -193,7 +176,7 @@ def set_all(session: SparkSession, settings: Mapping[str, str]) -> None:
 
     for name, value in settings.items():
         try:
-            if not change(session, name, value):
+            if name != REMOTE and not change(session, name, value):
                 _LOGGER.info("the server has its own value of %s", name)
         except PySparkException as error:
             raise refusal(name, cause_of(error)) from None

@@ -10,11 +10,11 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from deltasmelt.pipelines.spark.jvm_death import death
-from deltasmelt.pipelines.spark.session import spark_session, stop_session
+from deltasmelt.pipelines.spark.session_owner import take
 from deltasmelt.pipelines.terminal.jvm_errors import in_words
 from deltasmelt.pipelines.terminal.logs import spark_log
 from deltasmelt.silver.spark.access import access_of
@@ -85,7 +85,7 @@ class WithoutSpark:
 
 
 class WarmSpark:
-    """An owned session, started at once in the background.
+    """A session that is taken at once, in the background.
 
     `announce` receives the slow activity from another thread, and at the end nothing.
     """
@@ -95,6 +95,7 @@ class WarmSpark:
         self._announce = announce
         self._log = spark_log(pipeline.pipeline)
         self._task: _Task | None = None
+        self._held = ExitStack()
         self._lazy = LazySession(self._start)
         self._lazy.prepare()
 
@@ -136,8 +137,10 @@ class WarmSpark:
     def stop(self) -> None:
         """Stop the session; wait for a session still starting, which holds files to remove."""
         self._lazy.ended.wait()
-        if self._lazy.started:
-            stop_session(self._lazy.get())
+        try:
+            self._held.close()
+        except Exception as error:  # noqa: BLE001 - the session has ended; the shell has reported the reason
+            _LOGGER.info("Spark did not end normally: %s", error)
 
     def wait(self, seconds: float) -> bool:
         """Wait for the start; return whether the start has ended."""
@@ -160,12 +163,9 @@ class WarmSpark:
 
     def _start(self) -> SparkSession:
         try:
-            return spark_session(
-                self._pipeline.spark,
-                log=self._log,
-                announce=self._announce,
-                lake=self._pipeline.lake_address().path,
-            )
+            taken = take(self._pipeline, self._announce)
+            self._held.callback(taken.end)
+            return self._held.enter_context(taken.work(self._pipeline.spark))
         except BaseException as error:  # noqa: BLE001 - pyspark exits where it finds no Spark
             failure = in_words(error)  # now, while the JVM may still have the words
             raise failure if isinstance(failure, Exception) else RuntimeError(repr(failure)) from None

@@ -70,13 +70,11 @@ class Jvm:
         spark: the session.
         tasks_write_here: tasks write into folders of this machine, or of a file system shared with the tasks.
         shares_views: all sessions of the application see a shared view; a DataFrame resolves its names once.
-        may_never_answer: the connection breaks when the JVM ends.
     """
 
     spark: SparkSession
     tasks_write_here: ClassVar[bool] = True
     shares_views: ClassVar[bool] = True
-    may_never_answer: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -117,17 +115,11 @@ class Jvm:
         return nullcontext(self.spark)
 
     @contextmanager
-    def borrow(
-        self, needed: Mapping[str, str], interrupts: tuple[type[BaseException], ...]
-    ) -> Iterator[tuple[SparkSession, Mapping[str, str]]]:
-        """Yield the owner's session, pinned for a block, and the settings that the session accepts.
+    def borrow(self, needed: Mapping[str, str]) -> Iterator[tuple[SparkSession, Mapping[str, str]]]:
+        """Yield the owner's session, pinned for a block, and those of the needed settings that it accepts.
 
-        The end of the block restores all these settings.
-
-        Args:
-            needed: settings that the block needs.
-            interrupts: errors that interrupt a call to the JVM. Afterwards the connection confuses the
-                answers of two calls, so no setting is restored.
+        The end of the block restores all these settings. An interrupt restores no setting: the JVM is in the
+        middle of a call, and the connection would confuse the answers of two calls.
         """
         conf = self.spark.conf
         names = {**PINNED, **legacy(self.spark), **needed}
@@ -142,9 +134,7 @@ class Jvm:
         try:
             pin(self.spark)
             yield self.spark, {name: value for name, value in needed.items() if conf.isModifiable(name)}
-        except interrupts:
-            raise
-        except BaseException:
+        except (Exception, GeneratorExit, SystemExit):  # no KeyboardInterrupt, and no signal's exception
             restore()
             raise
         restore()
@@ -191,6 +181,9 @@ class Jvm:
         self.spark.sparkContext.cancelAllJobs()
 
     # -- the session's life
+
+    def keep(self) -> None:
+        """Do nothing: a JVM keeps its sessions."""
 
     def release(self) -> None:
         """Do nothing: the session ends with the application."""

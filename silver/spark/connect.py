@@ -66,7 +66,6 @@ class Connect:
         may_read_files: the server may be one of Databricks, which refuses to read files of a Delta table.
         shares_views: a view belongs to its session, which runs the view with its own settings; clones get a
             copy. The server resolves names on each run of a DataFrame.
-        may_never_answer: a request has no deadline, and may wait on a dead connection.
     """
 
     spark: SparkSession
@@ -74,7 +73,6 @@ class Connect:
     tasks_write_here: ClassVar[bool] = False
     may_read_files: ClassVar[bool] = False
     shares_views: ClassVar[bool] = False
-    may_never_answer: ClassVar[bool] = True
 
     @property
     def name(self) -> str:
@@ -150,11 +148,7 @@ class Connect:
                 _stop_keeping(self.spark)
 
     @contextmanager
-    def borrow(
-        self,
-        needed: Mapping[str, str],
-        interrupts: tuple[type[BaseException], ...],  # noqa: ARG002 - a JVM's
-    ) -> Iterator[tuple[SparkSession, Mapping[str, str]]]:
+    def borrow(self, needed: Mapping[str, str]) -> Iterator[tuple[SparkSession, Mapping[str, str]]]:
         """Yield a child (`work`) and the child's settings; the owner's session does not change."""
         with self.work() as session:
             yield session, needed

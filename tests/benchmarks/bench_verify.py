@@ -58,7 +58,7 @@ def main() -> int:
         for _ in range(options.repeats):
             plain = run_plain(server)
             start, cpu = time.monotonic(), cpu_seconds(pid)
-            proof = prove(pipeline, lambda: nullcontext(spark), Output(), borrowed=spark)
+            proof = prove(pipeline, lambda: nullcontext(spark), Output())
             wall = time.monotonic() - start
             assert proof.holds
             assert [table.source_rows for table in proof.compared] == [options.rows]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import psycopg
 import pytest
@@ -12,9 +12,12 @@ from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.pipelines.runtime import supervisor
 from deltasmelt.pipelines.runtime.supervisor import LITTLE, Supervisor, is_little
 from deltasmelt.pipelines.settings import Pipeline, load_pipeline
+from deltasmelt.pipelines.spark.session_owner import Owned
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from pyspark.sql import SparkSession
 
     from deltasmelt.bronze.lake.location import Layer
 
@@ -76,7 +79,12 @@ def test_job_with_little_work_has_brief_session(
 ) -> None:
     requests: list[object] = []
     monkeypatch.setattr(supervisor, "is_little", lambda *_: little)
-    monkeypatch.setattr(supervisor, "spark_session", lambda *_, **how: requests.append(how["brief"]))
+
+    def take(*_: object, brief: bool) -> Owned:
+        requests.append(brief)
+        return Owned(cast("SparkSession", None))
+
+    monkeypatch.setattr(supervisor, "take", take)
     run = Supervisor(pipeline_of(tmp_path, NOBODY), (), command="smelt test", layers=["silver"], until=until)
     run._start_spark()  # without a JVM
     assert requests == [brief]

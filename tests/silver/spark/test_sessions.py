@@ -37,7 +37,7 @@ def test_settings_unknown_to_spark_are_restored(spark: SparkSession, monkeypatch
     monkeypatch.setitem(PINNED, name, "ours")
     spark.conf.set("spark.sql.ansi.enabled", "false")
     try:
-        with access_of(spark).borrow({}, ()) as (session, _):
+        with access_of(spark).borrow({}) as (session, _):
             assert (session.conf.get(name), session.conf.get("spark.sql.ansi.enabled")) == ("ours", "true")
         assert spark.conf.get(name, None) is None
         assert spark.conf.get("spark.sql.ansi.enabled") == "false"
