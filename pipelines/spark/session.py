@@ -29,7 +29,6 @@ import sys
 import threading
 import time
 import warnings
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
@@ -49,6 +48,7 @@ from deltasmelt.pipelines.spark.launch import (
     refusal,
 )
 from deltasmelt.pipelines.spark.remote import REMOTE, is_elsewhere, remote_session
+from deltasmelt.pipelines.terminal.logs import spark_log
 from deltasmelt.pipelines.terminal.output import waiting
 from deltasmelt.silver.spark.access import access_of, context_class
 from deltasmelt.silver.spark.semantics import PINNED
@@ -56,6 +56,7 @@ from deltasmelt.silver.spark.tuning import all_settings, change, cores_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
 
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
@@ -140,11 +141,12 @@ def spark_session(
     """
     require_pyspark()
     _quiet()
-    if not is_elsewhere(settings or {}):
-        return _start(settings or {}, log or default_log(), announce, brief=brief, lake=lake)
+    settings = settings or {}
+    if not is_elsewhere(settings):
+        return _start(settings, log or spark_log("deltasmelt"), announce, brief=brief, lake=lake)
     with waiting("connecting to Spark", announce):
-        session = remote_session(settings or {})
-        _set_where_allowed(session, settings or {})
+        session = remote_session(settings)
+        _set_where_allowed(session, settings)
     return session
 
 
@@ -215,12 +217,6 @@ def require_pyspark() -> None:
         raise ConfigurationError(
             "pyspark is not installed", code="spark-missing", remedy="pip install 'deltasmelt[spark]'"
         )
-
-
-def default_log() -> Path:
-    """Return the path of Spark's log file for a caller without a log."""
-    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
-    return Path(base) / "deltasmelt" / f"spark-{os.getpid()}.log"
 
 
 def stop_session(spark: SparkSession, *, patience: float = SPARK_STOP_SECONDS) -> int | None:
@@ -302,8 +298,8 @@ def _start(
             if name not in given and not submitted.contains(name):
                 session.conf.set(name, value)
         return session
-    java = check_java()
-    jars = delta_jars(announce)
+    java, jars = check_java(), delta_jars(announce)
+    merged = {JVM_OPTIONS}  # settings of the pipeline file that become parts of values below
     log.parent.mkdir(parents=True, exist_ok=True)
     archive = class_archive.archive_of(settings, java, jars)
     paths = [str(jar) for jar in jars]
@@ -321,12 +317,12 @@ def _start(
             *map(str, store_jars(scheme, announce)),
         ]
         classes["spark.jars"] = ",".join(filter(None, more))
-        settings = _without(settings, "spark.jars")
+        merged.add("spark.jars")
     master = settings.get("spark.master", _STATIC["spark.master"])
     alone: dict[str, str] = {}
     if is_local(master):
         alone = {**_LOOPBACK, local_folder.SETTING: local_folder.made_for(settings)}
-        settings = _without(settings, local_folder.SETTING)
+        merged.add(local_folder.SETTING)
     static = {
         **_STATIC,
         **alone,
@@ -343,15 +339,11 @@ def _start(
         "spark.sql.warehouse.dir": str(log.parent / "warehouse"),
     }
     conf = SparkConf(loadDefaults=False)
-    given = _without(settings, JVM_OPTIONS)
+    given = {name: value for name, value in settings.items() if name not in merged}
     conf.setAll([*{**static, **_DYNAMIC, **tasks_of(master), **given}.items()])
     with waiting("starting Spark", announce):
         _launch(conf, log, archive)
         return SparkSession.builder.getOrCreate()
-
-
-def _without(settings: Mapping[str, str], left_out: str) -> dict[str, str]:
-    return {name: value for name, value in settings.items() if name != left_out}
 
 
 def _launch(conf: SparkConf, log: Path, archive: Path | None) -> None:
