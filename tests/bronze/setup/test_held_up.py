@@ -138,7 +138,7 @@ def test_role_with_few_connections_uses_fewer_workers(source: SourceSettings, la
         execute(source, f"DROP OWNED BY {narrow.user}", f"DROP ROLE {narrow.user}")
 
 
-def test_a_lost_answer_to_slots_creation_ends_the_wait(source: SourceSettings) -> None:
+def test_lost_answer_to_slot_creation_ends_wait(source: SourceSettings) -> None:
     """The slot is there, and the next attempt uses it."""
     hasty = source.with_timing(Timing(wait_notice=0.5, copy_silence=1.0))
     connections: dict[str, Connection[Any]] = {}
