@@ -44,7 +44,7 @@ def open_lake(file: str | Path) -> OpenLake:
     """Open a lake; see `deltasmelt.open`."""
     lake = OpenLake(load_pipeline(file))
     try:
-        with lake._held.death_reported():  # noqa: SLF001 - our own class
+        with lake._held.serving_tables():  # noqa: SLF001 - our own class
             require_own_lake(lake.pipeline.lake_address(), lake.pipeline.pipeline)
     except BaseException:
         lake.close()
@@ -150,7 +150,7 @@ class OpenLake:
         Raises:
             SmeltError: the lake cannot be read.
         """
-        with self._held.death_reported():
+        with self._held.serving_tables():
             return read_status(self.pipeline)
 
     def check(self, *, offline: bool = False) -> list[Finding]:
@@ -159,7 +159,7 @@ class OpenLake:
         Args:
             offline: check files and lake alone.
         """
-        with self._held.death_reported():
+        with self._held.serving_tables():
             return run_check(self.pipeline, offline=offline)
 
     def preview(
@@ -216,7 +216,7 @@ class OpenLake:
         load = Load(connections=max_connections, rate=rate, sample=sample)
         documents = documents_like(self.pipeline, document) if document is not None or not tables else []
         self._require_lake()
-        with self._held.death_reported():
+        with self._held.serving_tables():
             return compare(
                 self.pipeline,
                 self._held.working,
@@ -249,13 +249,13 @@ class OpenLake:
             return run_quality(spark, self.pipeline, report=file)
 
     def _require_lake(self) -> None:
-        with self._held.death_reported():
+        with self._held.serving_tables():
             require_lake(self.pipeline)
 
     def _moment(self, as_of: str | datetime | int | None, statement: str | None = None) -> Moment:
         at = moment_of(as_of, where="as_of")
         self._require_lake()
-        with self._held.death_reported():
+        with self._held.serving_tables():
             cut = cut_of(self.pipeline, at, statement=statement)
         with self._held.death_reported():
             spark = self._held.get()

@@ -158,7 +158,7 @@ def _before_others(
         return None
     try:
         stored_before = log.read_at(table.name, commit.version - 1)
-    except (DeltaError, OSError) as error:
+    except DeltaError as error:  # an OSError may pass: another attempt then reads the version
         _warn_uncorrected(table, f"the version before {commit} no longer exists: {cause_of(error)}")
         return None
     if stored_before is None or stored_before.mark is None or stored_before.mark < snapshot:
@@ -194,7 +194,9 @@ def _keep(
     newest = log.read(table.name)
     if newest is None:
         return False
-    stored_before = _before_others(log, table, newest, own, snapshot)
+    stored_before = None
+    if lake.place.shows_files:  # a catalog shows no older version's marks for certain
+        stored_before = _before_others(log, table, newest, own, snapshot)
     if stored_before is not None:
         try:
             return _copied(session, lake, scratch, table, stored_before, versions=versions, snapshot=snapshot)
@@ -235,7 +237,8 @@ def _copied(
     names = [*(column.name for column in table.columns), *table.own_columns]
     values = [_as_of(name, snapshot) if table.history else quote(name) for name in names]
     rows = Insert(dict(zip(names, values, strict=True)), f"{source}\nWHERE {condition}")
-    Writer(scratch, "silver").run(session, table.name, rows.into(target, replaces=False))
+    # Replace: an earlier attempt may have committed its copy, although its answer was lost.
+    Writer(scratch, "silver").run(session, table.name, rows.into(target, replaces=True))
     return True
 
 

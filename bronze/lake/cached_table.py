@@ -87,7 +87,7 @@ class CachedTable:
         now, table = time.time(), self.table  # wall clock: counts a machine's sleep
         lost = table.has_lost(self.version) if sure and table is not None else False
         if table is None:
-            if abs(now - self._listed) < self._listed_after and not delta.may_exist(self._uri):
+            if abs(now - self._listed) < LISTED_AFTER and not delta.may_exist(self._uri):
                 return None
         elif table.has_identity(self._identity) and not lost:
             if self._identity is None and lost is not None and abs(now - self._polled) < within:
@@ -102,10 +102,10 @@ class CachedTable:
             set_torn_aside(self._uri, thorough=False, writes=self._writes)
         return self.replace(delta.open_table(self._uri))
 
-    def brought_up(self) -> Table:
-        """Move the handle to the newest version, and return the handle."""
+    def brought_up(self, *, after: int = -1) -> Table:
+        """Move the handle to the newest version, which must be newer than `after`, and return the handle."""
         assert self.table is not None  # noqa: S101 - a caller has opened the table
-        self.table.refresh()
+        self.table.refresh(after=after)
         self.replace(self.table)
         return self.table
 

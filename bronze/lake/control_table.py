@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from deltasmelt.bronze.lake import delta
-from deltasmelt.bronze.lake.cached_table import CachedTable
+from deltasmelt.bronze.lake.cached_table import SELDOM, CachedTable
 from deltasmelt.bronze.lake.client import CommitFailedError
 from deltasmelt.bronze.lake.compaction import COMPACT_ABOVE, compact, conform, rewrite
 from deltasmelt.bronze.lake.parquet import PartWriter
@@ -65,7 +65,7 @@ class ControlTable:
                 table.append(made)
                 self._cached.replace(table)
             if self._cached.file_count() > COMPACT_ABOVE:
-                table = self._cached.brought_up()
+                table = self._brought_up()
                 compact(table, self._schema, many=COMPACT_ABOVE // 2)
                 self._cached.replace(table)
 
@@ -87,7 +87,7 @@ class ControlTable:
             self._read_version = tail.version
             self._files |= {parts[0].path: rows}
         if tail.version % place_of(self._uri).checkpoint_interval == 0:
-            self._cached.brought_up().checkpoint_if_due(version)
+            self._brought_up().checkpoint_if_due(version)
 
     def update(self, change: Callable[[pa.Table], pa.Table]) -> None:
         """Rewrite the files whose rows change.
@@ -98,7 +98,7 @@ class ControlTable:
         with self._lock:
             self._open_or_create()
             for _ in range(_ATTEMPTS):
-                table = self._cached.brought_up()
+                table = self._brought_up()
                 self.rows(look=False)
                 changed = {path: change(rows) for path, rows in self._files.items()}
                 changed = {path: rows for path, rows in changed.items() if rows != self._files[path]}
@@ -118,7 +118,7 @@ class ControlTable:
         """
         with self._lock:
             self._open_or_create()
-            table = self._cached.brought_up()
+            table = self._brought_up()
             for path in table.paths():
                 version = table.refresh()
                 if path not in table.paths():
@@ -180,9 +180,14 @@ class ControlTable:
         schema = pa.schema([self._schema.field(name) for name in columns])
         return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
 
+    def _brought_up(self) -> Table:
+        """Move the handle to the newest version; a listing must show the process's own commits."""
+        return self._cached.brought_up(after=self._cached.version - 1)
+
     def _open_or_create(self) -> Table:
         """Return the table for writing; all log entries are on disk, including a killed process's entries."""
-        table = self._cached.table
+        # An entry far behind the newest may be removed: a number beneath a checkpoint is free again.
+        table = self._cached.newest(within=SELDOM)
         if table is None or table is not self._flushed:
             table = delta.open_or_create(self._uri, self._schema, description=self._description)
             table.widen(self._schema)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Final
 
+from deltasmelt.bronze.errors import SmeltError
 from deltasmelt.pipelines.spark.borrowed_sql import OLD_VERSIONS, Views
-from deltasmelt.pipelines.spark.jvm_death import death
+from deltasmelt.pipelines.spark.jvm_death import CODE, death
 from deltasmelt.pipelines.spark.session import active_session
 from deltasmelt.pipelines.spark.session_owner import Borrowed, Owned, take
 from deltasmelt.pipelines.terminal.logs import spark_log
@@ -23,6 +24,7 @@ from deltasmelt.silver.spark.tuning import settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
 
@@ -89,6 +91,10 @@ class HeldSession:
             with Borrowed(session).work(section) if theirs else access_of(session).work() as ours:
                 yield ours
 
+    def serving_tables(self) -> AbstractContextManager[None]:
+        """Let the session open a catalog's tables within a block; other lakes need no session."""
+        return self.death_reported() if self._place.serve(self._for_tables) else nullcontext()
+
     @contextmanager
     def death_reported(self, of: SparkSession | None = None) -> Iterator[None]:
         """Raise the block's error, or ``spark-died`` if the session has ended.
@@ -108,11 +114,17 @@ class HeldSession:
             else:
                 yield
         except Exception as error:
-            death_error = death(error, self._pipeline.spark, spark_log(self._pipeline.pipeline))
-            if death_error is None:
+            # An inner block's error has the reason of the death, which the closed session no longer tells.
+            reported = isinstance(error, SmeltError) and error.code == CODE
+            death_error = (
+                None if reported else death(error, self._pipeline.spark, spark_log(self._pipeline.pipeline))
+            )
+            if death_error is None and not reported:
                 raise
             if of is None or (self._taken is not None and of is self._taken.spark):
                 self.close()
+            if death_error is None:
+                raise
             raise death_error from error
 
     @contextmanager

@@ -13,6 +13,8 @@ from py4j.protocol import Py4JError, Py4JNetworkError  # type: ignore[import-unt
 from pyspark import SparkContext
 
 from deltasmelt.bronze.errors import DefiniteError, TransientError
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.spark.held_session import HeldSession
 from deltasmelt.pipelines.spark.jvm_death import death, death_reported
 
 if TYPE_CHECKING:
@@ -92,3 +94,15 @@ def test_unresponsive_jvm_is_killed_within_bound() -> None:
     code, seconds = process.stdout.split()
     assert int(code) == -signal.SIGKILL, process.stderr
     assert float(seconds) < 10
+
+
+def test_an_inner_blocks_reason_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The inner block has closed the session; afterwards no process shows its exit code."""
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    file = tmp_path / "shop.yml"
+    file.write_text("pipeline: shop\nlake: {path: lake}\nsource: {slot: s, publication: p}\n")
+    held = HeldSession(load_pipeline(file))
+    with pytest.raises(DefiniteError, match="ran out of memory"), held.death_reported():
+        raise DefiniteError("ran out of memory", code="spark-died") from Py4JNetworkError("no answer")
+    with pytest.raises(ValueError, match="a wrong value"), held.serving_tables():
+        raise ValueError("a wrong value") from Py4JNetworkError("no answer")

@@ -18,6 +18,7 @@ from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.foreign_commits import commit_of
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.silver import rebuild
 from deltasmelt.silver.run.position import Held, Position
 from deltasmelt.silver.run.stored import SILVER_APP
 from deltasmelt.silver.run.table_log import SilverLog
@@ -142,6 +143,21 @@ def test_foreign_row_changes_stop_table_until_snapshot(place: Place) -> None:
         place.held(41, replace(place.table, history=True))
     assert "smelt snapshot" not in str(caught.value.remedy)
     assert "smelt rebuild FILE silver public.t" in str(caught.value.remedy)
+
+
+def test_a_rebuild_gives_no_version_up_for_an_outage(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise the rebuild would sign the rows of the foreign commit."""
+    DeltaTable(place.folder).restore(0)
+    log = SilverLog(place.lake)
+    newest = log.read("t")
+    assert newest is not None
+
+    def fails(*_: object) -> None:
+        raise OSError("503 Service Unavailable")
+
+    monkeypatch.setattr(SilverLog, "read_at", fails)
+    with pytest.raises(OSError, match="503"):
+        rebuild._before_others(log, place.table, newest, -1, Lsn(0))
 
 
 def test_unsigned_commits_of_earlier_release_stop_no_table(place: Place) -> None:
