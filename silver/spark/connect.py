@@ -143,7 +143,9 @@ class Connect:
         try:
             yield session
         finally:
-            _at_once(Connect(clone).release for clone, its in list(_clones.items()) if its is work)
+            # In turn: a cancelled statement of a later clone still gets its answer.
+            for clone in [clone for clone, its in list(_clones.items()) if its is work]:
+                Connect(clone).release()
             if begun:
                 _stop_keeping(self.spark)
 
