@@ -145,7 +145,7 @@ def test_foreign_row_changes_stop_table_until_snapshot(place: Place) -> None:
     assert "smelt rebuild FILE silver public.t" in str(caught.value.remedy)
 
 
-def test_a_rebuild_gives_no_version_up_for_an_outage(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rebuild_gives_no_version_up_for_outage(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the rebuild would sign the rows of the foreign commit."""
     DeltaTable(place.folder).restore(0)
     log = SilverLog(place.lake)
