@@ -1,28 +1,24 @@
 """Leases: in a store or catalog, at most one process at a time may write a layer of a lake.
 
-The kernel locks a local lake and notices the end of a process at once. A store notices nothing. A lease is
-therefore an object. The holder rewrites the object again and again, each time only if no second process has
-written the object (`bronze.lake.objects`). In a catalog the lease is a row of a table
-(`bronze.lake.catalog.lease_rows`). A process that wants the lease watches the object. If the object stays
-unchanged for the stated duration, by the watcher's own clock, the watcher may take the lease. No process ever
-compares the clocks of two machines.
+A store does not notice the end of a process, as a kernel's lock does. A lease is therefore an object that its
+holder rewrites again and again, each time only if no second process has written the object
+(`bronze.lake.objects`); in a catalog a row (`bronze.lake.catalog.lease_rows`). A watcher takes the lease once
+the object has stayed unchanged for the stated duration, by the watcher's own clock. No process compares the
+clocks of two machines.
+
+**Invariant.** The holder's right ends `Pace.seconds` after the start of the last successful write. A watcher
+counts from the end of its own read, and waits `Pace.grace` longer. The holder calls `check` before each
+commit; `check` needs no request, and fails from `Pace.margin` before the right ends.
 
 **Need.** Delta's commits are safe if the store rejects writing an existing object. `deltalake` requests this
-check from S3; Delta in Spark does not. Spark's log store for S3 (delta-storage 4.4.0) has a lock within one
-JVM, so two drivers overwrite each other's commits without an error (delta-io/delta#3596, #4813). The
-project's own log store requests the check (`pipelines.spark.hadoop`), but a session that another program
-started may have a different log store. Two alternately failing drivers would be useless too. On ABFS and GCS,
-and in a catalog, Delta's own commits are safe, and the lease only selects the writing process.
+check from S3; Spark's log store (delta-storage 4.4.0) only has a lock within one JVM, so two drivers
+overwrite each other's commits without an error (delta-io/delta#3596, #4813). The project's own log store
+requests the check (`pipelines.spark.hadoop`), but a foreign session may have a different log store. On ABFS
+and GCS, and in a catalog, Delta's own commits are safe, and the lease only selects the writing process.
 
-**Invariant.** The holder's right ends `Pace.seconds` after the start of the last successful write. No watcher
-of this write takes over earlier: a watcher counts from the end of the watcher's own read, and waits
-`Pace.grace` longer. The holder calls `check` before each commit. `check` needs no request, and fails from
-`Pace.margin` before the right ends.
-
-**Limit.** `check` runs before a statement, and the statement commits at its end. A statement longer than
-margin and grace together may commit after a second process has taken over. The project's log store then
-orders the two commits, and Delta finds the conflict. With a different log store, silver and gold detect the
-missing commit (``lake-commit-lost``).
+**Limit.** A statement commits at its end. A statement longer than margin and grace together may commit after
+a second process has taken over. The project's log store then orders the two commits, and Delta finds the
+conflict. With a different log store, silver and gold detect the missing commit (``lake-commit-lost``).
 """
 
 from __future__ import annotations
@@ -52,24 +48,17 @@ if TYPE_CHECKING:
 FOLDER: Final = "_leases"
 COMMIT_LOST: Final = "lake-commit-lost"
 PUT_BACK: Final = "table-put-back"
+# Time limit for the statement that gives a lease back.
 _GIVING_SECONDS: Final = 15.0
-"""Time limit for the statement that gives a lease back."""
+# Maximum number of successive rejected writes over an unchanged object.
 _FUTILE: Final = 10
-"""Maximum number of successive rejected writes over an unchanged object."""
 
 _LOGGER = logging.getLogger("deltasmelt.run")
 
 
 @dataclass
 class Lease:
-    """A lease of this process, from taking the lease until giving it back.
-
-    Any thread may call all methods.
-
-    Attributes:
-        over: tag of the object that taking the lease replaced; None if unknown.
-        given: tag of the object that gave the lease back.
-    """
+    """A lease of this process, from taking to giving back; any thread may call all methods."""
 
     root: str
     name: str
@@ -78,7 +67,9 @@ class Lease:
     put: Found
     until: float
     lost: str | None = None
+    # tag of the object that taking the lease replaced; None if unknown
     over: str | None = None
+    # tag of the object that gave the lease back
     given: str | None = None
     _one: threading.Lock = field(default_factory=threading.Lock)
     _ended: threading.Event = field(default_factory=threading.Event)
@@ -118,11 +109,8 @@ class Lease:
             self.put, self.until = put, began + self.pace.seconds
 
     def follows(self, earlier: Lease | None) -> bool:
-        """Check whether no process held the lease between an earlier lease and this lease.
-
-        The result is true if taking this lease replaced the very object with which the earlier lease was
-        given back.
-        """
+        """Check whether no process held the lease between an earlier lease and this lease."""
+        # This lease replaced the very object with which the earlier lease was given back.
         return earlier is not None and earlier.given is not None and earlier.given == self.over
 
     def _put_over(self, found: Found) -> tuple[float, Found | None]:
@@ -141,16 +129,14 @@ class Lease:
         return None
 
     def give_back(self) -> None:
-        """Give the lease back, so that the next process need not wait.
-
-        In a catalog a separate thread writes the row, with a time limit. The calling thread may have been
-        interrupted while waiting for Spark, and would read the interrupted statement's answer as its own.
-        Tasks of other statements may also occupy all cores.
-        """
+        """Give the lease back, so that the next process need not wait."""
         self._ended.set()
         if not is_named(self.root):
             self._give_back()
             return
+        # A separate thread writes a catalog's row: the calling thread may have been interrupted while waiting
+        # for Spark, and would read the interrupted statement's answer as its own. The wait has a limit,
+        # because tasks of other statements may occupy all cores.
         giver = threading.Thread(target=self._give_back, name=f"smelt-lease-{self.name}-ends", daemon=True)
         giver.start()
         giver.join(_GIVING_SECONDS)
@@ -186,8 +172,8 @@ class Lease:
 
 _held: dict[tuple[str, str], Lease] = {}
 _turns: dict[tuple[str, str], threading.Lock] = {}
+# By object: tag at the last poll, and when this process first saw the tag.
 _first_seen: dict[tuple[str, str], tuple[str | None, float]] = {}
-"""By object: tag at the last poll, and when this process first saw the tag."""
 _lock: Final = threading.Lock()
 
 
@@ -225,10 +211,7 @@ def held(lake: Lake, layer: str) -> Lease | None:
 def commit_lost(table: str, where: str, again: str) -> SmeltError:
     """Return the error for a table whose log lacks a commit that Spark reported as done.
 
-    Args:
-        table: full name, such as ``silver.orders``.
-        where: the lake or table, for the message.
-        again: work that the pipeline repeats.
+    `again` names the work that the pipeline repeats.
     """
     return SmeltError(
         f"the log of {table} lacks a commit: another process without a lease wrote the same version",
@@ -239,13 +222,7 @@ def commit_lost(table: str, where: str, again: str) -> SmeltError:
 
 
 def put_back(table: str, where: str, version: int) -> SmeltError:
-    """Return the error for a table that was rolled back: a version known to the writer is missing.
-
-    Args:
-        table: full name, such as ``silver.orders``.
-        where: the lake, for the message.
-        version: version that the table now lacks.
-    """
+    """Return the error for a table that was rolled back: a version known to the writer is missing."""
     return SmeltError(
         f"version {version} of {table} is missing: the table was rolled back or removed",
         code=PUT_BACK,
@@ -284,9 +261,7 @@ def leased(
     """Hold a lease during the block.
 
     Args:
-        root: location below which the lake lies.
         name: subject of the lease: a stage, or the writing of a layer.
-        command: holder's command, shown to other processes.
         wait: whether to wait for a living holder; otherwise a living holder is an error.
         say: reports that this process waits for a holder that may have ended.
 
@@ -319,10 +294,7 @@ def _turn(root: str, name: str) -> threading.Lock:
 def _taken(
     root: str, name: str, *, command: str, wait: bool, pace: Pace, say: Callable[[str], None]
 ) -> Lease:
-    """Poll until the lease is free or has expired, then take the lease.
-
-    A rejected or failed write may nevertheless have succeeded: the next poll recognises the body.
-    """
+    """Poll until the lease is free or has expired, then take the lease."""
     tried: dict[bytes, float] = {}
     before: Found | None = None
     refused: list[Found | None] = []
@@ -334,6 +306,8 @@ def _taken(
             refused = [over for over in refused if over == found]
             if len(refused) > _FUTILE:
                 raise OSError("the store refuses the lease, although no other process writes it")  # noqa: TRY301 - as below
+            # A rejected or failed write may nevertheless have succeeded: the object then has a body of this
+            # process.
             if found is not None and found.body in tried:
                 return Lease(root, name, command, pace, found, tried[found.body] + pace.seconds)
             free = found is None or is_free(found) or _since(root, name) > patience_of(found)
@@ -366,11 +340,7 @@ def _taken(
 
 
 def watch(root: str, names: Iterable[str]) -> None:
-    """Poll several leases before taking the first, so that the waits for expired leases overlap.
-
-    Raises:
-        OSError, BaseError: the store is unreachable or refuses.
-    """
+    """Poll several leases before taking the first, so that the waits for expired leases overlap."""
     for name in names:
         _look(root, name)
 
@@ -386,12 +356,11 @@ def _look(root: str, name: str) -> Found | None:
 
 
 def _since(root: str, name: str) -> float:
-    """Return the seconds since this process first saw the current object."""
     return time.monotonic() - _first_seen[root, name][1]
 
 
 def _now() -> float:
-    """Return the seconds of a clock that counts a machine's sleep: leases expire meanwhile."""
+    # This clock counts a machine's sleep, because leases expire meanwhile.
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 

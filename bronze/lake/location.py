@@ -4,9 +4,8 @@ All code names the project's tables through `Lake`, wherever the lake lies (`bro
 also writes table names as folder names, and names and texts as Spark SQL. Everything here is pure.
 
 PostgreSQL accepts any text as a table's name: ``../control/cuts``, ``a/b``, ``CON``, ``Orders`` next to
-``orders``. A folder's name contains only lower-case letters, digits, ``_`` and ``-``. Every file system,
-every URL and Spark read these characters unchanged, even where case is ignored or letters beyond ASCII are
-normalised. A ``-`` introduces every escaped character:
+``orders``. A folder's name contains only lower-case letters, digits, ``_`` and ``-``, which every file
+system, every URL and Spark read unchanged. A ``-`` introduces every escaped character:
 
 ========================  ==================================  ============================
 in the name               in the folder's name                for instance
@@ -17,14 +16,6 @@ A-Z                       ``-`` and the small letter          ``OrderItems``: ``
 anything else             ``-``, its code point in            ``a/b``: ``a-2f-b``;
                           hexadecimal, ``-``                  ``Größe``: ``-gr-0f6--0df-e``
 ========================  ==================================  ============================
-
-A code point whose first digit is a letter gets a leading 0. A leading underscore is escaped as a code point,
-because Spark and further tools treat a folder with a leading underscore as hidden. The first letter of a
-Windows device name is escaped too.
-
-No name escaped by these rules begins with ``-0`` and a digit. ``-00`` introduces the whole name in base 32,
-for names whose escaped form is too long. ``-01`` introduces a digest of a name that is too long even in base
-32; no database in UTF-8 has a name of such a length.
 """
 
 from __future__ import annotations
@@ -49,26 +40,28 @@ from deltasmelt.bronze.lake.place import (
 if TYPE_CHECKING:
     from pathlib import Path
 
+# The longest file name, in bytes, that all usual file systems accept.
 LONGEST: Final = 255
-"""Longest file name, in bytes, that all usual file systems accept."""
 _PLAIN: Final = frozenset("abcdefghijklmnopqrstuvwxyz0123456789_")
 _UPPER: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZ")
 _DEVICES: Final = re.compile(r"con|prn|aux|nul|com[0-9]|lpt[0-9]")
+# No escaped name begins with ``-0`` and a digit. ``-00`` introduces the whole name in base 32, if the escaped
+# form is too long; ``-01`` introduces a digest, if base 32 is too long, too. No database in UTF-8 has a name
+# of such a length.
 _WHOLE: Final = "-00"
 _DIGEST: Final = "-01"
 _ESCAPED: Final = re.compile(r"-(?:(-)|([a-z])|([0-9][0-9a-f]*)-)")
 
 
 def folder_name(name: str) -> str:
-    """Return the folder name of a table; a plain name is unchanged.
+    """Return the folder name of a table; a plain name is unchanged; raise ValueError for an empty name.
 
     Two names never give the same folder name; `table_name` is the inverse.
-
-    Raises:
-        ValueError: the name is empty.
     """
     if not name:
         raise ValueError("the name of a table must not be empty")
+    # Spark and further tools treat a folder with a leading underscore as hidden. The first letter of a
+    # Windows device name is escaped, too.
     first = _code(name[0]) if name[0] == "_" or _DEVICES.fullmatch(name) else _written(name[0])
     readable = first + "".join(map(_written, name[1:]))
     if len(readable) <= LONGEST:
@@ -106,6 +99,7 @@ def _written(one: str) -> str:
 
 def _code(one: str) -> str:
     code = f"{ord(one):x}"
+    # A code point whose first digit is a letter gets a leading 0, unlike an escaped capital letter.
     return f"-{code}-" if code[0].isdigit() else f"-0{code}-"
 
 
@@ -126,11 +120,8 @@ def quoted(name: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Return a text as a Spark SQL literal under default settings.
-
-    Backslashes start escapes in Spark's string literals, so backslashes are doubled. Line ends are written as
-    escapes.
-    """
+    """Return a text as a Spark SQL literal under default settings."""
+    # Backslashes start escapes in Spark's string literals.
     escaped = text.replace("\\", "\\\\").replace("'", "\\'").replace("\n", "\\n").replace("\r", "\\r")
     return f"'{escaped}'"
 
@@ -145,21 +136,18 @@ Layer: TypeAlias = Literal["bronze", "silver", "gold", "control", "quality"]
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """The lake of one pipeline. Exactly one of `path` and `catalog` is set.
+    """The lake of one pipeline. Exactly one of `path` and `catalog` is set."""
 
-    Attributes:
-        path: absolute local path or object-store URL, without a trailing slash.
-        catalog: name of a catalog of the Spark session.
-        scratch: in a catalog, the purpose of temporary tables that are no part of the pipeline
-            (`bronze.lake.catalog.scratch`); None for the lake's own tables.
-        known: the place, if the caller already has a place; None to parse the location.
-        place: decides how the tables are reached; every location of the lake carries the place.
-    """
-
+    # absolute local path or object-store URL, without a trailing slash
     path: str | None = None
+    # name of a catalog of the Spark session
     catalog: str | None = None
+    # in a catalog, the purpose of temporary tables that are no part of the pipeline
+    # (`bronze.lake.catalog.scratch`); None for the lake's own tables
     scratch: str | None = None
+    # the place, if the caller already has a place; None to parse the location
     known: InitVar[Place | None] = None
+    # decides how the tables are reached; every location of the lake carries the place
     place: Place = field(init=False, compare=False, repr=False)
 
     def __post_init__(self, known: Place | None) -> None:
@@ -203,16 +191,12 @@ class Lake:
     def scratch_for(self, purpose: str) -> Lake:
         """Return the lake of a catalog's temporary tables (`bronze.lake.catalog.scratch`).
 
-        Args:
-            purpose: lower-case letters and digits; equal purposes mean equal tables.
+        Equal purposes (lower-case letters and digits) mean equal tables.
         """
         return Lake(catalog=self.catalog, scratch=purpose, known=self.place)
 
     def uri(self, layer: Layer, name: str) -> Location:
-        """Return the location of a table; `folder_name` writes the folder's name.
-
-        The location of a catalog's table stands for the table's name (`bronze.lake.place`).
-        """
+        """Return the location of a table; in a catalog the location stands for the table's name."""
         if isinstance(self.place, Catalog):
             return self.place.table(*self._placed(layer, name))
         return self.root / f"{layer}/{folder_name(name)}"
@@ -224,5 +208,4 @@ class Lake:
         return f"delta.{quoted(self.uri(layer, name))}"
 
     def _placed(self, layer: Layer, name: str) -> tuple[str, str]:
-        """Return schema and name of a table in the catalog."""
         return (layer, name) if self.scratch is None else scratch_name(self.scratch, layer, name)

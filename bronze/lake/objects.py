@@ -1,15 +1,16 @@
 """Small objects of a lake in an object store: read, write, remove.
 
-`obstore` is the client. `deltalake` builds on the same Rust crate, so the same options open the store for
-both. A local lake has files and kernel locks instead and does not use this module.
-
-Every write of an object with several writers is conditional. The store compares, so the store rejects one of
-two concurrent writers: https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html; Azure
-and Google Cloud Storage have had conditional writes from the beginning. `replace` is unconditional, for
+Every write of an object with several writers is conditional: the store compares, and rejects one of two
+concurrent writers (https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html; Azure and
+Google Cloud Storage have had conditional writes from the beginning). Only `replace` is unconditional, for
 objects with a single writer.
 
 A missing bucket is an error, never an absent object: otherwise a process would wait forever for a lease, or
 consider a lease lost.
+
+`obstore` is the client. `deltalake` builds on the same Rust crate, so the same options open the store for
+both. Every function but `discard` raises OSError or `obstore`'s BaseError if the store is unreachable or
+refuses. The caller wraps `read_whole`, `open_writer`, `create` and `exists` in an `Effect`.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 
 _HTTP: Final = ("aws_allow_http", "azure_allow_http")
 _TIMEOUT: Final = timedelta(seconds=10)
+# Longer for data files: a file has some MiB, and a connection may be slow.
 _TIMEOUT_OF_FILES: Final = timedelta(seconds=60)
-"""Timeout for data files: a file has some MiB, and a connection may be slow."""
 _PARTS_AT_ONCE: Final = 2
 _LOGGER = logging.getLogger("deltasmelt.lake")
 
@@ -56,11 +57,7 @@ def as_os_error(what: str) -> Iterator[None]:
 
 
 def read(root: str, name: str) -> Found | None:
-    """Return an object below a location; None if the object is absent.
-
-    Raises:
-        OSError, BaseError: the store is unreachable or refuses.
-    """
+    """Return an object below a location; None if the object is absent."""
 
     def get() -> Found:
         store, path = _object(root, name)
@@ -78,15 +75,10 @@ def read(root: str, name: str) -> Found | None:
 def put(root: str, name: str, body: bytes, *, over: Found | None) -> Found | None:
     """Write an object conditionally; return None if another writer was faster.
 
-    Args:
-        root: location below which the object lies.
-        name: path relative to the location.
-        body: bytes of the new object.
-        over: the exact object that the write replaces; None if the object must not exist yet.
+    After an error, whether the object was written is unknown.
 
-    Raises:
-        OSError, BaseError: the store is unreachable or refuses; whether the object was written is then
-            unknown.
+    Args:
+        over: the exact object that the write replaces; None if the object must not exist yet.
     """
     mode: Any = "create"
     if over is not None:
@@ -108,21 +100,13 @@ def put(root: str, name: str, body: bytes, *, over: Found | None) -> Found | Non
 
 
 def replace(root: str, name: str, body: bytes) -> None:
-    """Write an object unconditionally.
-
-    Raises:
-        OSError, BaseError: the store is unreachable or refuses.
-    """
+    """Write an object unconditionally."""
     store, path = _object(root, name)
     perform(Effect.OPEN_PART, f"{root}/{name}", lambda: obstore.put(store, path, body, mode="overwrite"))
 
 
 def any_below(root: str) -> bool:
-    """Check whether any object exists below a location.
-
-    Raises:
-        OSError, BaseError: the store is unreachable or refuses, or the bucket is missing.
-    """
+    """Check whether any object exists below a location."""
 
     def look() -> bool:
         store, path = _object(root, "")
@@ -132,23 +116,16 @@ def any_below(root: str) -> bool:
 
 
 def read_whole(root: str, name: str) -> bytes:
-    """Return all bytes of an object by one request; the caller wraps the call in an `Effect`.
-
-    Raises:
-        FileNotFoundError: the object is absent.
-        OSError: the store is unreachable or refuses.
-    """
+    """Return all bytes of an object by one request."""
     with as_os_error(f"{name} was not read"):
         store, path = _object(root, name, _TIMEOUT_OF_FILES)
         return bytes(obstore.get(store, path).bytes())
 
 
 def open_writer(root: str, name: str, held: int) -> WritableFile:
-    """Open a new file with a unique name for writing; the caller wraps the call in an `Effect`.
+    """Open a new file with a unique name for writing.
 
     Args:
-        root: location below which the file lies.
-        name: path relative to the location.
         held: size in bytes up to which closing the file writes the whole file by one request; a larger file
             is sent in parts of this size.
     """
@@ -159,28 +136,20 @@ def open_writer(root: str, name: str, held: int) -> WritableFile:
 def create(root: str, name: str, body: bytes) -> bool:
     """Write an object that does not exist yet; return False if a different object exists.
 
-    The caller wraps the call in an `Effect`. If the store rejects the write, the function reads the existing
-    object: an earlier request may have written the object, and its answer was lost. No two writers may
-    therefore use equal bodies.
-
-    Raises:
-        OSError: the store is unreachable or refuses; whether the object was written is then unknown.
+    No two writers may use equal bodies. After an error, whether the object was written is unknown.
     """
     with as_os_error(f"{name} was not put"):
         store, path = _object(root, name)
         try:
             obstore.put(store, path, body, mode="create", use_multipart=False)
         except AlreadyExistsError:
+            # An earlier request may have written the object, and its answer was lost.
             return bytes(obstore.get(store, path).bytes()) == body
     return True
 
 
 def exists(root: str, name: str) -> bool:
-    """Check whether an object exists; the caller wraps the call in an `Effect`.
-
-    Raises:
-        OSError: the store is unreachable or refuses.
-    """
+    """Check whether an object exists."""
     with as_os_error(f"{name} was not found"):
         store, path = _object(root, name)
         try:
@@ -192,11 +161,7 @@ def exists(root: str, name: str) -> bool:
 
 
 def newest_below(root: str, prefix: str) -> dict[str, datetime]:
-    """Return the time of the newest object in each folder directly below a prefix, by the store's clock.
-
-    Raises:
-        OSError, BaseError: the store is unreachable or refuses.
-    """
+    """Return the time of the newest object in each folder directly below a prefix, by the store's clock."""
     found: dict[str, datetime] = {}
     store, below = _object(root, f"{prefix.rstrip('/')}/")
 
@@ -211,11 +176,7 @@ def newest_below(root: str, prefix: str) -> dict[str, datetime]:
 
 
 def delete_below(root: str, prefix: str) -> None:
-    """Remove every object whose path begins with a prefix; having none is no error.
-
-    Raises:
-        OSError, BaseError: the store is unreachable or refuses.
-    """
+    """Remove every object whose path begins with a prefix; having none is no error."""
     store, below = _object(root, f"{prefix.rstrip('/')}/")
     for batch in obstore.list(store, below):
         names = [str(one["path"]) for one in batch]
@@ -241,7 +202,6 @@ def _object(root: str, name: str, timeout: timedelta = _TIMEOUT) -> tuple[Object
 
 @lru_cache(maxsize=64)
 def _connected(root: str, options: tuple[tuple[str, str], ...], timeout: timedelta) -> ObjectStore:
-    """Return the client of a lake; the client caches its connections."""
     config: Any = {name: value for name, value in options if name not in _HTTP}
     return from_url(
         root,

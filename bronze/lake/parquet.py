@@ -1,19 +1,15 @@
 """Parquet files of a table, written before the commit that names them.
 
-No reader sees a file before a Delta commit names the file. A crash before the commit leaves a file without
-any reference; for `bronze.changes` the next reader removes such files (`bronze.store.changes_table`).
+**Invariant.** No reader sees a file before a Delta commit names the file, and the slot is confirmed on the
+strength of these files. On a local path each file is flushed when closed, and the names before `finish`
+returns them.
 
-**Durability.** The slot is confirmed on the strength of these files. On a local path the writer flushes each
-file when closing the file, and flushes the names before `finish` returns them. In an object store the close
-of a small file is one request.
+**Failures.** A crash before the commit leaves a file without any reference; for `bronze.changes` the next
+reader removes such files (`bronze.store.changes_table`). A failed call ends the writer: the writer removes
+all files that `finish` has not returned, and rejects every later call.
 
-**Failures.** A failed call ends the writer: the writer removes all files that `finish` has not returned, and
-rejects every later call. No commit can therefore name a file that lacks rows, or a file that Arrow left
-without a footer. No commit can omit the rows of a file that could not be opened.
-
-**Format.** The values of a row are stored plain and compressed. The writer closes a file at about
-`FILE_BYTES` of Arrow data, so one large transaction becomes several files that Spark reads in parallel.
-Statistics let readers skip a file by commit LSN and table.
+**Consequence.** No commit names a file that lacks rows, or a file that Arrow left without a footer. No commit
+omits the rows of a file that could not be opened.
 """
 
 from __future__ import annotations
@@ -47,14 +43,9 @@ class Upload:
     """A file under construction in a store, with the interface that Arrow's writers expect.
 
     Arrow's own stream needs three requests for any size: start a multipart upload, send a part, complete.
-    Most commits of the stream are some KiB. `Upload` buffers a file up to a size and writes the file by one
-    request on closing. Only a larger file is sent in parts; of a buffered file the store contains nothing
-    before the close.
-
-    Args:
-        uri: location of the table, as from `Lake.uri`.
-        name: new file name below the table.
-        held: size in bytes up to which one request writes the file; also the part size of a larger file.
+    Most commits of the stream are some KiB. `Upload` buffers up to `held` bytes and writes the file by one
+    request on closing; before the close the store contains nothing of such a file. Only a larger file is sent
+    in parts, of `held` bytes each.
 
     Raises:
         OSError: from each method: the store is unreachable or refuses.
@@ -91,32 +82,29 @@ class Upload:
                 self._file.close()
 
     def give_up(self) -> None:
-        """Abandon the file: drop a buffered file, and complete a file of which parts were sent.
-
-        The caller then removes the completed file. Parts without a file would stay in the store, invisible.
-        """
+        """Abandon the file: drop a buffered file, and complete a file of which parts were sent."""
+        # The caller removes the completed file. Parts without a file would stay in the store, invisible.
         if self._size >= self._held:
             self.close()
         self.closed = True
 
 
+# One large transaction becomes several files of about this size of Arrow data, which Spark reads in parallel.
 FILE_BYTES: Final = 256 * 1024 * 1024
+# Paths that `deltalake`'s file system and a URL spell alike.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_./-]*")
-"""Paths that `deltalake`'s file system and a URL spell alike."""
+# Size up to which one request writes or reads a whole file of a store.
 HELD_BYTES: Final = 8 * 1024 * 1024
-"""Size up to which one request writes or reads a whole file of a store."""
+# Number of values that Arrow encodes at a time.
 _WRITE_BATCH: Final = 16 * 1024
-"""Number of values that Arrow encodes at a time."""
 _COMPRESSION: Final = "zstd"
 _COMPRESSION_LEVEL: Final = 1
 
 
 def files_folder(uri: str) -> Path | None:
-    """Return the local folder for a table's new files; None in an object store.
-
-    New files of a catalog's table lie in a staging folder until Spark reads their rows
-    (`bronze.lake.catalog.files`).
-    """
+    """Return the local folder for a table's new files; None in an object store."""
+    # A catalog's new files lie in a staging folder until Spark reads their rows
+    # (`bronze.lake.catalog.files`).
     return aside(uri) if is_named(uri) else local_folder(uri)
 
 
@@ -141,12 +129,7 @@ def _connected(uri: str, options: tuple[tuple[str, str], ...]) -> pa_fs.FileSyst
 
 
 def open_whole(uri: str, name: str) -> pa.NativeFile:
-    """Open a table's file for reading completely; in a store one request reads the whole file into memory.
-
-    Raises:
-        FileNotFoundError: the file is absent.
-        OSError: the file cannot be read.
-    """
+    """Open a table's file for reading completely; in a store one request reads the whole file into memory."""
     if files_folder(uri) is None:
         from deltasmelt.bronze.lake import objects  # noqa: PLC0415 - a local lake needs no client
 
@@ -155,13 +138,9 @@ def open_whole(uri: str, name: str) -> pa.NativeFile:
 
 
 def file_batches(uri: str, name: str, columns: list[str], ending: str) -> Iterator[pa.RecordBatch]:
-    """Yield some columns of a table's file in batches; read nothing before the first batch.
+    """Yield some columns of a table's file in batches, only rows with true in the column `ending`.
 
-    Args:
-        uri: location of the table, as from `Lake.uri`.
-        name: file name below the table.
-        columns: names of the columns to read.
-        ending: boolean column; the function yields only rows with true.
+    Reads nothing before the first batch.
     """
     from pyarrow.dataset import ParquetFileFormat, field  # noqa: PLC0415 - 30 MiB, which the reader needs not
 
@@ -191,13 +170,9 @@ class UnusableWriterError(OSError):
 class PartWriter:
     """Writer of rows into successive files; `finish` returns the actions for the commit.
 
-    After a failed call, and after `discard`, the writer rejects every call.
-
     Args:
-        uri: location of the table, as from `Lake.uri`.
         prefix: beginning of the file names, for people who open the folder.
-        schema: Arrow schema of the rows.
-        measured: columns whose minimum and maximum go into Delta's statistics.
+        measured: columns whose minimum and maximum go into Delta's statistics, to skip files.
         repeating: columns that get a dictionary.
     """
 
@@ -236,7 +211,7 @@ class PartWriter:
         """Append rows as one row group.
 
         Raises:
-            UnusableWriterError: an earlier call failed.
+            UnusableWriterError: an earlier call failed, or `discard` was called.
             OSError, ArrowException: the storage cannot be written; the writer is unusable from now on.
         """
         with self._usable():
@@ -255,13 +230,9 @@ class PartWriter:
                 self._close()
 
     def finish(self) -> list[AddAction]:
-        """Close the open file; return the files since the last call, ready for a commit.
+        """Close the open file; return the files since the last call, ready for a commit; raises as `write`.
 
         If no commit names the files, the caller removes the files.
-
-        Raises:
-            UnusableWriterError: an earlier call failed.
-            OSError, ArrowException: the storage cannot be written; the writer is unusable from now on.
         """
         with self._usable():
             self._close()
@@ -348,17 +319,14 @@ class PartWriter:
         self._unfinished = False
 
     def _end_file(self) -> int:
-        """Write the footer, close the file and return the file's size.
-
-        Raises:
-            OSError: the file's rows or size differ from the written rows or size.
-        """
+        """Write the footer, close the file and return the file's size."""
         assert self._writer is not None  # noqa: S101 - `_close` looked
         self._writer.close()
         size: int = self._stream.tell()
         self._stream.close()
         footer = self._footers[0] if self._footers else None
         stored = size if self._folder is None else (self._folder / self._name).stat().st_size
+        # A difference to the written rows or bytes ends the writer, before any commit names the file.
         if footer is None or footer.num_rows != self._statistics.rows or stored != size:
             raise OSError(f"{self._name} was not written completely: {stored} of {size} bytes")
         return size

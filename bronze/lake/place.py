@@ -1,18 +1,16 @@
 """Places: this module alone parses a location, into a `Folder`, a `Store` or a `Catalog`.
 
 A place owns the means of access to the tables: a store owns options and a lease duration, a catalog owns a
-Spark session. Each lake has its own place (`bronze.lake.location.Lake`), and every location of a lake carries
-the lake's place (`Location`). Two lakes of a process therefore never mix options or sessions, even if both
-lakes lie at the same location.
+Spark session. Each lake has its own place (`bronze.lake.location.Lake`), which every location of the lake
+carries (`Location`). Two lakes of a process therefore never mix options or sessions, even if both lie at the
+same location. `without_keys` masks the keys of every place that the process has ever created.
 
-`without_keys` masks the keys of every place that the process has ever created.
-
-Option names are the lower-case names of the Rust crate `object_store` (``aws_access_key_id``); `deltalake`
-reads the options unchanged. Settings without an option come from the environment (``AWS_ACCESS_KEY_ID``),
+Option names are the lower-case names of the Rust crate `object_store` (``aws_access_key_id``), which
+`deltalake` reads unchanged. Settings without an option come from the environment (``AWS_ACCESS_KEY_ID``),
 from a file, or from the platform (a machine role, a workload identity).
 
-``catalog://main/silver/orders`` stands for the table ``main.silver.orders``. Only the catalog knows where the
-table's files lie, so no code may use such a location as a folder or a bucket.
+``catalog://main/silver/orders`` stands for the table ``main.silver.orders``. No code may use such a location
+as a folder or a bucket: only the catalog knows where the files lie.
 
 object_store: https://docs.rs/object_store (AmazonS3ConfigKey, AzureConfigKey, GoogleConfigKey).
 """
@@ -43,22 +41,22 @@ if TYPE_CHECKING:
 
 OtherLayer: TypeAlias = Literal["bronze", "control", "quality"]
 SCHEME: Final = "catalog://"
+# The schema of a catalog's temporary tables.
 SCRATCH: Final = "deltasmelt_scratch"
-"""Schema of a catalog's temporary tables."""
+# The prefix of options for Spark alone: Hadoop's own option names.
 HADOOP: Final = "fs."
-"""Prefix of options for Spark alone: Hadoop's own option names."""
 _FILE: Final = re.compile(r"(?i:file):(?://(?i:localhost(?=/))?(?P<after>.*)|(?P<absolute>/.*))", re.DOTALL)
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 _MISREAD: Final = re.compile(r"%[0-9A-Fa-f]{2}|[\[\]^|\\\x00-\x1f\x7f]")
 _MISREAD_IN_URL: Final = re.compile(r"[%?#\[\]^|\\\x00-\x1f\x7f]")
+# Names of options whose values a message may show; the values of all remaining options are keys.
 _SHOWN: Final = re.compile(
     r"(?:.*_)?(?:region|endpoint|endpoint_url|allow_http|style_request|skip_signature)"
 )
-"""Names of options whose values a message may show; the values of all remaining options are keys."""
+# Bytes that a library prints as numbers, for instance the bytes of an unreadable key.
 _NUMBERS: Final = re.compile(r"\[\s*(?:\d{1,3},\s*){7,}\d{1,3}\s*\]")
-"""Bytes that a library prints as numbers, for instance the bytes of an unreadable key."""
+# Minimum length of a masked key; masking shorter keys would mask words of ordinary text.
 _SHORTEST: Final = 6
-"""Minimum length of a masked key; masking shorter keys would mask words of ordinary text."""
 
 # Known to the whole process: an error message can come from any library and names no lake.
 _KEYS: Final[set[str]] = set()
@@ -101,16 +99,12 @@ class Folder(Place):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Store(Place):
-    """An object store.
-
-    Attributes:
-        root: URL of the lake in the store; one client reaches all tables below the URL.
-        options: the store's options, including those for Spark alone; may contain keys.
-        lease: seconds for which a lease is valid.
-    """
+    """An object store; one client reaches all tables below the root, a URL."""
 
     root: str
+    # the store's options, including those for Spark alone; may contain keys
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # seconds for which a lease is valid
     lease: float = LEASE_SECONDS
     flush_interval = FLUSH_INTERVAL_IN_STORES
     clock_skew = 20.0
@@ -141,12 +135,7 @@ class Store(Place):
 
 @dataclass(slots=True, eq=False)
 class Catalog(Place):
-    """A catalog of the Spark session; only this session reaches the tables.
-
-    Attributes:
-        name: the catalog's name in Spark SQL.
-        lease: seconds for which a lease is valid.
-    """
+    """A catalog of the Spark session, by its name in Spark SQL; only this session reaches the tables."""
 
     name: str
     lease: float = LEASE_SECONDS_IN_CATALOGS
@@ -168,8 +157,7 @@ class Catalog(Place):
     def serve(self, session: Callable[[], SparkSession]) -> bool:
         """Open this lake's tables through a session from now on, and return True.
 
-        Args:
-            session: returns the session; any thread calls the function each time a table needs a session.
+        Any thread calls `session` each time a table needs the session.
         """
         self._session = session
         return True
@@ -191,10 +179,10 @@ class Catalog(Place):
 
 
 class Location(str):
-    """A location with a place; every table location of a lake is a `Location`.
+    """A location with its place; every table location of a lake is a `Location`.
 
-    Text made from a location (`str.format`, slicing) is plain text without the place. Use ``/`` to make a
-    location below another location.
+    Text made from a location (`str.format`, slicing) has no place; ``/`` makes a location below this
+    location.
     """
 
     __slots__ = ("place",)
@@ -203,6 +191,7 @@ class Location(str):
     def __new__(cls, text: str, place: Place | None = None) -> Self:
         """Return the location; without a place, parse the place from the text."""
         made = super().__new__(cls, text)
+        # Without a place, the text itself shows the place.
         made.place = place_of(text) if place is None else place
         return made
 
@@ -236,20 +225,14 @@ def options_of(location: str) -> dict[str, str] | None:
 
 
 def client_root(location: str) -> tuple[str, str]:
-    """Return the location for which a client is created, and the path from this root to a location.
-
-    A single client with cached connections reaches all tables of a lake in a store.
-    """
+    """Return the location for which a client is created, and the path from this root to a location."""
+    # A single client with cached connections reaches all tables of a lake in a store.
     place = place_of(location)
     return (place.root, place.below(location)) if isinstance(place, Store) else (location, "")
 
 
 def catalog_of(location: str) -> Catalog:
-    """Return the catalog that contains a table.
-
-    Raises:
-        TypeError: the location is of another kind.
-    """
+    """Return the catalog that contains a table; raise TypeError for a location of another kind."""
     place = place_of(location)
     if not isinstance(place, Catalog):
         raise TypeError(f"{location} is no table of a catalog")
@@ -263,12 +246,8 @@ def scheme_of(location: str) -> str | None:
 
 
 def local_folder(location: str) -> Path | None:
-    """Return the folder of a location; None in an object store.
-
-    Args:
-        location: a path; or ``file:`` followed by a percent-encoded path, as Spark and `deltalake` write the
-            location of a local table.
-    """
+    """Return the folder of a location; None in an object store."""
+    # Spark and `deltalake` write the location of a local table as ``file:`` and a percent-encoded path.
     file = _FILE.fullmatch(location)
     if file is not None:
         return Path(unquote(file["after"] or file["absolute"] or ""))
@@ -276,18 +255,13 @@ def local_folder(location: str) -> Path | None:
 
 
 def misread(location: str) -> str | None:
-    """Return the first part of a location that `deltalake` or Spark would read differently.
-
-    In the name of a folder, `deltalake` 1.6 reads ``%20`` as a space and a backslash as a slash, and panics
-    at some further characters. In a URL `deltalake` interprets ``%``, ``?`` and ``#`` as URL syntax; Spark
-    does not.
-
-    Args:
-        location: an absolute path, or a URL of an object store; libraries never read the location of a
-            catalog.
-    """
+    """Return the first part of an absolute path or URL that `deltalake` or Spark would read differently."""
+    # Libraries never read the location of a catalog.
     if location.startswith(SCHEME):
         return None
+    # In the name of a folder, `deltalake` 1.6 reads ``%20`` as a space and a backslash as a slash, and panics
+    # at some further characters. In a URL `deltalake` interprets ``%``, ``?`` and ``#`` as URL syntax; Spark
+    # does not.
     found = (_MISREAD if local_folder(location) is not None else _MISREAD_IN_URL).search(location)
     return None if found is None else found[0]
 
@@ -303,11 +277,7 @@ def is_named(location: str) -> bool:
 
 
 def parts_of(location: str) -> tuple[str, str, str]:
-    """Return catalog, schema and name of a catalog's table.
-
-    Raises:
-        ValueError: the location is of another kind.
-    """
+    """Return catalog, schema and name of a catalog's table; raise ValueError for another kind of location."""
     catalog, layer, name = map(unquote, location.removeprefix(SCHEME).split("/"))
     return catalog, layer, name
 

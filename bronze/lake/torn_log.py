@@ -1,38 +1,25 @@
 """Log entries that a power cut left incomplete.
 
-**Failure.** An entry gets its name before its bytes are on disk (`bronze.lake.folder_table`). A power cut
-between the name and the flush leaves the entry empty, full of zeros, or with only some pages of its bytes.
-Delta reads an empty entry as a commit without actions. Delta rejects an entry that ends inside a line, and
-with the entry the whole table. Delta accepts an entry that ends after a complete line, although the entry
-then names only some of the files, or the files without the marks.
-
-**Detection.** Delta writes no entry without a line, and every line is JSON. In a table that only this
-pipeline writes, an entry is therefore torn if the entry is empty or has a line that is not JSON. Commits of
-`deltalake` also state in their first line how many actions follow.
+**Failure.** An entry gets its name before its bytes are on disk (`bronze.lake.folder_table`). A power cut in
+between leaves the entry empty, full of zeros, or with only some pages. Delta reads an empty entry as a commit
+without actions, and accepts an entry that ends after a complete line, although files or marks are missing.
+Delta rejects an entry that ends inside a line, and with the entry the whole table.
 
 **Repair.** Every process that opens a table of bronze or control, or any table for writing, checks the newest
-entry (`set_torn_aside`). The process renames a torn entry. Delta ignores the new name, as if the commit had
-failed.
-
-* Each table of silver and gold has one writer, which holds the layer's lock. A process that only reads such a
-  table leaves the entry unchanged and raises a transient error.
-* Bronze and control have writers in several processes and long-lived handles. A handle that has read the torn
-  entry would skip the later entry with the same number. Every process therefore checks and renames under a
-  lock of the log folder, before any handle reads the entry. No process can write an entry of the same number
-  before the torn entry is renamed, and renaming requires the lock.
+entry (`set_torn_aside`) and renames a torn entry. Delta ignores the new name, as if the commit had failed.
+Each table of silver and gold has one writer, which holds the layer's lock. Bronze and control have writers in
+several processes, and a long-lived handle that has read the torn entry would skip the later entry with the
+same number. So every process checks and renames under a lock of the log folder, before any handle reads the
+entry.
 
 **Consequence.** No reader of the lost entry is misled:
 
 * The reader confirms the slot only after the flush, so the server sends the rows again. If a disk loses
-  flushed bytes, bronze's position is before the slot's position: `bronze.stream.continuity` raises an error
-  for this case.
+  flushed bytes, bronze's position is before the slot's position, and `bronze.stream.continuity` raises an
+  error.
 * Silver and gold do not flush Spark's commits, and a cut may name the lost version. The lost entry also held
   the table's marks. The table is therefore behind its cut, and silver folds its window again from bronze.
   From then on no cut names the lost version (`silver.run.worklist`).
-
-**Limits.** A torn entry that later entries follow stays. Processes that had read the table without the torn
-entry wrote the later entries; the error names the file. Torn checkpoints are no concern of this module:
-`bronze.lake.folder_table` flushes a checkpoint before naming it.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#delta-log-entries.
 """
@@ -55,11 +42,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+# The key in commitInfo under which a commit states how many actions follow.
 ACTIONS_KEY: Final = "deltasmelt.actions"
-"""Key in commitInfo under which a commit states how many actions follow."""
 
+# Layers whose tables have a single writer, which holds the layer's lock.
 DERIVED: Final = frozenset(("silver", "gold"))
-"""Layers whose tables have a single writer, which holds the layer's lock."""
 
 _ASIDE: Final = ".torn"
 _LOCK_SECONDS: Final = 10.0
@@ -70,10 +57,7 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 def set_torn_aside(uri: str, *, thorough: bool = True, writes: bool = True) -> bool:
     """Rename the newest entry of a local table's log if the entry is torn; return whether a file was renamed.
 
-    No process is still writing a visible entry: an entry gets a name in one step.
-
     Args:
-        uri: location of the table, as from `Lake.uri`.
         thorough: read all entries since the checkpoint; else read the newest entry and check only the size of
             all earlier entries.
         writes: whether the caller is the table's writer; a reader renames nothing.
@@ -85,6 +69,7 @@ def set_torn_aside(uri: str, *, thorough: bool = True, writes: bool = True) -> b
         OSError: the log cannot be read or changed.
     """
     folder = local_folder(uri)
+    # No process is still writing a visible entry: an entry gets a name in one step.
     log = None if folder is None else folder / "_delta_log"
     if folder is None or log is None or not log.is_dir() or _torn(folder, log, thorough=thorough) is None:
         return False
@@ -113,11 +98,8 @@ def set_torn_aside(uri: str, *, thorough: bool = True, writes: bool = True) -> b
 
 
 def _torn(folder: Path, log: Path, *, thorough: bool) -> tuple[int, tuple[int, ...]] | None:
-    """Return version and file identity of the newest entry if the entry is torn, else None.
-
-    Raises:
-        DefiniteError: later entries follow a torn entry.
-    """
+    """Return version and file identity of the newest entry if the entry is torn, else None."""
+    # A checkpoint is never torn: `bronze.lake.folder_table` flushes a checkpoint before naming it.
     known = newest_checkpoint(log)
     entries = sorted(each for each in entries_of(log) if known is None or each > known)
     judged = _identity(entry_path(log, entries[-1])) if entries else None
@@ -126,6 +108,7 @@ def _torn(folder: Path, log: Path, *, thorough: bool) -> tuple[int, tuple[int, .
     ]
     if not torn or judged is None:
         return None
+    # Processes that had read the table without the torn entry wrote the later entries, so the entry stays.
     if torn != entries[-1:]:
         raise DefiniteError(
             f"entry {torn[0]} of the table's log is torn, and later entries follow",
@@ -147,11 +130,7 @@ def _identity(path: Path) -> tuple[int, ...] | None:
 
 @contextmanager
 def _locked(log: Path, *, writes: bool) -> Iterator[None]:
-    """Hold the lock of a log's folder, if the file system has locks; a reader needs no lock.
-
-    Raises:
-        TransientError: ``log-entry-torn``: another process holds the lock for too long.
-    """
+    """Hold the lock of a log's folder, if the file system has locks; a reader needs no lock."""
     handle = os.open(log, os.O_RDONLY)
     deadline = time.monotonic() + _LOCK_SECONDS
     try:
@@ -200,7 +179,11 @@ def _files_of(log: Path, version: int) -> Iterable[Path]:
 
 
 def _is_torn(path: Path, *, whole: bool) -> bool:
-    """Check whether an entry is incomplete; check only the size unless `whole`."""
+    """Check whether an entry is incomplete; check only the size unless `whole`.
+
+    Delta writes no entry without a line, every line is JSON, and commits of `deltalake` state how many
+    actions follow.
+    """
     try:
         lines = path.read_bytes().splitlines() if whole else [b""] * bool(path.stat().st_size)
     except FileNotFoundError:  # removed meanwhile: a checkpoint replaces the entry
@@ -216,7 +199,7 @@ def _is_torn(path: Path, *, whole: bool) -> bool:
 
 
 def _stated(first: object) -> int:
-    """Return how many further actions an entry's first action states; 0 without such a statement."""
+    # Only commits of this project's `deltalake` state a number; 0 for every further commit.
     try:
         return int(first["commitInfo"][ACTIONS_KEY])  # type: ignore[index]
     except (ValueError, KeyError, TypeError):

@@ -1,9 +1,7 @@
 """A catalog's table at a version: its log, read through SQL.
 
-`CatalogTable` reads no path, and requests each fact of a version once.
-
-A poll reads the newest commits (``DESCRIBE HISTORY … LIMIT``). The first commit is the newest version.
-Usually the commits contain every fact that callers need until the next poll.
+`CatalogTable` reads no path, and requests each fact of a version once. A poll reads the newest commits
+(``DESCRIBE HISTORY … LIMIT``), which usually contain every fact that callers need until the next poll.
 
 **Marks.** Marks are read backwards from the newest commit, down to known entries or to a commit with all
 marks (`bronze.lake.catalog.commit_marks`). If the history ends earlier, the table's property holds the older
@@ -39,15 +37,15 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.client import Transaction
     from deltasmelt.bronze.lake.table import Actions, Rows
 
+# Number of commits in a poll's first read; usually one commit contains all marks.
 _FIRST_LOOK: Final = 16
-"""Number of commits in a poll's first read; usually one commit contains all marks."""
+# Number of commits between two statements of all marks, so that a poll's first read finds all marks.
 STATED_AFTER: Final = 12
-"""Number of commits between two statements of all marks, so that a poll's first read finds all marks."""
+# Age at which marks are restated after any newer commit: entries are removed by age.
 _STATED_SECONDS: Final = 86_400.0
-"""Age at which marks are restated after any newer commit: entries are removed by age."""
 _MOST: Final = 100_000
+# Log retention of a new table; the log holds the marks, which are restated long before.
 _RETENTION: Final = "interval 30 days"
-"""Log retention of a new table; the log holds the marks, which are restated long before."""
 _ENTRY: Final = (
     "version", "unix_millis(timestamp) AS timestamp", "operation", "operationParameters", "operationMetrics",
     "userMetadata",
@@ -56,17 +54,7 @@ _TOKEN: Final = "@"  # noqa: S105 - of a name that stands for all rows, see `Cat
 
 
 class CatalogTable(Table):
-    """A table at a version.
-
-    Args:
-        uri: location of the table (`bronze.lake.location`).
-        version: version to open; None for the newest version.
-
-    Raises:
-        TableNotFoundError: the table does not exist.
-        OSError: Spark cannot read the table.
-        DefiniteError: ``marks-gone``, from methods that read marks.
-    """
+    """A table at a version; methods that read marks may raise DefiniteError ``marks-gone``."""
 
     shows_files: ClassVar[bool] = False
 
@@ -88,10 +76,8 @@ class CatalogTable(Table):
 
     @classmethod
     def overwrite(cls, uri: str, rows: pa.Table) -> None:
-        """Replace all rows of a table in one commit; create an absent table.
-
-        A separate statement creates the table first: a kill in between leaves a table without rows.
-        """
+        """Replace all rows of a table in one commit; create an absent table."""
+        # A separate statement creates the table: a kill before the overwrite leaves a table without rows.
         commits.create(uri, rows.schema, "", {MADE_PROPERTY: "true"})
         made = cls(uri)
         made.require_ours(MADE_PROPERTY)
@@ -145,10 +131,8 @@ class CatalogTable(Table):
         return self._schema
 
     def get_add_actions(self, *, flatten: bool = False) -> pa.Table:  # noqa: ARG002 - as deltalake has it
-        """Return one artificial file for all rows of this version; only the catalog knows the real files.
-
-        The size in bytes is the newest version's: SQL shows no older sizes.
-        """
+        """Return one artificial file for all rows of this version; only the catalog knows the real files."""
+        # The size is the newest version's: SQL shows no older sizes.
         rows, size = self._rows, int(self._detail["sizeInBytes"] or 0)
         there = [] if not rows else [0]
         return pa.table(
@@ -184,11 +168,9 @@ class CatalogTable(Table):
         return times[0] if times else None
 
     def state_marks(self) -> None:
-        """Restate the marks if the newest commits do not contain all marks; a commit without rows.
-
-        A history is limited, and opening a table first reads only a few commits. Restating is therefore due
-        after a few commits of any writer, and after a day.
-        """
+        """Restate the marks if the newest commits do not contain all marks; a commit without rows."""
+        # A history is limited, and opening a table first reads only a few commits. Restating is therefore due
+        # after a few commits of any writer, and after a day.
         if self.is_unstated():
             with suppress(CommitFailedError):  # due again after the next commit
                 perform(Effect.COMMIT, self.table_uri, self.create_checkpoint)
@@ -234,11 +216,7 @@ class CatalogTable(Table):
         )
 
     def rows(self, columns: Sequence[str] | None = None, *, condition: str = "true") -> pa.Table:
-        """Return all rows of the version, or only rows for which an SQL condition is true.
-
-        Raises:
-            OSError: Spark cannot read the rows.
-        """
+        """Return all rows of the version, or only rows for which an SQL condition is true."""
         listed = "*" if columns is None else ", ".join(map(quoted, columns))
         with failures(self.table_uri):
             text = f"SELECT {listed} FROM {{}} VERSION AS OF {self._version} WHERE {condition}"
@@ -261,7 +239,6 @@ class CatalogTable(Table):
             self.__dict__.pop(name, None)
 
     def _entries(self, limit: int) -> list[dict[str, Any]]:
-        """Return the newest history rows up to this version."""
         known = [row for row in self._recent if row["version"] <= self._version]
         if len(known) >= limit or len(self._recent) < _FIRST_LOOK:
             return known[:limit]
@@ -277,7 +254,6 @@ class CatalogTable(Table):
             return [row.asDict() for row in found.collect()]
 
     def _read_marks(self) -> dict[str, int]:
-        """Return all marks at this version."""
         known, after = (self._marks or {}, self._marks_of) if self._marks_of < self._version else ({}, -1)
         if self._marks is not None and after >= 0:
             entries = self._entries(self._version - after)
