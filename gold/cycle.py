@@ -17,7 +17,7 @@ The cost of an attempt decides when gold retries the document:
 * *A failed build* has cost a build, often a full one, and fails again until somebody corrects a value or the
   document. So the document pauses (`silver.spark.failure_scope.FailedUnits`): cuts within the pause leave the
   document out. After the pause, gold builds from the newest cut, also if silver has no new cut
-  (`Gold.owes_retry`). A rebuild by request, and a new process, wait for no pause.
+  (`Gold.owes_retry`). A rebuild by request, a run that must catch up, and a new process wait for no pause.
 
 `silver.spark.failure_scope` decides which failures are no document's.
 """
@@ -122,19 +122,21 @@ class Gold:
         self._builders: tuple[dict[str, DocumentBuild], Machine] | None = None
         self._failed: FailedUnits[str] = FailedUnits(spark, lake, self._record_failure, _definite)
         self._lsn = ZERO
+        self._left_out = False
         self._newest_cut: Cut | None = None
+        self._catalog_of: tuple[Cut | None, Mapping[TableName, SilverTable]] = None, {}
         self.runs: list[Run] = []
 
-    @property
-    def owes_retry(self) -> bool:
-        """Check whether the pause of a failed document is over."""
-        return self._failed.owes_retry
+    def owes_retry(self, *, at_once: bool = False) -> bool:
+        """Check whether a failed document is due: after its pause, or `at_once` if a pause left it out."""
+        return self._failed.owes_retry or (at_once and self._left_out)
 
-    def cycle(self, *, rebuild: Collection[str] = ()) -> Cut | None:
+    def cycle(self, *, rebuild: Collection[str] = (), at_once: bool = False) -> Cut | None:
         """Bring every document to the newest silver cut.
 
         Args:
             rebuild: documents to build in full, whatever their tables hold.
+            at_once: build failed documents without regard to their pauses, for a run that must catch up.
 
         Returns:
             the recorded gold cut; None when nothing was new.
@@ -142,14 +144,19 @@ class Gold:
         cut = self._control.latest_cut("silver")
         if cut is None or not self._starts:
             return None
-        if cut == self._newest_cut and not rebuild and not self.owes_retry:
+        if cut == self._newest_cut and not rebuild and not self.owes_retry(at_once=at_once):
             return None
+        # A cycle that ends before its cut is repeated, also after the retry of a document succeeded.
+        self._newest_cut = None
+        if cut != self._catalog_of[0] or rebuild:
+            # A later catalog may have a shape that this cut lacks; a retry would then lose its document.
+            self._catalog_of = cut, self._catalog()
         last = self._control.latest_cut("gold")
-        inputs, self._lsn = _Inputs(cut, last, self._catalog(), rebuild), cut.commit_lsn
+        inputs, self._lsn = _Inputs(cut, last, self._catalog_of[1], rebuild), cut.commit_lsn
         runs = {} if self._spark.started else self._unchanged_runs(inputs)
-        names = [
-            name for name in self._starts if name in rebuild or not (name in runs or self._failed.rests(name))
-        ]
+        resting = set() if at_once else {name for name in self._failed if self._failed.rests(name)}
+        names = [name for name in self._starts if name in rebuild or not (name in runs or name in resting)]
+        self._left_out = not resting.isdisjoint(self._starts)
         attempt = partial(self._build_all, inputs, runs)
         self._failed.retry(attempt(names), attempt)
         ended = [run for name in self._starts if (run := runs.get(name)) is not None]
@@ -323,12 +330,13 @@ class Gold:
             else:
                 self._failed.failed(name)
 
+        run = None
         with self._failed.attempting(name, undecided, stop):
             tree = self._tree(build.document, inputs)
             run = self._build(build, tree, inputs)
+        if run is not None:
             self._passed(name)
-            return run
-        return None
+        return run
 
     def _record_failure(self, name: str, error: Exception) -> None:
         from deltasmelt.gold.builder.failures import unknown_error  # noqa: PLC0415 - loads Spark

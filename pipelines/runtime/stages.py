@@ -143,6 +143,7 @@ class Stages:
         self._observe = observe
         self._after_cycle = after_cycle
         self._folded_version = -1
+        self._unfinished = False
         self._cycle_start = -math.inf
         self._folded = ZERO
         self._built = ZERO
@@ -251,14 +252,18 @@ class Stages:
             if position is None and self._folded_version >= 0:
                 raise vanished(self._lake.label)
             if position is not None and (
-                position.version != self._folded_version or self._has_work(at_once=at_once)
+                position.version != self._folded_version
+                or self._unfinished
+                or self._has_work(at_once=at_once)
             ):
                 start = time.monotonic()
+                self._unfinished = True  # a cycle that ends before its cut is repeated
                 if self._catalog is not None and on_databricks():
                     self._keys = self._keys or CatalogKeys(self._spark.get(), self._catalog)
                 release = None if self._keys is None else self._keys.release
                 with self._writing(self._silver):
                     cut = self._silver.cycle(release=release, leaves=not at_once)
+                self._unfinished = False
                 self._folded_version, self._folded, self._cycle_start = (
                     position.version,
                     position.frontier,
@@ -293,14 +298,17 @@ class Stages:
             leaves: return after some seconds, and leave the result to a later call; otherwise build until
                 gold has finished silver's newest cut.
         """
-        moved, seconds = False, 0.0
-        owes_retry = self._building is None and gold.owes_retry
+        moved, submitted, seconds = False, False, 0.0
         while True:
             if self._building is None:
+                owes_retry = not submitted and gold.owes_retry(at_once=not leaves)
                 if self.silver_cut is None or (self.silver_cut is self._built_from and not owes_retry):
                     return moved
-                owes_retry = False
-                self._building = self.silver_cut, self._builder.submit(self._gold_cycle, gold)
+                submitted, self._built_from = True, None  # a build that fails is repeated
+                self._building = (
+                    self.silver_cut,
+                    self._builder.submit(self._gold_cycle, gold, at_once=not leaves),
+                )
                 seconds = GRACE_SECONDS
             source, future = self._building
             if not wait([future], seconds if leaves else None).done:
@@ -314,9 +322,9 @@ class Stages:
             if leaves:
                 return moved  # between two builds maintenance has its turn
 
-    def _gold_cycle(self, gold: Gold) -> Cut | None:
+    def _gold_cycle(self, gold: Gold, *, at_once: bool) -> Cut | None:
         with writing(self._lake, "gold"):
-            return gold.cycle()
+            return gold.cycle(at_once=at_once)
 
     @contextmanager
     def _writing(self, silver: Silver) -> Iterator[None]:

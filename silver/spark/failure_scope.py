@@ -177,9 +177,18 @@ class FailedUnits(Pauses[_Key]):
         undecided: Mapping[_Key, Exception],
         attempt: Callable[[Collection[_Key]], Mapping[_Key, Exception]],
     ) -> None:
-        """Attempt units a second time, and `pause` the units whose errors `attempt` returns."""
-        if undecided:
-            self.pause(attempt(undecided.keys()))
+        """Attempt units a second time, and `pause` the units whose errors `attempt` returns.
+
+        Raises:
+            Exception: the first error, where Spark does not answer; else as `pause`.
+        """
+        if not undecided:
+            return
+        first = next(iter(undecided.values()))
+        # Before the attempt: the errors of an attempt without Spark hide the cause.
+        if not answers(self._spark, after=first):
+            raise first
+        self.pause(attempt(undecided.keys()))
 
     def pause(self, failed: Mapping[_Key, Exception]) -> None:
         """Record the errors of units that have no further attempt, and pause the units.
