@@ -1,7 +1,6 @@
 """Make the class-data archive (`pipelines.spark.class_archive`) in a session that uses much of Spark.
 
-The rows do not matter; the parts of Spark and Delta that the session uses do. The JVM writes the archive when
-the JVM ends.
+The JVM writes the archive when the JVM ends.
 """
 
 from __future__ import annotations
@@ -88,9 +87,7 @@ OPTIMIZE {orders}
 def train(spark: SparkSession, lake: Path) -> None:
     """Create a few small Delta tables, merge into them, read them in every way, and maintain them.
 
-    Args:
-        spark: a session of a local JVM.
-        lake: an empty folder for the tables.
+    `lake` is an empty folder for the tables. The rows do not matter; the used parts of Spark and Delta do.
     """
     orders, lines = (f"delta.{quote(str(lake / name))}" for name in ("orders", "lines"))
     for statement in _STATEMENTS.split(";\n"):
@@ -105,9 +102,6 @@ def train(spark: SparkSession, lake: Path) -> None:
 
 def make(announce: str = "") -> None:
     """Make the archive of a plain session if the archive is missing; at most one process at a time.
-
-    Args:
-        announce: text to print before the archive is made.
 
     Raises:
         ConfigurationError: Java or Spark is missing.
@@ -160,7 +154,8 @@ def _train(draft: Path, folder: Path, jars: Sequence[Path]) -> int | None:
 
 
 def _forget_oldest(folder: Path) -> None:
-    """Keep the newest archives: a recreated environment has a new path, and so a new archive."""
+    """Remove all archives but the newest."""
+    # A recreated environment has a new path, and so a new archive.
     archives = sorted(folder.glob("*.jsa"), key=lambda path: path.stat().st_mtime, reverse=True)
     for old in archives[_KEPT:]:
         old.unlink(missing_ok=True)

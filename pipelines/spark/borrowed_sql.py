@@ -1,14 +1,13 @@
 """Run statements over the lake in a borrowed session: a notebook's, or a server's.
 
-`pipelines.spark.lake_sql` creates schemas named like the layers. In a shared catalog, these schemas may
-belong to the user. Here each table that a statement names is a temporary view under a unique name, so the
-reader replaces nothing of the session's owner. Every view pins a version, even of tables shown at their
+In a shared catalog, schemas named like the layers (`pipelines.spark.lake_sql`) may belong to the user. So
+each table that a statement names is a temporary view under a unique name here, and the reader replaces
+nothing of the session's owner. Every view pins a version, even of tables shown at their
 newest state: Spark executes an UPDATE through an unpinned view.
 
-A classic session resolves names when a DataFrame is made, so the view is dropped right after. A Spark Connect
-server resolves names each time that a DataFrame is run. There the view stays and never changes its meaning: a
-DataFrame shows equal rows whenever the DataFrame is run. Each version of a table has one view, however many
-statements and moments name the version (`Views`). Closing the lake drops the view.
+Each version of a table has one view, however many statements and moments name the version (`Views`). At a
+Spark Connect server a view stays until the lake is closed and never changes its meaning: a DataFrame shows
+equal rows whenever the DataFrame is run.
 
 Names that SQL composes at run time (``IDENTIFIER('silver.' || …)``) find nothing, nor does ``SHOW TABLES IN
 silver``.
@@ -65,11 +64,7 @@ class Views:
 class BorrowedSql(LakeSql):
     """Statements over one lake at one cut, in any session.
 
-    Args:
-        spark: the session that runs the statements.
-        pipeline: the pipeline whose lake is read.
-        cut: the cut that statements see.
-        views: the session's views, which stay while DataFrames may name the views.
+    `views` are the session's views, which stay while DataFrames may name them.
     """
 
     def __init__(
@@ -77,6 +72,7 @@ class BorrowedSql(LakeSql):
     ) -> None:
         super().__init__(spark, pipeline, cut)
         self._temporary = True
+        # A server resolves names on each run of a DataFrame; a JVM resolves them once, so the view may go.
         self._stay = not access_of(spark).shares_views
         self._views = views if views is not None and self._stay else Views()
         self._versions: dict[TableAddress, int | None] = {}

@@ -1,24 +1,18 @@
 """Use a class-data archive of Spark and Delta: a local session in two thirds of the CPU time.
 
 A short command spends most of its time with loading and verifying some twenty thousand classes. Java can save
-the classes in their memory layout, and the next JVM maps the saved file (JEP 350, dynamic archives). One
-archive exists per Java, Spark and set of jars. The archive is in the cache, next to the jars, and has some
-200 MB.
+the classes in their memory layout, and the next JVM maps the saved file (JEP 350, dynamic archives). The
+cache has one archive of some 200 MB per Java, Spark and set of jars, next to the jars.
 
 Measured: 30.5 → 20.8 CPU s of a first session (0.68).
 
-Use
-    Only local sessions over deltasmelt's own class path use an archive: see `archive_of`. All further
-    sessions run as if no archive existed.
-Making
-    `make demo` and `make test` make the archive during their setup (``python -m
-    deltasmelt.pipelines.spark.archive_training``). A command on a terminal that had no archive also starts a
-    process of the lowest priority for the work, at most once a day.
-Failures
-    A JVM maps an archive only from an equal Java over an equal class path; otherwise the JVM ignores the
-    archive silently. The file is on the disk before the file gets its name, so no process reads half an
-    archive. An archive is code, so a session only uses a file that no foreign account can write. If a JVM
-    does not start with an archive, the session starts the JVM again without, and removes the archive.
+`make demo` and `make test` make the archive during their setup (``python -m
+deltasmelt.pipelines.spark.archive_training``), and `make_later` after a command. Only local sessions over
+deltasmelt's own class path use an archive (`archive_of`); all further sessions run as if none existed.
+
+A JVM maps an archive only from an equal Java over an equal class path, and otherwise ignores the archive
+silently. The file is on the disk before the file gets its name, so no process reads half an archive. If a JVM
+does not start with an archive, the session starts the JVM again without, and removes the archive.
 
 ``SMELT_CLASS_ARCHIVE=off`` switches all of this off.
 """
@@ -72,9 +66,7 @@ def archive_of(settings: Mapping[str, str], java: str, jars: Sequence[Path]) -> 
     """Return the path of the archive for a session with these settings; None for a session without archive.
 
     Args:
-        settings: the pipeline file's `spark` section.
         java: the program and the text that its ``-version`` prints.
-        jars: Delta's jars, in the order of the class path.
     """
     if os.environ.get(SWITCH, "on").lower() in _OFF or not _is_plain(settings):
         return None
@@ -86,16 +78,14 @@ def archive_of(settings: Mapping[str, str], java: str, jars: Sequence[Path]) -> 
 
 
 def _is_plain(settings: Mapping[str, str]) -> bool:
-    """Check whether a session's JVM runs on this machine, over pyspark's jars and Delta's.
-
-    The user's own archive of classes also excludes an archive of deltasmelt.
-    """
+    """Check whether a session's JVM runs on this machine, over pyspark's jars and Delta's."""
     given = [settings.get(JVM_OPTIONS, ""), *(os.environ.get(name, "") for name in _JVM_VARIABLES)]
     return (
         is_local(settings.get("spark.master", "local[*]"))
         and not any(name in settings for name in _MORE_CLASSES)
         and not any(name in os.environ for name in _ELSEWHERE)
         and os.environ.get("PYSPARK_SUBMIT_ARGS", "").strip() in {"", "pyspark-shell"}
+        # The user's own archive of classes excludes an archive of deltasmelt.
         and not any(map(_OWN_ARCHIVE.search, given))
     )
 
@@ -114,7 +104,7 @@ def _place(java: str, jars: Sequence[Path]) -> Path:
 
 
 def usable(archive: Path) -> bool:
-    """Check whether an archive exists, and no foreign account could have written the file."""
+    """Check whether an archive exists, and no foreign account could have written it: an archive is code."""
     try:
         return all(_is_ours(path.stat()) for path in (archive, archive.parent))
     except OSError:
@@ -131,10 +121,8 @@ def options(archive: Path) -> str:
 
 
 def make_later(archive: Path) -> None:
-    """Start a process that makes the archive and outlives this process, after a command typed by hand.
-
-    In a job, the process would end with the job's process group, and the archive would be lost.
-    """
+    """Start a process of the lowest priority that makes the archive and outlives this process."""
+    # Only for a command typed by hand: in a job, the process would end with the job's process group.
     if usable(archive) or not sys.stderr.isatty() or "CI" in os.environ or not _may_try(archive.parent):
         return
     try:

@@ -1,32 +1,26 @@
 """Run functions of bronze in Spark's executors: the engine `snapshot.engine: spark` of snapshots.
 
-**One row, one function.** A job is a DataFrame of one row in one partition, and a Python UDF that calls the
-function. So Spark returns one result per job, the result of the completed attempt. A plain UDF has the fewest
-requirements on executors and driver. For `mapInArrow`, pyspark needs pandas on the driver and pyarrow on the
-executors, and fails before a check could name a missing package. The UDF is marked as nondeterministic, so
-that no rule of the optimiser evaluates the UDF twice.
+A job is a DataFrame of one row in one partition, and a Python UDF that calls the function. So Spark returns
+one result per job, the result of the completed attempt.
 
 **Secrets.** The function's values (password, keys of the store) are pickled inside the UDF. Plan, event log,
 UI and job names show the UDF's name alone, and no setting of Spark holds the values. Spark sends a UDF over
 its own network, and may write the UDF to a local file: ``spark.network.crypto.enabled`` and
 ``spark.io.encryption.enabled`` encrypt both (docs/security.md).
 
-**The session.** The reader has no session. So the reader starts a session while large tables are copied: over
-Spark Connect with SPARK_REMOTE, else by the pipeline file's section `spark`. A process with a session uses
-the existing session and leaves the session unchanged. Below spark-submit, the reader is a separate process.
-The reader cannot reach the submitted driver, so the reader starts an application of its own. On Databricks,
-the reader is a process next to the driver's and gets no session, so the user must name a Spark Connect
-server.
+**The session.** A process with a session uses this session unchanged. The reader has none, and starts a
+session while large tables are copied: over Spark Connect with SPARK_REMOTE, else by the pipeline file's
+section `spark`. On Databricks the user must name a Spark Connect server (`require_server`).
 
 **A failed attempt.** Spark retries an attempt as often as ``spark.task.maxFailures`` allows (on a local
 master: the second number of ``local[4,3]``). After the last attempt, or after the end of the JVM, the round
 of copies ends with a transient error, and the next round starts a new session. If Spark is unavailable, only
 the large tables wait for Spark (`bronze.snapshot.executor_pool`).
 
-**A call that never answers.** A request to a server has no deadline, and may wait on a dead connection. A JVM
-may hang. So a separate thread waits for the answer. The request is cancelled, and given up some seconds
-later, in two cases: the reader ends, or bronze has copied nothing for a long time. A task that still runs
-then leaves files, and the next reader removes the files.
+**A call that never answers.** A request to a server has no deadline, and a JVM may hang. So a separate thread
+waits for the answer. The request is cancelled, and given up some seconds later, in two cases: the reader
+ends, or bronze has copied nothing for a long time. A task that still runs then leaves files, and the next
+reader removes the files.
 """
 
 from __future__ import annotations
@@ -78,8 +72,7 @@ _RAISED: Final = re.compile(r"^[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt)
 class SparkExecutors:
     """Executors of a Spark session that run functions; see `bronze.snapshot.executors.Executors`.
 
-    Args:
-        spark: a session without further work: `cancel` ends all jobs of the session.
+    The session has no further work: `cancel` ends all its jobs.
     """
 
     def __init__(self, spark: SparkSession) -> None:
@@ -109,6 +102,9 @@ class SparkExecutors:
             return work()
 
         try:
+            # A plain UDF: for `mapInArrow`, pyspark needs pandas on the driver and pyarrow on the executors,
+            # and fails before a check could name a missing package. Nondeterministic: no rule of the
+            # optimiser evaluates the UDF twice.
             task = udf(snapshot_task, "string", useArrow=False).asNondeterministic()
             frame = self._spark.range(0, 1, 1, 1).select(task(col("id")).alias("said"))
             said: str = frame.collect()[0]["said"]
@@ -131,9 +127,8 @@ class SparkExecutors:
 def answer_of(work: Callable[[], str], given_up: Callable[[], bool]) -> str:
     """Return or raise the result of a call, unless the caller gives up before.
 
-    Args:
-        work: called on a separate thread, which may continue after the caller has given up.
-        given_up: checks whether the caller no longer waits; called every fraction of a second.
+    `work` runs on a separate thread, which may continue after the caller has given up. `given_up` is called
+    every fraction of a second.
 
     Raises:
         TransientError: ``snapshot-task-failed``: the caller gave up.
@@ -174,11 +169,6 @@ def executors_of(pipeline: Pipeline) -> ExecutorsAtHand | None:
 def spark_executors(settings: dict[str, str], *, workers: int, log: Path) -> Iterator[SparkExecutors]:
     """Yield executors for a block; a session started for the block is stopped at the block's end.
 
-    Args:
-        settings: the pipeline file's `spark` section.
-        workers: number of tasks at once.
-        log: path of Spark's log file.
-
     Raises:
         ConfigurationError, DefiniteError: see `spark_session` for the reasons.
     """
@@ -202,6 +192,7 @@ def spark_executors(settings: dict[str, str], *, workers: int, log: Path) -> Ite
 def _start(settings: dict[str, str], workers: int, log: Path) -> SparkSession:
     if address_of(settings) is not None:
         return remote_session(settings)
+    # Below spark-submit, the reader cannot reach the submitted driver, and starts an application of its own.
     for name in _SUBMITTED:  # variables of a driver in a separate process
         os.environ.pop(name, None)
     master = settings.get("spark.master", f"local[{workers},{_ATTEMPTS}]")

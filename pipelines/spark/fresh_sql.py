@@ -2,9 +2,8 @@
 
 Each statement sees bronze's content from the statement's beginning: all named tables as of one commit
 (`silver.fresh`), and `bronze.changes` up to this commit. Silver folds only the tables that a statement names.
-
-A statement cannot read documents in this way: gold's tables hold the result of gold's last cycle. The command
-`smelt preview --fresh` assembles one document from fresh rows.
+Gold's tables hold the result of gold's last cycle, so a statement cannot read them. `smelt preview --fresh`
+assembles one document from fresh rows.
 """
 
 from __future__ import annotations
@@ -31,12 +30,7 @@ if TYPE_CHECKING:
 
 
 class FreshSql(LakeSql):
-    """Statements over one lake, each at the log's head when the statement begins.
-
-    Args:
-        spark: a session that this process started.
-        pipeline: the pipeline whose lake is read.
-    """
+    """Statements over one lake, each at the log's head at its beginning; `spark` is an own session."""
 
     def __init__(self, spark: SparkSession, pipeline: Pipeline) -> None:
         lake = pipeline.lake_address()

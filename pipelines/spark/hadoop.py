@@ -2,19 +2,8 @@
 
 Without an option, S3A uses its own default: S3A's chain of credentials reads the environment variables that
 `deltalake` reads, and so does the SDK for region and endpoint. This module sets only values for which Spark
-would differ from `deltalake`, or be unsafe:
-
-* ``s3://`` uses S3A, too; only EMR has a separate file system for ``s3://``;
-* with a named endpoint, the bucket is in the path, because nearly all servers but Amazon's need the bucket in
-  the path;
-* a web identity (a pod's role) is in no credential chain of S3A, and ABFS reads no environment variable;
-* commits use deltasmelt's log store, which writes conditionally (``logstore/ConditionalS3LogStore.java``);
-* a commit has no checksum file (``writeChecksumFile``). Delta would write the file under a temporary name and
-  rename the file. These are ten of forty requests, five of the expensive kind. By the protocol, readers do
-  not need the file, and delta-rs writes none. Only for local lakes, `silver.spark.small_reads` reads the
-  file.
-
-``fs.s3a.create.performance`` is never set: with this setting, S3A no longer checks whether a file exists.
+would differ from `deltalake`, or be unsafe. ``fs.s3a.create.performance`` is never set: with this setting,
+S3A no longer checks whether a file exists.
 
 https://hadoop.apache.org/docs/r3.4.2/hadoop-aws/tools/hadoop-aws/index.html (S3A);
 https://hadoop.apache.org/docs/r3.4.2/hadoop-azure/abfs.html.
@@ -57,9 +46,7 @@ _OAUTH: Final = "org.apache.hadoop.fs.azurebfs.oauth2.ClientCredsTokenProvider"
 def hadoop_settings(location: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """Return Spark's settings for a lake at this location; none for a local lake.
 
-    Args:
-        location: the location of the lake.
-        environment: may name the endpoint and allow plain HTTP; `deltalake` reads the same variables.
+    `environment` may name the endpoint and allow plain HTTP; `deltalake` reads the same variables.
     """
     place = place_of(location)
     scheme, options = place.scheme, place.options
@@ -75,8 +62,12 @@ def hadoop_settings(location: str, environment: Mapping[str, str] = os.environ) 
         made = _google(options)
     settings = {f"{_PREFIX}{name}": value for name, value in (made | own).items()}
     settings["spark.redaction.regex"] = REDACTED
+    # Delta would write a commit's checksum file under a temporary name and rename it: ten of forty requests,
+    # five of the expensive kind. By the protocol, readers do not need the file, and delta-rs writes none.
+    # Only for local lakes, `silver.spark.small_reads` reads the file.
     settings["spark.databricks.delta.writeChecksumFile.enabled"] = "false"
     if scheme in S3:
+        # Deltasmelt's log store writes conditionally (``logstore/ConditionalS3LogStore.java``).
         settings |= {f"spark.delta.logStore.{one}.impl": LOG_STORE for one in sorted(S3)}
     return settings
 
@@ -86,10 +77,12 @@ def _s3(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str,
     given = (environment.get(name) for name in ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"))
     endpoint = said.get("aws_endpoint_url") or next(filter(None, given), None)
     made = {_S3A_NAMES[name]: value for name, value in said.items()}
+    # Only EMR has a separate file system for ``s3://``.
     made["fs.s3.impl"] = "org.apache.hadoop.fs.s3a.S3AFileSystem"
     if endpoint is not None:
         hosted = is_true(_option("aws_virtual_hosted_style_request", options, environment))
         made["fs.s3a.endpoint"] = endpoint
+        # Nearly all servers but Amazon's need the bucket in the path.
         made["fs.s3a.path.style.access"] = str(not hosted).lower()
         made["fs.s3a.connection.ssl.enabled"] = str(not endpoint.startswith("http://")).lower()
     if is_true(_option("aws_skip_signature", options, environment)):
@@ -98,6 +91,7 @@ def _s3(options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str,
         made["fs.s3a.aws.credentials.provider"] = f"{_PROVIDERS}TemporaryAWSCredentialsProvider"
     elif "aws_access_key_id" in said:
         made["fs.s3a.aws.credentials.provider"] = f"{_PROVIDERS}SimpleAWSCredentialsProvider"
+    # A web identity (a pod's role) is in no credential chain of S3A.
     elif environment.get("AWS_WEB_IDENTITY_TOKEN_FILE"):
         made["fs.s3a.aws.credentials.provider"] = ",".join(_WITH_WEB_IDENTITY)
     return made
@@ -109,11 +103,9 @@ def _option(name: str, options: Mapping[str, str], environment: Mapping[str, str
 
 
 def _azure(location: str, options: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
-    """Return settings for ``abfss://container@account.dfs.core.windows.net/…``; names include the host.
+    """Return settings for ``abfss://container@account.dfs.core.windows.net/…``; names include the host."""
 
-    ABFS reads no environment variable, so this function passes on the variables that `deltalake` reads.
-    """
-
+    # ABFS reads no environment variable, so this function passes on the variables of `deltalake`.
     def option(name: str) -> str | None:
         return _option(f"azure_storage_{name}", options, environment) or environment.get(
             f"AZURE_{name.upper()}"

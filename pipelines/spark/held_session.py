@@ -1,9 +1,9 @@
 """Hold the session of a lake that a program has open.
 
-The first use borrows or starts the session (`pipelines.spark.session_owner.take`). A DataFrame runs later,
-under the settings of its session's owner. When a statement finds that the session has ended, the program
-forgets the session (`HeldSession.death_reported`), and the next call starts a new session. A borrowed session
-has no successor; the next call then finds again that the session has ended.
+The first use borrows or starts the session (`pipelines.spark.session_owner.take`). When a statement finds
+that the session has ended, the program forgets the session (`HeldSession.death_reported`), and the next call
+starts a new session. A borrowed session has no successor; the next call then finds again that the session has
+ended.
 """
 
 from __future__ import annotations
@@ -36,11 +36,7 @@ _LOGGER: Final = logging.getLogger("deltasmelt.session")
 class HeldSession:
     """One session from its first use to `close`.
 
-    Args:
-        pipeline: supplies the `spark` section and the lake.
-
-    Attributes:
-        views: the session's views of the lake's tables.
+    `views` are the session's views of the lake's tables.
     """
 
     def __init__(self, pipeline: Pipeline) -> None:
@@ -64,6 +60,7 @@ class HeldSession:
                 taken = take(self._pipeline)
                 self._undo.callback(taken.end)
                 if isinstance(taken, Borrowed):
+                    # For the whole life: a DataFrame runs later, under the settings of its session's owner.
                     self._undo.enter_context(settings(taken.spark, {OLD_VERSIONS: "false"}))
                     self._undo.callback(self.views.drop, taken.spark)
                 self._taken = taken
@@ -80,11 +77,7 @@ class HeldSession:
 
     @contextmanager
     def working(self) -> Iterator[SparkSession]:
-        """Yield the session for a block of deltasmelt's own work.
-
-        Raises:
-            DefiniteError: the session has ended; see `death_reported`.
-        """
+        """Yield the session for a block of deltasmelt's own work."""
         with self.death_reported():
             session = self.get()
             section, theirs = self._pipeline.spark, isinstance(self._taken, Borrowed)
@@ -99,10 +92,8 @@ class HeldSession:
     def death_reported(self, of: SparkSession | None = None) -> Iterator[None]:
         """Raise the block's error, or ``spark-died`` if the session has ended.
 
-        Within the block, this session opens the tables of a catalog's lake.
-
-        Args:
-            of: the session that the block uses; None for the newest session.
+        Within the block, this session opens the tables of a catalog's lake. `of` is the session that the
+        block uses; None for the newest session.
 
         Raises:
             DefiniteError: ``spark-died``: the JVM ended, or does not answer; or the server ended the session.
@@ -129,11 +120,10 @@ class HeldSession:
 
     @contextmanager
     def _staying_active(self) -> Iterator[None]:
-        """Restore this thread's active session after a block.
-
-        `createDataFrame`, by which deltasmelt writes rows into a catalog's tables, activates its own session.
-        The next caller of the active session would get this child session, without the owner's views.
-        """
+        """Restore this thread's active session after a block."""
+        # `createDataFrame`, by which deltasmelt writes rows into a catalog's tables, activates its own
+        # session. The next caller of the active session would get this child session, without the owner's
+        # views.
         before = active_session()
         try:
             yield

@@ -1,22 +1,20 @@
 """Fetch Spark's jars once into a per-user cache, and pass the jars to Spark as plain files.
 
 ``spark.jars.packages`` runs Ivy at every start, about 20 s even with a warm cache. This module runs Ivy once
-for each set of jars, in a separate process. The module checks Ivy's files and moves all files into the cache
-in one rename, under a file lock. So two concurrent first starts, or a kill in the middle, leave nothing or
-everything. ``SMELT_JARS=<dir>`` names a folder with the jars for a machine without a network.
+for each set of jars, checks Ivy's files and moves all files into the cache in one rename, under a file lock.
+So two concurrent first starts, or a kill in the middle, leave nothing or everything. ``SMELT_JARS=<dir>``
+names a folder with the jars for a machine without a network.
 
-Each start compares each jar with its checksum (50 ms for Delta's 13 MB). The jars run with the rights of the
-pipeline, and a full disk or a person may have changed a jar since. A changed cache is fetched again; a
+The jars run with the rights of the pipeline, and a full disk or a person may have changed a jar since. So
+each start compares each jar with its checksum (50 ms for Delta's 13 MB). A changed cache is fetched again; a
 changed folder of the user is refused.
 
-The sets are Delta's jars and the connectors of object stores. `hadoop-aws` depends on the AWS SDK as one
-bundle of half a gigabyte; the set for S3 has only the modules that S3A uses, nine megabytes. The module `sts`
-is for roles (for example a web identity). Every jar outside of a set ships with Spark, at a usable version.
+The sets are Delta's jars and the connectors of object stores. Every jar outside of a set ships with Spark, at
+a usable version.
 
 ``python -m deltasmelt.pipelines.spark.jars WORD…`` prints the jars of a job for spark-submit, on one line as
-``--jars`` needs. The words are the words of the job's command; the first existing YAML file is the
-pipeline file. The line has Delta's jars, the jars for the store of the pipeline's lake, and the file's own
-jars (``spark: {spark.jars: …}``). The job itself reports an unreadable pipeline file.
+``--jars`` needs: Delta's jars, the jars for the store of the pipeline's lake, and the file's own jars
+(``spark: {spark.jars: …}``).
 
 https://hadoop.apache.org/docs/r3.4.2/hadoop-aws/tools/hadoop-aws/index.html;
 https://hadoop.apache.org/docs/r3.4.2/hadoop-azure/abfs.html.
@@ -48,10 +46,7 @@ if TYPE_CHECKING:
 
 DELTA_VERSION: Final = "4.4.0"
 CLIENTS: Final = {"4.1": ("3.4.2", "2.29.52"), "4.2": ("3.5.0", "2.35.4")}
-"""By the line of Spark: the version of its Hadoop client, and of the AWS SDK behind the client.
-
-A connector must be of the same version as the client.
-"""
+"""By the line of Spark: the version of its Hadoop client, which a connector must have, and of the AWS SDK."""
 _SDK: Final = "software.amazon.awssdk"
 _SHIPPED: Final = (
     "org.apache.httpcomponents:httpclient",
@@ -69,21 +64,13 @@ _NOT_FOR_S3: Final = {
 
 @dataclass(frozen=True, slots=True)
 class JarSet:
-    """Jars that belong together.
-
-    Attributes:
-        what: the name of the set in messages.
-        name: the name of the set's folder in the cache.
-        packages: Maven coordinates that Ivy resolves.
-        without: ``group:artifact`` of dependencies that Ivy leaves out.
-        checksums: SHA-256 by file name, as published by Maven Central.
-    """
+    """Jars that belong together: `what` in messages, `name` as the folder in the cache."""
 
     what: str
     name: str
     packages: tuple[str, ...]
-    checksums: Mapping[str, str]
-    without: tuple[str, ...] = ()
+    checksums: Mapping[str, str]  # SHA-256 by file name, as published by Maven Central
+    without: tuple[str, ...] = ()  # ``group:artifact`` of dependencies that Ivy leaves out
 
 
 _DELTA_JARS: Final = {
@@ -107,8 +94,7 @@ _DELTA_JARS: Final = {
     },
 }
 """By the line of Spark, Delta's jars; all further dependencies of Delta ship with Spark."""
-LINES: Final = tuple(_DELTA_JARS)
-"""Lines of Spark with known jars."""
+LINES: Final = tuple(_DELTA_JARS)  # lines of Spark with known jars
 
 
 def delta_set(line: str) -> JarSet:
@@ -122,16 +108,13 @@ def delta_set(line: str) -> JarSet:
 
 
 def store_set(scheme: str, line: str) -> JarSet | None:
-    """Return the connector of a store; None for Google's store, whose connector the user supplies.
-
-    Args:
-        scheme: the scheme of the store's URLs.
-        line: the line of Spark (``4.1``).
-    """
+    """Return the connector of a store; None for Google's store, whose connector the user supplies."""
     if scheme in GOOGLE:
         return None
     hadoop, sdk = CLIENTS[line]
     if scheme in S3:
+        # `hadoop-aws` depends on the AWS SDK as one bundle of half a gigabyte. The modules that S3A uses have
+        # nine megabytes; `sts` is for roles (for example a web identity).
         modules = (f"{_SDK}:{name}:{sdk}" for name in ("s3", "s3-transfer-manager", "apache-client", "sts"))
         packages: tuple[str, ...] = (f"org.apache.hadoop:hadoop-aws:{hadoop}", *modules)
         return JarSet("the jars for S3", f"s3-hadoop-{hadoop}", packages, S3_JARS[hadoop], _NOT_FOR_S3[line])
@@ -148,9 +131,6 @@ LOG_STORE_JAR: Final = Path(__file__).parent / "logstore" / "deltasmelt-logstore
 def delta_jars(announce: Callable[[str], None] | None = None) -> list[Path]:
     """Return the paths of Delta's jars for the installed Spark; fetch the jars on first use.
 
-    Args:
-        announce: called with a message before the jars are fetched.
-
     Raises:
         ConfigurationError: SMELT_JARS lacks a jar, or no jars are known for this version of Spark.
         DefiniteError: the jars could not be fetched, or their checksums differ.
@@ -159,17 +139,9 @@ def delta_jars(announce: Callable[[str], None] | None = None) -> list[Path]:
 
 
 def store_jars(scheme: str, announce: Callable[[str], None] | None = None) -> list[Path]:
-    """Return the paths of Spark's jars for an object store; fetch the jars on first use.
+    """Return the paths of Spark's jars for an object store, like `delta_jars`.
 
     For S3, the result includes deltasmelt's log store (``logstore/ConditionalS3LogStore.java``).
-
-    Args:
-        scheme: the scheme of the store's URLs.
-        announce: called with a message before the jars are fetched.
-
-    Raises:
-        ConfigurationError: SMELT_JARS lacks a jar, or no jars are known for this version of Spark.
-        DefiniteError: the jars could not be fetched, or their checksums differ.
     """
     jars = store_set(scheme, _line())
     if jars is None:
@@ -178,11 +150,7 @@ def store_jars(scheme: str, announce: Callable[[str], None] | None = None) -> li
 
 
 def _line() -> str:
-    """Return the line of the installed Spark (``4.1``).
-
-    Raises:
-        ConfigurationError: no jars are known for this line.
-    """
+    """Return the line of the installed Spark (``4.1``); refuse a line without known jars."""
     import pyspark  # noqa: PLC0415 - the reader must not load Spark
 
     line = ".".join(pyspark.__version__.split(".")[:2])
@@ -330,6 +298,7 @@ def main() -> int:
 
 def _jars(words: list[str]) -> list[str]:
     jars = delta_jars()
+    # The words are the words of the job's command; the first existing YAML file is the pipeline file.
     file = next((word for word in words if word.endswith((".yml", ".yaml")) and Path(word).is_file()), None)
     if file is None:
         return [str(jar) for jar in jars]

@@ -26,8 +26,7 @@ _REMEDY: Final = (
 def check_java() -> str:
     """Refuse a wrong Java early, with a remedy, because Spark would fail late.
 
-    Returns:
-        The program and the text that its ``-version`` prints, with the name of the build.
+    Return the program and the text that its ``-version`` prints, with the name of the build.
 
     Raises:
         ConfigurationError: Java is missing, or its version does not run Spark 4.

@@ -1,10 +1,7 @@
 """Report a JVM that ended during a call, with the reason from its exit code and its log.
 
-A Spark Connect server that is unreachable, or has ended the session, is reported alike, in gRPC's words.
-
-A call into an ended JVM only raises an error of the connection, in whatever code made the call. Out of
-memory, the JVM ends at once (`ExitOnOutOfMemoryError`, and Spark's own handler for tasks): a surviving JVM
-would answer some calls and never answer the remaining calls.
+A call into an ended JVM only raises an error of the connection, in whatever code made the call. A Spark
+Connect server that is unreachable, or has ended the session, is reported alike, in gRPC's words.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
 
 CODE: Final = "spark-died"
 _OUT_OF_MEMORY: Final = (3, 52)
-"""Exit codes: of `ExitOnOutOfMemoryError`, and of Spark for a task out of memory."""
+"""Exit codes: of `ExitOnOutOfMemoryError` (`pipelines.spark.launch`), and of Spark for a task."""
 _KILLED: Final = -9
 _SECONDS: Final = 5.0
 """Seconds to wait for the end of a process whose connection is already broken."""
@@ -40,10 +37,6 @@ _SILENT: Final = (
 @contextmanager
 def death_reported(settings: Mapping[str, str], log: Path) -> Iterator[None]:
     """Raise the block's error, or ``spark-died`` if the JVM has ended.
-
-    Args:
-        settings: the pipeline file's `spark` section.
-        log: path of Spark's log file.
 
     Raises:
         DefiniteError: the JVM ended, or does not answer.

@@ -8,15 +8,6 @@ Each table becomes a view of its Delta version at the cut. So a join of silver w
 tables, never mixes moments, whatever a writer commits meanwhile. `bronze.changes` ends at the cut's LSN.
 Tables of `control.*` and `quality.*` describe the pipeline itself and are shown at their newest state.
 
-A view costs about a second in a cold Spark, so `LakeSql` registers only the tables that the statement names.
-If Spark then misses a table (SQL composed the name), `LakeSql` registers all tables and runs the statement
-again.
-
-Delta needs two further seconds of a cold Spark for a small table. In a JVM without further users, `LakeSql`
-reads small tables directly from their files (`silver.spark.small_reads`). Only a view of a DataFrame can show
-the files, and Spark puts such a view into the schema ``global_temp``. So the statement gets the name with
-this schema.
-
 A lake in a catalog already has schemas ``silver`` and so on, and a reader creates nothing in these schemas. A
 Spark Connect server has further users, and the catalog belongs to all: a new view would stay, and be visible
 to all. So in both cases all views are temporary, and the statement gets a view's name in place of a table's
@@ -71,10 +62,6 @@ _MISSING: Final = "TABLE_OR_VIEW_NOT_FOUND"
 def parse_as_of(text: str, *, where: str = "--as-of") -> Lsn | datetime:
     """Parse the value of ``--as-of``: an LSN, or a time (ISO 8601; UTC without a zone).
 
-    Args:
-        text: the value from the caller.
-        where: the option or argument to name in the message.
-
     Raises:
         ConfigurationError: the text is neither an LSN nor a time.
     """
@@ -105,13 +92,9 @@ def moment_of(moment: str | datetime | int | None, *, where: str) -> Lsn | datet
 
 
 def cut_at(control: ControlTables, *, with_gold: bool, at: Lsn | datetime | None, lake: str) -> ConsistentCut:
-    """Return the consistent cut to show.
+    """Return the consistent cut to show: as of `at`, an LSN or a commit time; None for the newest cut.
 
-    Args:
-        control: control tables that record the cuts.
-        with_gold: whether statements also read gold.
-        at: an LSN or a commit time; None for the newest cut.
-        lake: the lake's name in messages.
+    `lake` is the lake's name in messages.
 
     Raises:
         DefiniteError: no cut exists, or no cut is old enough.
@@ -156,17 +139,11 @@ def may_read_gold(statement: str) -> bool:
 
 
 class LakeSql:
-    """Statements over one lake at one cut.
+    """Statements over one lake at one cut (by default the newest).
 
-    Args:
-        spark: an own session; `LakeSql` creates schemas named like the layers in its catalog.
-        pipeline: the pipeline whose lake is read.
-        cut: the cut that statements see; by default the newest.
-        alone: no further program creates global views meanwhile.
-
-    Attributes:
-        cut: the cut that statements see.
-        documents: the gold tables of the first cut.
+    The session is an own session: `LakeSql` creates schemas named like the layers in its catalog. With
+    `alone`, no further program creates global views meanwhile. `documents` are the gold tables of the first
+    cut.
     """
 
     def __init__(
@@ -189,11 +166,7 @@ class LakeSql:
         self._schemas: set[Layer] = set()
 
     def move(self, cut: ConsistentCut) -> None:
-        """Show a new cut from now on.
-
-        A view with an unchanged definition stays. Any further view is dropped at once: the view's table may
-        not be in the cut, and then no later call would replace the view.
-        """
+        """Show a new cut from now on; a view with an unchanged definition stays."""
         self.cut = cut
         self._known = tables_at(self._lake, cut)
         self._odd = self._named_apart()
@@ -203,6 +176,7 @@ class LakeSql:
             [
                 table
                 for table, view in made
+                # Drop at once: a table outside the cut gets no later call that would replace its view.
                 if table not in known or view not in {self._view(table), self._direct(table)}
             ]
         )
@@ -231,12 +205,15 @@ class LakeSql:
         from pyspark.errors import AnalysisException, PySparkException  # noqa: PLC0415 - Spark is up by now
 
         statement = self.readable(statement)
+        # Only the named tables: a view costs about a second in a cold Spark.
         names = [(layer, name) for layer, name in self._known if _named(name, statement)]
         if re.match(r"\s*(show|use)\b", statement, re.IGNORECASE):
             names = list(self._known)
         try:
             if self._alone and _is_plain(statement):
                 # The statement may use a name that a view of files lacks; Delta's view then answers.
+                # Read small tables directly from their files (`silver.spark.small_reads`): Delta needs two
+                # further seconds of a cold Spark for a small table.
                 with suppress(AnalysisException):
                     return self._answer(statement, names, alone=True)
             try:
@@ -323,6 +300,8 @@ class LakeSql:
         files = plain_files(self._lake, layer, name, self.cut.versions[table])
         if files is None:
             return False
+        # Only a view of a DataFrame can show files, and Spark puts such a view into the schema
+        # ``global_temp``.
         files.frame(self._spark).createOrReplaceGlobalTempView(quote(name))
         self._registered[table] = made
         return True

@@ -1,18 +1,17 @@
 """Start the JVM of a local session: its options, its settings and its output.
 
-The JVM prints texts that no log4j file can catch (incubator modules, notices of native libraries). The JVM's
-standard output and error are the log file from the start, so no such text reaches the terminal.
+The JVM's standard output and error are the log file from the start: the JVM prints texts that no log4j file
+can catch (incubator modules, notices of native libraries), and no such text reaches the terminal.
 
-The JVM reads its settings from a file that only its account may read. The file is removed once the JVM
-answers. `launch_gateway` would put each setting on the command line, which every account of the machine
-can list, and the settings include keys of object stores. Options of the JVM itself
-(`spark.driver.extraJavaOptions`) do stand on the command line; Java reads them nowhere else. The JVM gets
-this process's environment, without the secrets of the source (`secret_variables`).
+The JVM reads its settings from a file that only its account may read, because settings include keys of object
+stores. `launch_gateway` would put each setting on the command line, which every account of the machine can
+list. Options of the JVM itself (`spark.driver.extraJavaOptions`) do stand on the command line; Java reads
+them nowhere else. The JVM gets this process's environment, without the secrets of the source
+(`secret_variables`).
 
 The module also fingerprints how a local session understands statements, without starting the session
 (`session_fingerprint`). The types of a document's columns follow from the fingerprint and from the document's
-query (`gold.builder.build_start`). For a session that a foreign program starts, or that is not local, only
-the session itself knows.
+query (`gold.builder.build_start`).
 """
 
 from __future__ import annotations
@@ -53,8 +52,7 @@ _REACHED: Final = "spark.hadoop."
 def session_fingerprint(settings: Mapping[str, str]) -> str | None:
     """Return the versions and settings of a local session as a text; None if these are not everything.
 
-    Args:
-        settings: the pipeline file's `spark` section.
+    For a session that a foreign program starts, or that is not local, only the session itself knows.
     """
     local = is_local(settings.get("spark.master", "local")) and "spark.remote" not in settings
     if not local or any(os.environ.get(name) for name in _ELSEWHERE):
@@ -99,10 +97,8 @@ def refusal(name: str, reason: str) -> ConfigurationError:
 
 
 def jvm_options(options: str, *, brief: bool) -> str:
-    """Return deltasmelt's options of the JVM and the user's, which win.
-
-    A JVM does not start with two garbage collectors, so the user's collector replaces deltasmelt's.
-    """
+    """Return deltasmelt's options of the JVM and the user's, which win."""
+    # A JVM does not start with two garbage collectors, so the user's collector replaces deltasmelt's.
     collector = "-XX:+UseSerialGC" if brief else "-XX:+UseParallelGC"
     ours = [] if re.search(r"-XX:\+Use\w+GC\b", options) else [collector]
     return " ".join([*ours, _BRIEF if brief else _STEADY, _DEADLY, options]).strip()
@@ -115,11 +111,7 @@ def option(text: str) -> str:
 
 
 def launch(conf: SparkConf, log: Path) -> SparkContext:
-    """Start the JVM with its output in the log file, and the Spark context in the JVM.
-
-    `launch_gateway` accepts arguments of Popen for this purpose. To redirect this process's own descriptors
-    during the start would swallow the output of all threads.
-    """
+    """Start the JVM with its output in the log file, and the Spark context in the JVM."""
     from pyspark import SparkContext  # noqa: PLC0415
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
@@ -131,6 +123,7 @@ def launch(conf: SparkConf, log: Path) -> SparkContext:
             with held_back(lambda: started[0].proc.stdin.close()):  # noqa: PLW0108 - `started` is empty
                 started.append(
                     launch_gateway(  # type: ignore[no-untyped-call]  # pyspark ships it without types
+                        # Redirecting this process's own descriptors would swallow the output of all threads.
                         popen_kwargs=PopenArguments(stdout=output, stderr=output)
                     )
                 )
@@ -177,9 +170,6 @@ def _check_values(gateway: Any, conf: SparkConf) -> None:
 
     Spark checks these values on the first use of the session, and fails on each use. To print this failure,
     pyspark calls the session again, and would fail for hours.
-
-    Raises:
-        ConfigurationError: a value is not valid for its setting.
     """
     from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # noqa: PLC0415 - Spark starts
 
@@ -196,7 +186,7 @@ def _check_values(gateway: Any, conf: SparkConf) -> None:
 
 @contextmanager
 def _unlisted(conf: SparkConf) -> Iterator[None]:
-    """Make a JVM that is launched in this block read its settings from a private file."""
+    """Make a JVM that is launched in this block read its settings from a private file, removed afterwards."""
     given = os.environ.get(_SUBMIT)
     (folder,) = made = local_folder.make(None)
     try:

@@ -3,9 +3,9 @@
 Spark writes shuffle files with mode 644 into folders with mode 755 of the machine's temporary folder. Each
 file holds rows of the source. So `make` gives each JVM a folder that no foreign account may enter.
 
-**What a killed process leaves.** The process holds a lock on the folder, and `make` removes each folder of
-this account with a free lock (`bronze.lake.staging`). A JVM outlives its process by moments at most, since
-the JVM watches its standard input. Programs that clean temporary folders leave a locked folder alone, however
+The process holds a lock on the folder, and `make` removes each folder of this account with a free lock: the
+folders of killed processes (`bronze.lake.staging`). A JVM outlives its process by moments at most, since the
+JVM watches its standard input. Programs that clean temporary folders leave a locked folder alone, however
 long a pipeline runs.
 """
 
@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 SETTING: Final = "spark.local.dir"
-VARIABLE: Final = "SPARK_LOCAL_DIRS"
-"""Spark prefers the variable to the setting."""
+VARIABLE: Final = "SPARK_LOCAL_DIRS"  # Spark prefers the variable to the setting
 
 _PREFIX: Final = f"smelt-spark-{socket.gethostname()}-"
 """Prefix with the machine's name: locks of a further machine on a shared folder may be invisible here."""
@@ -37,9 +36,6 @@ _locks: dict[Path, int] = {}
 
 def made_for(settings: Mapping[str, str]) -> str:
     """Return the value of Spark's setting, with folders that `make` made for a session's JVM.
-
-    Args:
-        settings: the pipeline file's `spark` section.
 
     Raises:
         ConfigurationError: this account cannot write into any of the folders.
@@ -57,13 +53,10 @@ def made_for(settings: Mapping[str, str]) -> str:
 
 
 def make(parent_list: str | None) -> list[Path]:
-    """Make private folders for one JVM, and remove the folders of killed processes.
+    """Make private folders for one JVM, one in each writable parent; remove the folders of killed processes.
 
-    Args:
-        parent_list: parent folders, separated by commas as in Spark's setting; None for the temporary folder.
-
-    Returns:
-        One new folder in each writable parent folder.
+    `parent_list` has parent folders, separated by commas as in Spark's setting; None for the temporary
+    folder.
 
     Raises:
         OSError: no parent folder is writable.

@@ -6,8 +6,7 @@ results, `silver.spark.semantics` and `silver.run.marks` handle the difference.
 
 The address is `SPARK_REMOTE`_, or ``spark.remote`` of the pipeline file. The address may hold a token, so
 messages name host and port alone. Spark's client repeats the unreadable part of an address in its errors,
-even a token. So this module parses the address first. If the client still refuses the address, the message
-only has the name of the client's condition.
+even a token. So this module parses the address first.
 
 .. _SPARK_REMOTE: https://spark.apache.org/docs/latest/spark-connect-overview.html
 """
@@ -45,8 +44,7 @@ _PORTS: Final = 65_535
 _TRIES: Final = (3, 6)
 """Retries of the first request, and of later requests (for a minute); the default takes ten minutes."""
 
-_LOST: Final = "INVALID_HANDLE"
-"""Beginning of conditions for a session that the server has ended."""
+_LOST: Final = "INVALID_HANDLE"  # beginning of conditions for a session that the server has ended
 
 _GONE: Final = ("UNAVAILABLE", "UNAUTHENTICATED", "PERMISSION_DENIED")
 """gRPC's status codes of a server that is unreachable, or refuses this client."""
@@ -54,9 +52,6 @@ _GONE: Final = ("UNAVAILABLE", "UNAUTHENTICATED", "PERMISSION_DENIED")
 
 def address_of(settings: Mapping[str, str]) -> str | None:
     """Return the address of a Spark Connect server; None without an address.
-
-    Args:
-        settings: the pipeline file's `spark` section.
 
     Raises:
         ConfigurationError: the text is not an address of a server.
@@ -76,8 +71,7 @@ def address_of(settings: Mapping[str, str]) -> str | None:
 def problem_of(address: str) -> str | None:
     """Return why a text is no address of a Spark Connect server; None for an address. Pure.
 
-    The reason repeats no part of the text. The client reads the address as a URL, and each parameter as a
-    name and a value around its only ``=``.
+    The reason repeats no part of the text.
     """
     found = _ADDRESS.fullmatch(address)
     if found is None and not address.startswith("sc://"):
@@ -86,6 +80,7 @@ def problem_of(address: str) -> str | None:
         return "the form is sc://HOST:PORT, followed by /;NAME=VALUE;NAME=VALUE if the address has parameters"
     if found["port"] is not None and int(found["port"]) > _PORTS:
         return f"the port is above {_PORTS}"
+    # The client reads each parameter as a name and a value around its only ``=``.
     parameters = found["parameters"].split(";") if found["parameters"] else []
     for number, parameter in enumerate(parameters, 1):
         if _PARAMETER.fullmatch(parameter) is None:
@@ -105,9 +100,6 @@ def require_server(settings: Mapping[str, str], *, code: str, where: str, otherw
     """Require the address of a server on Databricks: the runtime gives the reader's process no session.
 
     Args:
-        settings: the pipeline file's `spark` section.
-        code: the code of the error.
-        where: the key of the pipeline file that needs a session.
         otherwise: what to do where no server can be named.
 
     Raises:
@@ -124,9 +116,6 @@ def require_server(settings: Mapping[str, str], *, code: str, where: str, otherw
 
 def remote_session(settings: Mapping[str, str]) -> SparkSession:
     """Return a session at the server, or Databricks's own session; keep an idle session alive.
-
-    Args:
-        settings: the pipeline file's `spark` section.
 
     Raises:
         ConfigurationError: the client's packages are not installed, or the client refuses the address.
@@ -171,11 +160,7 @@ def _wrong_address(message: str, remedy: str) -> ConfigurationError:
 
 
 def _check_answers(session: SparkSession, address: str) -> None:
-    """Send a cheap request to the server, with few retries.
-
-    Raises:
-        DefiniteError: the server does not answer.
-    """
+    """Send a cheap request to the server, with few retries; refuse a server without an answer."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - as above
     from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415
 

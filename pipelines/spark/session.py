@@ -2,17 +2,7 @@
 
 A command borrows an existing session (`pipelines.spark.session_owner`). Without a session, this module starts
 one: at a named Spark Connect server or on Databricks a remote session (`pipelines.spark.remote`), otherwise a
-local session. Settings and their reasons:
-
-* ``snapshotPartitions=1``: Delta replays its log with 50 tasks by default, most of the time of a small MERGE.
-* ``adaptive.enabled=false`` and as many shuffle partitions as cores, in a JVM without further users. A window
-  of some thousand rows is one task, and adaptive planning costs more. A cluster keeps its own values for all
-  large work (`silver.spark.tuning.tune`).
-* ``merge.materializeSource=none``: the source of deltasmelt's MERGEs reads pinned versions and is
-  deterministic.
-* ``vacuum.enforceTimeTravel…=false``: Delta refuses a version by the age of its commit. An idle table stays
-  at an old version with all files present; `control.cuts` decides which versions are past retention.
-* ``session.timeZone=UTC`` and ANSI mode: values have one meaning on every machine.
+local session. UTC and ANSI mode give values one meaning on every machine.
 
 Under spark-submit the JVM already runs. The submit command decides master, memory and jars, and this module
 adds only the settings that Delta needs.
@@ -99,8 +89,12 @@ _DYNAMIC: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ui.explainMode": "simple",  # a description of the plan is made for each execution
+    # Delta replays its log with 50 tasks by default, most of the time of a small MERGE.
     "spark.databricks.delta.snapshotPartitions": "1",
+    # The source of deltasmelt's MERGEs reads pinned versions and is deterministic.
     "spark.databricks.delta.merge.materializeSource": "none",
+    # Delta refuses a version by the age of its commit. An idle table stays at an old version with all files
+    # present; `control.cuts` decides which versions are past retention.
     "spark.databricks.delta.vacuum.enforceTimeTravelWithinDeletedFileRetentionDuration": "false",
     "spark.databricks.delta.properties.defaults.enableDeletionVectors": "true",
     "spark.sql.variable.substitute": "false",  # a value or a name may hold a literal ${…}
@@ -113,6 +107,8 @@ def tasks_of(master: str) -> dict[str, str]:
     """Return settings for the number of tasks in the driver's JVM; none for a remote master."""
     if not is_local(master):
         return {}
+    # A window of some thousand rows is one task, and adaptive planning costs more. A cluster keeps its own
+    # values for all large work (`silver.spark.tuning.tune`).
     cores = cores_of(master, machine=os.cpu_count() or 1)
     return {"spark.sql.shuffle.partitions": str(max(2, cores)), "spark.sql.adaptive.enabled": "false"}
 
@@ -130,8 +126,7 @@ def spark_session(
     Args:
         settings: the pipeline file's `spark` section, which overrides deltasmelt's defaults.
         log: file for Spark's log; errors name this file.
-        announce: called with a few words before each long step; a terminal shows the words meanwhile
-            (`waiting`).
+        announce: called with a few words before each long step (`waiting`).
         brief: for a command of few statements: the JVM starts faster but stays slower.
         lake: location of the lake; a location in an object store needs settings and jars.
 
@@ -151,11 +146,7 @@ def spark_session(
 
 
 def _set_where_allowed(session: SparkSession, settings: Mapping[str, str]) -> None:
-    """Set deltasmelt's and the pipeline file's settings in a server's session; leave refused settings.
-
-    Raises:
-        ConfigurationError: a value is not valid for its setting.
-    """
+    """Set deltasmelt's and the pipeline file's settings in a server's session; leave refused settings."""
     from pyspark.errors import PySparkException  # noqa: PLC0415 - the reader must not load Spark
 
     known = all_settings(session)
@@ -185,11 +176,7 @@ def set_all(session: SparkSession, settings: Mapping[str, str]) -> None:
 
 
 def active_session() -> SparkSession | None:
-    """Return the existing session of this thread, or of this process; None without a session.
-
-    Raises:
-        ConfigurationError: pyspark is not installed.
-    """
+    """Return the existing session of this thread, or of this process; None without a session."""
     require_pyspark()
     if "pyspark" not in sys.modules:  # then this process has no session, and an import takes a while
         return None
@@ -208,11 +195,7 @@ def active_session() -> SparkSession | None:
 
 
 def require_pyspark() -> None:
-    """Require an installed pyspark, without loading pyspark.
-
-    Raises:
-        ConfigurationError: pyspark is not installed.
-    """
+    """Require an installed pyspark, without loading pyspark."""
     if importlib.util.find_spec("pyspark") is None:
         raise ConfigurationError(
             "pyspark is not installed", code="spark-missing", remedy="pip install 'deltasmelt[spark]'"
@@ -222,11 +205,7 @@ def require_pyspark() -> None:
 def stop_session(spark: SparkSession, *, patience: float = SPARK_STOP_SECONDS) -> int | None:
     """Stop a session that `spark_session` started, and wait for the end of its JVM.
 
-    At a server, release the session and its child sessions.
-
-    Args:
-        spark: the session that `spark_session` returned.
-        patience: seconds after which the JVM is killed.
+    At a server, release the session and its child sessions. After `patience` seconds the JVM is killed.
 
     Returns:
         The JVM's exit code, as `subprocess.Popen.returncode`; None for a JVM that this process did not start.

@@ -2,19 +2,18 @@
 
 `take` alone decides. Both kinds have `work` (the session for a block) and `end`.
 
-**Borrowed** (`Borrowed`): a session of a notebook or of Databricks, while work of this project runs in the
-session. Statements of the work have the meaning of a session of this project: the settings that decide the
-meaning are set, and restored afterwards. The session's owner decides how statements run, and a guarded
-setting stays unchanged. A JVM's session is lent itself. At a Spark Connect server the work runs in a clone,
-and the work changes no setting of the owner. At the end of the block, the server ends the clone and each
-child session of the clone. So no statement still writes once the lake's lock is released, and no view
-remains. A borrowed session is never stopped.
+**Borrowed** (`Borrowed`): a session of a notebook or of Databricks. In a block of work, statements have the
+meaning of a session of this project: the settings that decide the meaning are set, and restored afterwards.
+The session's owner decides how statements run, and a guarded setting stays unchanged. A JVM's session is lent
+itself. At a Spark Connect server the work runs in a clone, and no setting of the owner changes. At the end of
+the block, the server ends every clone that the block made (`silver.spark.connect.Connect.work`). So no
+statement still writes once the lake's lock is released, and no view remains. A borrowed session is never
+stopped.
 
 **Of a catalog** (`table_session`): only Spark can open the tables of a lake without a path. Commands read the
 lake before they know whether they need Spark. So the first read starts the session, or takes the existing
 session, and the rest of the command borrows this session. A session started for the catalog ends with the
-process (`Borrowed.is_ours`). The tables are opened in a child of the session, because an owner's settings may
-change written values.
+process (`Borrowed.is_ours`).
 """
 
 from __future__ import annotations
@@ -46,8 +45,7 @@ _CANCEL_SECONDS: Final = 5.0
 _LOGGER: Final = logging.getLogger("deltasmelt.session")
 _started: str | None = None
 """Name of the session that `table_session` started (`Access.name`)."""
-_child: tuple[str, SparkSession] | None = None
-"""Name of the active session, and its child session."""
+_child: tuple[str, SparkSession] | None = None  # name of the active session, and its child session
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +85,6 @@ class Borrowed:
 
         At the end of the block, the owner's session is as before. An interrupt restores nothing, because the
         JVM is in the middle of a call, and cancels the block's statements.
-
-        Args:
-            section: the pipeline file's `spark` section.
         """
         with access_of(self.spark).borrow(section) as (session, settings):
             try:
@@ -100,11 +95,10 @@ class Borrowed:
                 raise
 
     def end(self, working: SparkSession | None = None) -> None:
-        """Leave the session to its owner.
+        """Leave the session to its owner; `working` is the session of `work` if statements still run.
 
-        Args:
-            working: the session of `work` if statements still run. They are cancelled at a server, and in a
-                session of `table_session`; the owner of any other session of a JVM cancels its jobs.
+        The statements are cancelled at a server, and in a session of `table_session`; the owner of any other
+        session of a JVM cancels its jobs.
         """
         if working is not None and self.is_ours:
             _request(access_of(self.spark).cancel)
@@ -144,6 +138,7 @@ def table_session(pipeline: Pipeline) -> SparkSession:
             _started = access_of(taken.spark).name
         access = access_of(taken.spark)
         if _child is None or _child[0] != access.name:
+            # A child, because an owner's settings may change written values.
             _child = access.name, access.child()
         return _child[1]
 
@@ -156,10 +151,7 @@ def _start(
 
 
 def _request(cancel: Callable[[], None]) -> None:
-    """Send a request to cancel from a separate thread, and wait a moment.
-
-    The caller's thread may have been interrupted within a call of Spark.
-    """
+    """Send a request to cancel from a separate thread, and wait a moment."""
 
     def send() -> None:
         try:
@@ -167,6 +159,7 @@ def _request(cancel: Callable[[], None]) -> None:
         except Exception as error:  # noqa: BLE001 - this process ends anyhow
             _LOGGER.info("what still runs could not be cancelled: %s", error)
 
+    # The caller's thread may have been interrupted within a call of Spark.
     sending = threading.Thread(target=send, name="smelt-cancel", daemon=True)
     sending.start()
     sending.join(_CANCEL_SECONDS)

@@ -2,13 +2,9 @@
 
 `smelt sql` shows a table as a view ``silver.orders``. The name of a view in a schema may only hold letters,
 digits and underscores of ASCII, and case does not count. A temporary view allows any name, but is in no
-schema.
-
-So a table with a further kind of name becomes a temporary view. The statement gets the view's name in place
-of the table's name (``silver.`Order Details```).
-
-In a borrowed session, deltasmelt creates no schema and takes no name of the owner: each table is a temporary
-view with a unique name (`aliased`).
+schema. So a table with a further kind of name becomes a temporary view, and the statement gets the view's
+name in place of the table's name (``silver.`Order Details```). In a borrowed session every table is a
+temporary view (`pipelines.spark.borrowed_sql`), with a unique name (`aliased`).
 """
 
 from __future__ import annotations
@@ -82,12 +78,8 @@ def named_tables(statement: str, tables: Iterable[TableAddress]) -> list[TableAd
 def aliased(statement: str, tables: Collection[TableAddress], view: Callable[[TableAddress], str]) -> str:
     """Return a statement with views, in which ``orders.id`` and ``silver.orders.id`` still find columns.
 
-    A table without an alias in the statement gets its own name as an alias.
-
-    Args:
-        statement: the statement from the caller.
-        tables: all tables that the statement may name.
-        view: returns the name of a table's view.
+    A table without an alias in the statement gets its own name as an alias. `tables` are all tables that the
+    statement may name; `view` returns the name of a table's view.
     """
     found = _finder(tables)
     alike = Counter(name.lower() for _, name in named_tables(statement, tables))

@@ -3,11 +3,7 @@
 A program that shows a lake must not change the lake, because the program holds no lock of the lake and no
 lease. A Delta path (``delta.`lake/silver/orders```) bypasses every view. A table that a statement creates in
 the session's schemas does not persist. So a statement may create temporary views and variables, and nothing
-durable.
-
-A script (``BEGIN … END``) is refused as a whole if a word in the script could begin a writing statement.
-Handlers, labels and loops give a writing word many places. Spark reports all further errors in a statement; a
-word that is unknown here is left to Spark.
+durable. Spark reports all further errors in a statement; a word that is unknown here is left to Spark.
 """
 
 from __future__ import annotations
@@ -50,11 +46,7 @@ REMEDY: Final = (
 
 
 def refuse_writing(statement: str) -> None:
-    """Refuse a statement that would write.
-
-    Raises:
-        DefiniteError: ``sql-writes``: the statement would write.
-    """
+    """Refuse a statement that would write: ``sql-writes``."""
     found = writing_word(statement)
     if found:
         raise DefiniteError(
@@ -74,6 +66,7 @@ def writing_word(statement: str) -> str:
         return "" if _TEMPORARY.match(begins) else first
     words = [one.word for one in pieces]
     if first == "begin" or words[1:3] == [":", "begin"]:
+        # Refuse a whole script: handlers, labels and loops give a writing word many places.
         return next((word for word in words if word in {*_WRITES, "execute"}), "")
     if first not in {"with", "from", "("}:
         return ""
@@ -88,13 +81,8 @@ def writing_word(statement: str) -> str:
 def spelled_out(statement: str, text_of: Callable[[str], str]) -> str:
     """Return the statement that an EXECUTE IMMEDIATE would run; any further statement unchanged.
 
-    So the check sees the statement's words, and the statement's tables are found. Spark loses the arguments
-    of USING on the way to a DataFrame, so constants replace the arguments' places: an expression would find
-    columns of the statement.
-
-    Args:
-        statement: the statement from the caller.
-        text_of: returns the value of an expression as text.
+    So the check sees the statement's words, and the statement's tables are found. `text_of` returns the value
+    of an expression as text.
 
     Raises:
         DefiniteError: ``sql``: an argument is an array, a map or a struct.
@@ -106,6 +94,8 @@ def spelled_out(statement: str, text_of: Callable[[str], str]) -> str:
     text = text_of(statement[pieces[1].end : min(into.start, using.start)])
     if into.word:
         return f"EXECUTE IMMEDIATE {literal(text)} {statement[into.start :]}"
+    # Spark loses the arguments of USING on the way to a DataFrame. So constants replace the arguments'
+    # places: an expression would find columns of the statement.
     arguments = _arguments(statement[using.end :])
     return _bound(text, [(name, _constant(value, text_of)) for name, value in arguments])
 
@@ -164,14 +154,7 @@ def _bound(text: str, arguments: Sequence[tuple[str, str]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """A word in small letters, a name, a text or a sign.
-
-    Attributes:
-        word: the text of the piece, in small letters.
-        start: position of the first character.
-        end: position after the last character.
-        depth: number of open parentheses at this position.
-    """
+    """A word in small letters, a name, a text or a sign, with the number of open parentheses."""
 
     word: str
     start: int
@@ -196,9 +179,7 @@ def _pieces(statement: str) -> Iterator[_Piece]:
 def after_comment(text: str, at: int) -> int | None:
     """Return the end of a bracketed comment, which may nest; None for an unclosed comment.
 
-    Args:
-        text: a statement with the comment.
-        at: position after the comment's opening bracket.
+    `at` is the position after the comment's opening bracket.
     """
     depth = 1
     for found in _BRACKET.finditer(text, at):
