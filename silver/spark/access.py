@@ -4,11 +4,6 @@
 (`silver.spark.connect.Connect`). Both classes have the same methods, so a caller requests a capability
 (`shares_views`, `may_read_files`, `child`, `cancel`, …) and never the kind of a session.
 
-**A child in a JVM** shares the application, the jars and the global views with the parent, and begins with
-the static settings alone. `child` copies the parent's settings, except settings that decide the meaning of
-values (`silver.spark.semantics`) and the mark of the owner's commits. With the mark, Delta would give the
-mark to commits of this project, and skip all commits after the first. A child ends with the application.
-
 A statement's mark is a setting of the session, so parallel MERGEs need separate sessions: `Sessions` has a
 session for each thread, and `child_session` creates a session for a block.
 """
@@ -64,17 +59,11 @@ _WARM_PROPERTIES: Final = ", ".join(
 
 @dataclass(frozen=True, slots=True)
 class Jvm:
-    """The access to a session of a JVM.
-
-    Attributes:
-        spark: the session.
-        tasks_write_here: tasks write into folders of this machine, or of a file system shared with the tasks.
-        shares_views: all sessions of the application see a shared view; a DataFrame resolves its names once.
-    """
+    """The access to a session of a JVM."""
 
     spark: SparkSession
-    tasks_write_here: ClassVar[bool] = True
-    shares_views: ClassVar[bool] = True
+    tasks_write_here: ClassVar[bool] = True  # into folders of this machine, or of a shared file system
+    shares_views: ClassVar[bool] = True  # with the whole application; a DataFrame resolves its names once
 
     @property
     def name(self) -> str:
@@ -94,7 +83,11 @@ class Jvm:
     # -- children
 
     def child(self) -> SparkSession:
-        """Return a sibling session, with all settings except settings that change written values."""
+        """Return a sibling session, with all settings except settings that change written values.
+
+        A sibling shares the application, the jars and the global views with the parent, and ends with the
+        application.
+        """
         # A sibling session begins with the static settings alone, so the parent's settings are copied.
         session = self.spark.newSession()
         for name, value in all_settings(self.spark).items():
@@ -104,6 +97,7 @@ class Jvm:
             if session.conf.isModifiable(name):
                 session.conf.set(name, value)
         for name in MARK_SETTINGS:
+            # With the owner's mark on commits of this project, Delta would skip all commits after the first.
             if session.conf.get(name, None) is not None:  # the application's configuration sets the name
                 session.conf.unset(name)
         pin(session)
@@ -118,8 +112,7 @@ class Jvm:
     def borrow(self, needed: Mapping[str, str]) -> Iterator[tuple[SparkSession, Mapping[str, str]]]:
         """Yield the owner's session, pinned for a block, and those of the needed settings that it accepts.
 
-        The end of the block restores all these settings. An interrupt restores no setting: the JVM is in the
-        middle of a call, and the connection would confuse the answers of two calls.
+        The end of the block restores all these settings; an interrupt restores none.
         """
         conf = self.spark.conf
         names = {**PINNED, **legacy(self.spark), **needed}
@@ -134,6 +127,8 @@ class Jvm:
         try:
             pin(self.spark)
             yield self.spark, {name: value for name, value in needed.items() if conf.isModifiable(name)}
+        # After an interrupt the JVM is in the middle of a call, and the connection would confuse the answers
+        # of two calls.
         except (Exception, GeneratorExit, SystemExit):  # no KeyboardInterrupt, and no signal's exception
             restore()
             raise
@@ -142,12 +137,7 @@ class Jvm:
     # -- views
 
     def share(self, frame: DataFrame, name: str) -> str:
-        """Create a global view for all sessions of the application; return the view's name as Spark SQL.
-
-        Args:
-            frame: the source of the view's rows.
-            name: unique name of the new view.
-        """
+        """Create a global view `name` for all sessions of the application; return its name as Spark SQL."""
         frame.createOrReplaceGlobalTempView(quote(name))
         return quote("global_temp", name)
 
@@ -222,11 +212,9 @@ def access_of(spark: SparkSession) -> Access:
 
 
 class Sessions:
-    """The session of each thread.
+    """The session of each thread, or with `shared` one session for all threads.
 
-    Args:
-        spark: the parent of all these sessions.
-        shared: use one session for all threads, as a shell runs each statement in a new thread.
+    A shell needs `shared`: the shell runs each statement in a new thread.
     """
 
     def __init__(self, spark: SparkSession | LazySession, *, shared: bool = False) -> None:
@@ -268,17 +256,14 @@ def child_session(spark: SparkSession) -> Iterator[SparkSession]:
 def computed(frame: DataFrame, *, now: bool = True) -> DataFrame:
     """Return rows that Spark computes once for all readers, without the plan of the rows.
 
-    Spark caches the rows at the executor of the task. A lost executor would lose the rows, and each statement
-    over the rows would fail. So a cluster stores two copies, on two executors. If a server caches no rows,
-    each reader computes the rows: rows of pinned versions are equal each time.
-
-    Args:
-        frame: the source of the rows.
-        now: compute the rows at once; otherwise the first read computes the rows.
+    With `now` Spark computes the rows at once; otherwise at the first read. If a server caches no rows, each
+    reader computes the rows: rows of pinned versions are equal each time.
     """
     if is_local(setting(frame.sparkSession, "spark.master", "")):
         keep = frame.localCheckpoint
     else:
+        # Spark caches the rows at the executor of the task. A lost executor would lose the rows, and each
+        # statement over the rows would fail. So a cluster stores two copies, on two executors.
         from pyspark import StorageLevel  # noqa: PLC0415 - a job that folds nothing loads no Spark
 
         keep = partial(frame.localCheckpoint, storageLevel=StorageLevel.MEMORY_AND_DISK_2)
@@ -307,11 +292,11 @@ def cached_or_none(keep: Callable[[], DataFrame]) -> DataFrame | None:
 def warm_up(spark: SparkSession) -> None:
     """Run one MERGE on a table of two rows, so that the JVM loads its classes before the first window.
 
-    Only a long-running process gains: a job with one MERGE would wait for two MERGEs. Only tasks in the
-    driver's JVM share a private folder outside every lake. On a cluster, or after a failure, the first window
-    takes some seconds more.
+    Only a long-running process gains: a job with one MERGE would wait for two MERGEs. After a failure, the
+    first window takes some seconds more.
     """
     access = access_of(spark)
+    # Only tasks in the driver's JVM share a private folder outside every lake.
     if not access.runs_locally:
         return
     try:

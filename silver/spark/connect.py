@@ -1,17 +1,15 @@
 """The access to a session at a Spark Connect server: clone, keep alive, cancel, release.
 
 **A child** is a clone of the session, with the session's settings and temporary views. The client releases an
-unused child; otherwise the server would hold the child for an hour. A shared view belongs to one session, and
-readers are cloned from the session afterwards: a server has other users, and serverless compute refuses
-global views.
+unused child; otherwise the server would hold the child for an hour. The end of a block of work releases every
+clone made in the block (`Connect.work`). A shared view belongs to one session, and readers are cloned from
+the session afterwards: a server has other users, and serverless compute refuses global views.
 
-**Keeping alive.** A server ends a session without requests after a while, by default after an hour
-(`_TIMEOUT`). Some sessions of a continuous run rest for longer: the parent of the clones, the session of
-maintenance, the session of a document with unchanged tables. Without requests the server would drop their
-views and settings, and the run would fail. A thread of each session reads `_TIMEOUT` from the session. The
-read costs the server no job, and the value sets the pause until the next read. A server without an answer
-delays no other session; the next statement of its session raises the error. The thread holds no session: the
-thread ends after the session.
+**Keeping alive.** A server ends a session without requests after a while, by default after an hour, and drops
+its views and settings. Some sessions of a continuous run rest for longer: the parent of the clones, the
+session of maintenance, the session of a document with unchanged tables. So a thread of each session reads
+`_TIMEOUT` from the session, which costs the server no job; the value sets the pause until the next read. A
+server without an answer delays no other session; the next statement of its session raises the error.
 """
 
 from __future__ import annotations
@@ -57,21 +55,14 @@ _NO_WORK: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class Connect:
-    """The access to a session at a Spark Connect server.
-
-    Attributes:
-        spark: the session.
-        runs_locally: tasks run on the server's machines, which see none of this machine's files.
-        tasks_write_here: tasks cannot write into folders of this machine.
-        may_read_files: the server may be one of Databricks, which refuses to read files of a Delta table.
-        shares_views: a view belongs to its session, which runs the view with its own settings; clones get a
-            copy. The server resolves names on each run of a DataFrame.
-    """
+    """The access to a session at a Spark Connect server."""
 
     spark: SparkSession
-    runs_locally: ClassVar[bool] = False
+    runs_locally: ClassVar[bool] = False  # tasks see none of this machine's files
     tasks_write_here: ClassVar[bool] = False
-    may_read_files: ClassVar[bool] = False
+    may_read_files: ClassVar[bool] = False  # Databricks refuses to read files of a Delta table
+    # A view belongs to its session, which runs the view with its own settings; clones get a copy. The server
+    # resolves names on each run of a DataFrame.
     shares_views: ClassVar[bool] = False
 
     @property
@@ -112,11 +103,8 @@ class Connect:
         return session
 
     def child(self) -> SparkSession:
-        """Return a clone with the settings of this project; a setting with the right value costs no request.
-
-        The method first reads the settings of this session: a server knows no session before the session's
-        first request, and cannot clone an unknown session.
-        """
+        """Return a clone with the settings of this project; a right setting costs no request."""
+        # First: a server knows no session before the session's first request, and cannot clone it.
         known = all_settings(self.spark)
         session = self.clone()
         try:
@@ -134,8 +122,7 @@ class Connect:
     def work(self) -> Iterator[SparkSession]:
         """Yield a child for a block of work.
 
-        The end of the block also ends each clone of the child made in the block, and cancels all statements
-        of the clones.
+        The end of the block ends all clones made in the block, and cancels their statements.
         """
         session = self.child()
         begun = self.keep()
@@ -158,12 +145,7 @@ class Connect:
     # -- views
 
     def share(self, frame: DataFrame, name: str) -> str:
-        """Create a view that later clones of this session can read; return the view's name as Spark SQL.
-
-        Args:
-            frame: the source of the view's rows.
-            name: unique name of the new view.
-        """
+        """Create a view `name` that later clones of this session can read; return its name as Spark SQL."""
         frame.createOrReplaceTempView(quote(name))
         return quote(name)
 
@@ -173,11 +155,9 @@ class Connect:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Make the session the active session of this thread for a block.
-
-        Spark Connect's client resolves rows cached at a server in the active session, whichever session
-        cached the rows.
-        """
+        """Make the session the active session of this thread for a block."""
+        # Spark Connect's client resolves rows cached at a server in the active session, whichever session
+        # cached the rows.
         held: Any = getattr(self.spark, "_active_session", None)
         if held is None:
             yield
@@ -214,10 +194,7 @@ class Connect:
         """Return no process: the server is not a child of this process."""
 
     def keep(self, pause: float = 0.0) -> bool:
-        """Keep the session alive while it rests; return whether this call is the first for the session.
-
-        `pause` is the number of seconds until the first request.
-        """
+        """Keep the session alive while it rests; return whether this call is the first for the session."""
         rest = _Rest(pause)
         if _resting.setdefault(self.spark, rest) is not rest:
             return False
@@ -232,13 +209,7 @@ class Connect:
             self.close()
 
     def close(self) -> None:
-        """End the session at the server, and close the client without waiting for a lost server.
-
-        PySpark would close the client again when Python collects the session. A second close ends the thread
-        pool of all sessions of the process, and waits for the pool. Python may collect anywhere, even during
-        the start of a thread of the pool; the wait then never ends. The pool would also wait for requests to
-        a lost server.
-        """
+        """End the session at the server, and close the client without waiting for a lost server."""
         _stop_keeping(self.spark)
         client = self._client.client
         try:
@@ -246,6 +217,9 @@ class Connect:
             client.release_session()
         except Exception as error:  # noqa: BLE001 - the server later ends the session
             _LOGGER.debug("a session could not be released: %s", error)
+        # PySpark would close the client again when Python collects the session. A second close ends the
+        # thread pool of all sessions of the process, and waits for the pool, also for requests to a lost
+        # server. Python may collect during the start of a thread of the pool; the wait then never ends.
         client.close = _do_nothing  # Python's collection would close the client again
         try:
             client._channel.close()  # noqa: SLF001 - `close` without the thread pool
@@ -266,12 +240,12 @@ class Connect:
     def forget(self) -> None:
         """Detach PySpark from a session whose end takes long, so that the next start creates a new session.
 
-        The requests of `end` continue in the background, because a slow server still ends the session. Later
-        the channel is closed: nothing else ends a request without a deadline and without an answer.
+        The requests of `end` continue in the background, because a slow server still ends the session.
         """
         client = self._client.client
         self._client.release_session_on_close, client.close = False, _do_nothing
         self.spark.stop()  # sends no request now
+        # Nothing else ends a request without a deadline and without an answer.
         closing = threading.Timer(_END_SECONDS, client._channel.close)  # noqa: SLF001 - as in `close`
         closing.daemon = True
         closing.start()
@@ -309,8 +283,7 @@ def _stop_keeping(session: SparkSession) -> None:
 def pause_of(timeout: str) -> float:
     """Return the seconds between two reads, so that a session outlives the pause.
 
-    Args:
-        timeout: the server's limit on a session's rest, as Spark writes times; empty where unknown.
+    `timeout` is the server's limit on a session's rest, as Spark writes times; empty where unknown.
     """
     found = re.fullmatch(r"(\d+)\s*([a-z]*)", timeout.strip().lower())
     if found is None or found[2] not in _UNITS:  # also where a server ends no session: -1
@@ -319,24 +292,20 @@ def pause_of(timeout: str) -> float:
 
 
 class _Rest:
-    """Keeps one session alive.
-
-    Args:
-        pause: seconds until the next request.
-    """
+    """Keeps one session alive; `pause` is the number of seconds until the next request."""
 
     def __init__(self, pause: float) -> None:
         self.pause = pause
         self.ended = threading.Event()
 
     def keep_alive(self, kept: ref[SparkSession]) -> None:
-        """Send requests until the session's end; a local name of the session would keep the session alive."""
+        """Send requests until the session's end."""
         while not self.ended.wait(self.pause):
             session = kept()
             if session is None:
                 return
             self.pause = self._read(session)
-            del session
+            del session  # a local name would keep the session alive
 
     def _read(self, session: SparkSession) -> float:
         """Send a request to the session; return the seconds until the next request."""

@@ -2,18 +2,17 @@
 
 `FailedUnits` decides for silver's tables, gold's documents and the tables of maintenance:
 
-* A `TransientError`, a lost session, or a session that forbids every write (`is_everyones`): no unit can run,
-  so the error is raised at once.
+* An error of every unit (`is_everyones`) is raised at once.
 * A definite error (`silver.errors.definite`, `gold.builder.failures.document_error`) needs no second attempt:
   silver stops the table until a newer snapshot, gold pauses the document.
-* Any further error is retried once, after all other units. So is an error that a user may repair in the lake
-  (``table-failed``, ``catalog-name-taken``), and a log that lacks a commit (``table-put-back``,
-  ``lake-commit-lost``). After a second failure, Spark and the lake must answer. Otherwise the failure is no
-  unit's failure, and is raised. The unit's error is recorded before the unit pauses, so no unit rests without
-  an open error: a kill or a failed record in between only brings the next attempt forward.
+* Any further error is retried once, after all other units. So is an error that a user may repair in the lake,
+  and a log that lacks a commit (`_RETRIED`). After a second failure, Spark and the lake must answer.
+  Otherwise the failure is no unit's failure, and is raised. The unit's error is recorded before the unit
+  pauses, so no unit rests without an open error: a kill or a failed record in between only brings the next
+  attempt forward.
 * An outage (`outage`) of storage, network or an executor: all units wait, and the caller repeats the cycle.
-  If one unit fails in this way in several cycles in a row while the lake answers, the failure counts as the
-  unit's own, and all further units no longer wait.
+  If one unit fails in this way in more than `_CYCLES` cycles in a row while the lake answers, the failure
+  counts as the unit's own, and all further units no longer wait.
 
 The first pause lasts half a minute, and each further failure doubles the pause, up to ten minutes
 (`bronze.backoff`). A new process knows no pause.
@@ -21,14 +20,8 @@ The first pause lasts half a minute, and each further failure doubles the pause,
 An unreachable, throttling or full store fails the running statement. The failure is an `OSError` (delta-rs,
 Arrow), delta-rs's own error with the store's text, or a Spark exception with a cause of this kind. Spark's
 error conditions do not separate the failure from a damaged file: ``FAILED_READ_FILE`` and
-``TASK_WRITE_FAILED`` wrap both. So the classes of the causes decide. Hadoop's file systems, the stores' SDKs
-and Java's network document the classes. For a class with several meanings, the message decides.
-
-A missing file, or a file with wrong content, is no outage. A missing bucket is an outage: the bucket existed
-at the start of the command (`bronze.lake.failures.lake_opened`).
-
-On a cluster, a lost executor loses its rows, and a statement over the rows fails. The outage has a separate
-code and remedy.
+``TASK_WRITE_FAILED`` wrap both. So the classes of the causes decide, as Hadoop's file systems, the stores'
+SDKs and Java's network document them. A missing file, or a file with wrong content, is no outage.
 """
 
 from __future__ import annotations
@@ -156,8 +149,7 @@ class FailedUnits(Pauses[_Key]):
     ) -> Iterator[None]:
         """Run a unit's work: `stop` receives a definite error, `undecided` any other error of the unit.
 
-        Raises:
-            Exception: the error concerns every unit.
+        An error that concerns every unit is raised.
         """
         try:
             yield
@@ -268,14 +260,13 @@ def is_general(error: Exception, spark: SparkSession | LazySession) -> bool:
 
 
 def answers(spark: SparkSession | LazySession, *, after: BaseException | None = None) -> bool:
-    """Check whether Spark answers: without an answer, a failure is no table's failure, and no retry helps.
-
-    A session that never started caused no failure. `after` may come from a sibling session: if `after` states
-    that the server ended the sibling, an answer of `spark` proves nothing.
-    """
+    """Check whether Spark answers: without an answer, a failure is no table's failure, and no retry helps."""
+    # `after` may come from a sibling session: if the server ended the sibling, an answer of `spark` proves
+    # nothing.
     if after is not None and is_lost(after):
         return False
     lazy = lazily(spark)
+    # A session that never started caused no failure.
     if not lazy.started:
         return lazy.failure is None
     try:
@@ -312,6 +303,7 @@ def _stack(error: BaseException) -> str:
 
 
 def _of_delta_rs(error: OSError | DeltaError) -> str | None:
+    # A missing bucket is an outage: it existed at the start of the command (`bronze.lake.failures`).
     if lacks_bucket(error):  # first: the error may be a FileNotFoundError
         return _short(error, words_of(error))
     if isinstance(error, TableNotFoundError | FileNotFoundError | PermissionError):

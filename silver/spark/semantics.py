@@ -7,9 +7,9 @@ both.
 
 So silver and gold work in separate sessions (`silver.spark.access`), whatever the given session or the
 pipeline file states. There, each setting that decides the meaning of values has Spark's default, or the value
-that a pipeline needs (UTC, ANSI mode, exact sums). Legacy behaviour (``spark.sql.legacy.…``) is off. A server
-may guard a setting. The setting's value is then part of a document's digest (`gold.builder.document`), so a
-new value rebuilds the document.
+that a pipeline needs (UTC, ANSI mode, exact sums). Legacy behaviour (``spark.sql.legacy.…``) is off. A value
+that a server guards is part of a document's digest (`gold.builder.document`), so a new value rebuilds the
+document.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 _TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
 _MICROSECONDS: Final = "TIMESTAMP_MICROS"
-"""Type of timestamps in files, in place of Spark's default INT96.
+"""Type of timestamps in files, in place of INT96, which other readers convert to nanoseconds since 1970.
 
-Other readers convert INT96 to nanoseconds since 1970: the year 9999 becomes 1816.
+The year 9999 would become 1816.
 """
 
 PINNED: Final = {
@@ -87,9 +87,8 @@ _LEGACY: Final = "spark.sql.legacy."
 def pin(session: SparkSession, present: Mapping[str, str] | None = None) -> None:
     """Give a session the settings that decide the meaning of statements.
 
-    Args:
-        session: a session of this project, or a borrowed session, whose settings the caller restores.
-        present: the session's present settings; a setting with the right value is not set again.
+    The caller restores the settings of a borrowed session. `present` are the session's present settings; a
+    setting with the right value is not set again.
     """
     for name in legacy(session, present):
         _try(session.conf.unset, name)
@@ -97,22 +96,15 @@ def pin(session: SparkSession, present: Mapping[str, str] | None = None) -> None
 
 
 def lean(session: SparkSession, present: Mapping[str, str] | None = None) -> None:
-    """Make a session of this project sign its commits, and write only the needed parts of each commit.
-
-    Args:
-        session: the session; a guarded setting does not change.
-        present: the session's present settings, as for `pin`.
-    """
+    """Make a session of this project sign its commits, and write only the needed parts of each commit."""
     _set(session, {**LEAN_COMMITS, **SIGNED}, present)
 
 
 def unpinned(session: SparkSession) -> dict[str, str]:
-    """Return the settings of a pinned session that have a different value because the server guards them.
-
-    The type of timestamps in files is left out: Spark reads equal values from either type.
-    """
+    """Return the settings of a pinned session that have a different value because the server guards them."""
     found = legacy(session)
     for name, value in PINNED.items():
+        # Spark reads equal values from either type of timestamps in files.
         if name == _TIMESTAMPS:
             continue
         actual = _effective(session, name)
@@ -127,10 +119,7 @@ def writes_microseconds(session: SparkSession) -> bool:
 
 
 def legacy(session: SparkSession, present: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return settings of a session that switch on legacy behaviour; settings in `PINNED` are left out.
-
-    `present` are the session's settings, where the caller has read them already.
-    """
+    """Return settings of a session that switch on legacy behaviour; settings in `PINNED` are left out."""
     found = all_settings(session) if present is None else present
     return {name: value for name, value in found.items() if name.startswith(_LEGACY) and name not in PINNED}
 

@@ -1,21 +1,16 @@
 """Reads of a small Delta table directly from its files, at a version.
 
 For each table of a statement, Delta replays the log, caches the state and filters files by statistics. The
-work takes some jobs and plans, however few rows the table has. For a document over nine tables of some
-hundred rows, these jobs are two thirds of the work. `deltalake` reads the log in some milliseconds, and reads
-no row.
+work takes some jobs and plans, however few rows the table has: for a document over nine tables of some
+hundred rows, two thirds of the work. `deltalake` reads the log in some milliseconds, and reads no row.
 
 Measured: a preview of one document over nine tables takes 0.53 of the CPU, `smelt verify` 0.49.
 
-A version *is* the files in its log, all rows included, so both ways return the same rows:
-
-* Delta reads the table where a file alone does not show the valid rows (deletion vectors), or holds values in
-  another type than the table (type widening). Delta also reads tables with partitions, tables whose protocol
-  demands an unknown feature, and tables in an object store, where each read costs a request.
-* Files store columns under physical names (`column mapping
-  <https://github.com/delta-io/delta/blob/master/PROTOCOL.md#column-mapping>`_). Spark reads the physical
-  names, and then renames the columns to the table's names. A column that a file lacks is NULL, as in Delta.
-* A written file never changes. A missing file fails the statement, with Delta and without.
+A version *is* the files in its log, all rows included, so both ways return the same rows. A written file
+never changes. A missing file fails the statement, with Delta and without. Delta reads the table where a file
+alone does not show the valid rows (deletion vectors), or holds values in another type than the table (type
+widening). Delta also reads tables with partitions, tables whose protocol demands an unknown feature, and
+tables in an object store, where each read costs a request.
 """
 
 from __future__ import annotations
@@ -49,8 +44,7 @@ _FILES: Final = 32
 """Limit on files for a listing in Spark's driver; for more files Spark runs a job."""
 
 _FEATURES: Final = frozenset({"columnMapping", "deletionVectors", "timestampNtz", "typeWidening"})
-"""Reader features of tables for a direct read; the files and the schema show whether a table uses a feature.
-"""
+"""Reader features of tables for a direct read; the files and the schema show whether a table uses one."""
 
 _TYPES: Final = frozenset(
     {
@@ -73,13 +67,7 @@ _MAY_BE_NULL: Final = {"array": "containsNull", "map": "valueContainsNull"}
 
 @dataclass(frozen=True, slots=True)
 class PlainFiles:
-    """The files of a table at a version.
-
-    Attributes:
-        paths: full paths of the files.
-        size: bytes of all files together.
-        fields: the table's columns as in the log.
-    """
+    """The files of a table at a version: full paths, bytes in all, and the table's columns as in the log."""
 
     paths: tuple[str, ...]
     size: int
@@ -94,6 +82,9 @@ class PlainFiles:
         if not self.paths:
             nothing = (lit(None).cast(one.dataType).alias(one.name, metadata=one.metadata) for one in named)
             return spark.range(0).select(*nothing)
+        # Files store columns under physical names
+        # (https://github.com/delta-io/delta/blob/master/PROTOCOL.md#column-mapping). A column that a file
+        # lacks is NULL, as in Delta.
         stored = StructType.fromJson({"type": "struct", "fields": _fields(self.fields, stored=True)})
         rows = spark.read.schema(stored).parquet(*self.paths).toDF(*named.names)
         if all(old.dataType == new.dataType for old, new in zip(stored, named, strict=True)):
@@ -131,11 +122,7 @@ def plain_files(lake: Lake, layer: Layer, name: str, version: int) -> PlainFiles
 
 
 def table_at(spark: SparkSession, lake: Lake, layer: Layer, name: str, version: int) -> DataFrame:
-    """Return a table's rows at a version, directly from the files of a small table.
-
-    Raises:
-        PySparkException: the table has no version of this number.
-    """
+    """Return a table's rows at a version, directly from the files of a small table."""
     plain = plain_files(lake, layer, name, version) if access_of(spark).may_read_files else None
     if plain is not None:
         return plain.frame(spark)
@@ -147,11 +134,7 @@ def rows_of_files(
 ) -> DataFrame | None:
     """Return rows directly from files whose rows are all valid; None if Delta has to read the table.
 
-    Args:
-        spark: the session that reads.
-        folder: the table's folder.
-        names: paths of the files below the folder.
-        columns: columns to read, with their types in Spark SQL.
+    `names` are the files' paths below the table's folder; `columns` have their types in Spark SQL.
     """
     paths = [f"{folder}/{name}" for name in names]
     if not paths or not access_of(spark).may_read_files or not all(map(_is_readable, paths)):
@@ -201,10 +184,8 @@ def _is_readable(path: str) -> bool:
 
 
 def _is_as_stored(field: dict[str, Any]) -> bool:
-    """Check whether files hold a column's values in the column's type.
-
-    Metadata states the widening of a type, and of each type inside.
-    """
+    """Check whether files hold a column's values in the column's type."""
+    # Metadata states the widening of a type, and of each type inside.
     return not any("delta.typeChanges" in one["metadata"] for one in _all_fields(field)) and all(
         kind in _TYPES or kind.startswith("decimal(")
         for kind in _inside(field["type"])
@@ -231,15 +212,12 @@ def _inside(type_: str | dict[str, Any]) -> Iterator[str | dict[str, Any]]:
 
 
 def _fields(fields: Iterable[dict[str, Any]], *, stored: bool) -> list[dict[str, Any]]:
-    """Return fields with their names in files (`stored`) or in the table, without Delta's own metadata.
-
-    As in files, each value may be NULL.
-    """
+    """Return fields with their names in files (`stored`) or in the table, without Delta's own metadata."""
     return [
         {
             "name": field["metadata"].get(_PHYSICAL, field["name"]) if stored else field["name"],
             "type": _type(field["type"], stored=stored),
-            "nullable": True,
+            "nullable": True,  # as in files
             "metadata": {n: value for n, value in field["metadata"].items() if not n.startswith("delta.")},
         }
         for field in fields

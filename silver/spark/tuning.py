@@ -34,10 +34,9 @@ DATABRICKS: Final = "DATABRICKS_RUNTIME_VERSION"
 GUARDED: Final = "spark-setting-guarded"
 """Code of an error for all tables: the server forbids every write."""
 
+# Error conditions of a server that guards a setting.
 _GUARDED: Final = ("CANNOT_MODIFY_CONFIG", "CANNOT_MODIFY_STATIC_CONFIG", "CONFIG_NOT_AVAILABLE")
-"""Error conditions of a server that guards a setting."""
-_SAID: Final = 300
-"""Maximum length of a logged reason, in characters."""
+_SAID: Final = 300  # characters of a logged reason
 
 SMALL_TARGET: Final = 50_000
 """Rows of a table up to which Spark interprets a small window's MERGE, and runs the MERGE as one task."""
@@ -51,8 +50,8 @@ _TUNED: Final = {
     "spark.sql.codegen.factoryMode": ("NO_CODEGEN", "FALLBACK"),
 }
 """Settings for (a small window, a large window); see `tune`."""
+# The settings of `_TUNED` that generate code.
 _CODE: Final = ("spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode")
-"""The settings of `_TUNED` that generate code."""
 
 NOT_ADAPTIVE: Final = {"spark.sql.adaptive.enabled": "false"}
 """Setting for a statement over few rows: a new plan between stages costs more than a stage."""
@@ -92,20 +91,19 @@ over a file, then touches nearly all pages.
 REWRITTEN: Final = {"spark.databricks.delta.merge.deletionVectors.persistent": "false"}
 """Setting for a MERGE into a table of one small file: Delta rewrites the file without a deletion vector.
 
-The MERGE, and all later MERGEs, need a third fewer jobs: the table stays one file without a vector.
+The MERGE, and all later MERGEs, need a third fewer jobs.
 """
 
 
-TASK_BYTES: Final = 128 * 2**20
-"""Bytes of files that a task reads, by Spark's default."""
+TASK_BYTES: Final = 128 * 2**20  # of files that a task reads, by Spark's default
 
+# Settings for `leave_a_core`.
 _LESS_THAN_ALL: Final = {
     "spark.sql.files.maxPartitionBytes": "1t",
     "spark.sql.files.minPartitionNum": "{splits}",  # Spark packs files into this many tasks, or one more
     "spark.sql.shuffle.partitions": "{tasks}",
     "spark.sql.files.maxRecordsPerFile": "{rows}",
 }
-"""Settings for `leave_a_core`."""
 
 
 REFUSED: Final[set[str]] = set()
@@ -134,12 +132,7 @@ def all_settings(spark: SparkSession) -> dict[str, str]:
 
 
 def cores_of(master: str, *, machine: int) -> int:
-    """Return how many tasks a local master runs at once: ``local[2]``, ``local[*]``; 1 without a number.
-
-    Args:
-        master: address of the session's Spark master.
-        machine: number of the machine's cores.
-    """
+    """Return how many tasks a local master runs at once: ``local[2]``, ``local[*]``; 1 without a number."""
     found = re.match(r"local\[(\d+|\*)", master)
     if found is None:
         return 1
@@ -153,7 +146,6 @@ def settings(
     """Set settings of a session for a block; the end of the block restores the former values.
 
     Args:
-        spark: the session that runs the block.
         optional: settings that only make statements fast; a guarded setting is left out.
         needed: settings that the block's statements must not run without.
 
@@ -230,14 +222,13 @@ def tune(session: SparkSession, *, small: bool) -> None:
     Each window has new literals, so Spark would compile new code for some thousand rows; interpretation is
     faster there. Over some hundred thousand rows of a target, interpretation costs twice as much as generated
     code. A MERGE reads its source twice; only a large source is worth caching.
-
-    A small window is one task or two. A large window has the session's original number of tasks, on a cluster
-    all cores. With adaptive execution on, Spark plans a large window again from the size of its stages.
     """
     for name, (for_small, for_large) in _TUNED.items():
         change(session, name, for_small if small else for_large)
     if session not in _original:
         _original[session] = {name: session.conf.get(name, None) for name in FEW_TASKS}
+    # A small window is one task or two. A large window has the session's original number of tasks, on a
+    # cluster all cores. With adaptive execution on, Spark plans it again from the size of its stages.
     restore_settings(session, FEW_TASKS if small else _original[session])
 
 
@@ -248,16 +239,9 @@ def generate_code(session: SparkSession) -> None:
 
 
 def mark_settings(app: str, lsn: Lsn, position: Lsn | None = None) -> dict[str, str]:
-    """Return settings that add an application transaction to a commit.
-
-    Delta writes the session's transaction into the next commit of the session, and skips a write whose mark
-    is not above the table's mark. So a write at an LSN that the table already holds has no mark.
-
-    Args:
-        app: application id of the mark.
-        lsn: the table's LSN after the write.
-        position: the table's present mark, or None.
-    """
+    """Return settings that add an application transaction to a commit: the table's LSN after the write."""
+    # Delta skips a write whose mark is not above the table's mark. So a write at an LSN that the table
+    # already holds has no mark.
     if position is not None and lsn <= position:
         return {}
     return dict(zip(MARK_SETTINGS, (app, str(int(lsn))), strict=True))
@@ -267,15 +251,11 @@ def leave_a_core(session: SparkSession, rows: int) -> None:
     """Limit a session's tasks to all cores but one, so that sibling sessions get a core.
 
     Spark never interrupts a task to free a core. In any pool a job waits until a task has ended, and each job
-    of a small statement waits again. The tasks of a large copy take tens of seconds. So the function sets
-    fewer tasks than cores. On a cluster the task number does not change: Spark runs a lost task again.
+    of a small statement waits again. The tasks of a large copy take tens of seconds. On a cluster the task
+    number does not change: Spark runs a lost task again.
 
-    `session` runs no other work, and its tasks run on this machine.
-
-    Args:
-        session: the session of the large window.
-        rows: largest number of rows in a written file. Each task writes many times `TASK_BYTES`, and a MERGE
-            reads whole files.
+    `session` runs no other work, and its tasks run on this machine. `rows` is the largest number of rows in a
+    written file: each task writes many times `TASK_BYTES`, and a MERGE reads whole files.
     """
     # Java counts the cores that a container may use; Python counts those of the machine.
     cores = cores_of(setting(session, "spark.master", ""), machine=session.sparkContext.defaultParallelism)
