@@ -2,17 +2,16 @@
 
 The library composes the file into nodes, and this module builds plain values from the nodes, because only
 nodes know their lines. Every later error (a wrong type from pydantic, an unknown column from the catalog) can
-therefore name ``file:line``. YAML 1.2's core schema decides the type of a plain word: ``on``, ``no``, ``yes``
-and dates are text. Expanded ``${ENV}`` values stay text, so that a password of digits does not become a
-number. Pydantic converts text to numbers for fields with numbers.
+therefore name ``file:line``. One error reports all problems of a file (up to `MAX_PROBLEMS`), as a compiler
+does.
 
-No message contains a value from the environment or from a secret store: if a validator repeats such a value,
-the message contains ``${…}`` instead. One error reports all problems of a file (up to `MAX_PROBLEMS`), as a
-compiler does.
+YAML 1.2's core schema decides the type of a plain word: ``on``, ``no``, ``yes`` and dates are text. No
+message contains a value from the environment or from a secret store: if a validator repeats such a value, the
+message contains ``${…}`` instead.
 
-A file may have a hostile author. No tag has an effect: a tag outside the core schema is refused. Size, depth
-and the multiplication by aliases are bounded. A file beyond a bound is refused with one message, before any
-value is built from the file.
+A file may have a hostile author. A tag outside the core schema is refused. Size, depth and the multiplication
+by aliases are bounded. A file beyond a bound is refused with one message, before any value is built from the
+file.
 """
 
 from __future__ import annotations
@@ -37,16 +36,16 @@ if TYPE_CHECKING:
 
 PathStep: TypeAlias = str | int
 YamlPath: TypeAlias = tuple[PathStep, ...]
+# Function that returns the value of ``scope/key``, or raises `LookupError` with the reason.
 Secrets: TypeAlias = Callable[[str], str]
-"""Function that returns the value of ``scope/key``, or raises `LookupError` with the reason."""
 
+# Greatest size of a file; reading this much takes some seconds, and people write some thousand bytes.
 MAX_BYTES: Final = 1 << 20
-"""Greatest size of a file; reading this much takes some seconds, and people write some thousand bytes."""
+# Greatest depth of nested collections; thirty nested tables of a document take about a hundred levels.
 MAX_DEPTH: Final = 100
-"""Greatest depth of nested collections; thirty nested tables of a document take about a hundred levels."""
 _MAX_NODES: Final = 100_000
+# Greatest count of a number's digits: more than a meaningful number has, and fewer than Python refuses.
 _MAX_DIGITS: Final = 400
-"""Greatest count of a number's digits: more than a meaningful number has, and fewer than Python refuses."""
 _VARIABLE: Final = re.compile(
     r"\$(?:\$(?=\{)"
     r"|\{secret:(?P<secret>[A-Za-z0-9_.@-]{1,128}/[A-Za-z0-9_.-]{1,128})\}"
@@ -54,11 +53,11 @@ _VARIABLE: Final = re.compile(
     r"|(?P<bad>\{[^}]*\}?))"
 )
 _TAG: Final = "tag:yaml.org,2002:"
+# Tags of the core schema, and tags that the library gives to plain words that are text in this reader.
 _TAGS: Final = frozenset(
     _TAG + name
     for name in ("str", "int", "float", "bool", "null", "seq", "map", "timestamp", "merge", "value")
 )
-"""Tags of the core schema, and tags that the library gives to plain words that are text in this reader."""
 _INTEGER: Final = re.compile(r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+")
 _DECIMAL: Final = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _SPECIAL: Final = {
@@ -101,11 +100,7 @@ class YamlFile:
         return f"{self.path}:{self.line(path, key=key)}"
 
     def at(self, path: Sequence[PathStep]) -> Any:
-        """Return the value at `path`.
-
-        Raises:
-            LookupError: no value has this path.
-        """
+        """Return the value at `path`; raise LookupError if no value has this path."""
         value = self.data
         for step in path:
             value = value[step]
@@ -120,8 +115,8 @@ def read_yaml(path: Path, *, expand_env: bool = False, secrets: Secrets | None =
         secrets: the source of ``${secret:scope/key}``, which is then replaced, too.
 
     Raises:
-        ConfigurationError: the file is not readable, not YAML, has a duplicate key or names an unset
-            variable; with the line. Or the file is too large or too deep. Or a secret cannot be read.
+        ConfigurationError: with the line: the file is not readable, not YAML, too large or too deep, has a
+            duplicate key, or names an unset variable or a secret that cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -149,11 +144,7 @@ def read_yaml(path: Path, *, expand_env: bool = False, secrets: Secrets | None =
 def parse_yaml(
     text: str, path: Path, *, expand_env: bool = False, secrets: Secrets | None = None
 ) -> YamlFile:
-    """Parse the text of a file like `read_yaml`; messages name `path`.
-
-    Raises:
-        ConfigurationError: for the reasons of `read_yaml`.
-    """
+    """Parse the text of a file like `read_yaml`; messages name `path`."""
     reader = YAML(typ="safe", pure=True)
     reader.Composer = _BoundedComposer
     try:
@@ -243,8 +234,8 @@ class _Builder:
         self.keys: dict[YamlPath, int] = {}
         self.expanded: dict[YamlPath, tuple[tuple[str, str], ...]] = {}
         self.problems: list[Problem] = []
+        # Unreadable secrets: line, name and reason.
         self.withheld: list[tuple[int, str, str]] = []
-        """Unreadable secrets: line, name and reason."""
         self._secrets = secrets
         self._expand_env = expand_env
         self._open: set[int] = set()
@@ -312,6 +303,8 @@ class _Builder:
             return None
         if self._expand_env and "$" in text:
             expanded = self._expand(text, path, line)
+            # Expanded values stay text, so that a password of digits does not become a number. Pydantic
+            # converts text to numbers for fields with numbers.
             if expanded != text:
                 return expanded
         if node.style is not None or str(node.tag) == _TAG + "str":

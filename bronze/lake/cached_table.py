@@ -2,14 +2,15 @@
 
 Opening a table in a store takes some 20 requests for two entries after a checkpoint. Polling a cached handle
 takes one request if the table is unchanged: for the entry after the handle's version. The same request also
-returns the marks of a new entry. A caller with a `Tail` (`bronze.lake.tail`) reads each new entry of a table
-once in a store: the handle stays behind, and `brought_up` moves the handle when the caller needs its files.
+returns the marks of a new entry. A caller with a `Tail` (`bronze.lake.tail`) reads each new entry of a
+store's table once: the handle stays behind, and `brought_up` moves the handle when the caller needs its
+files.
 
 A cached handle of a removed table reports no error and stays at its version. On a local path the newest
 entry's file reveals the change. In a store a failed poll leads to a new handle, a caller that builds on the
 handle's version demands a check (`newest` with ``sure``), and a running stage loses its lease together with
 the lake (`bronze.lake.leases`). If a single table in a store is removed and recreated with as many versions,
-the handle does not notice. Removing tables under a running pipeline is not supported.
+the handle does not notice: removing tables under a running pipeline is not supported.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.tail import Tail
 
 
+# Seconds between two listings of the log of a table in a store that is polled continuously.
 LISTED_AFTER: Final = 30.0
-"""Seconds between two listings of the log of a table in a store that is polled continuously."""
 
+# Seconds between two listings of a table with mostly one writer; no entry this young is ever removed.
 SELDOM: Final = 600.0
-"""Seconds between two listings of a table with mostly one writer; no entry this young is ever removed."""
 
 
 class CachedTable:
@@ -44,11 +45,6 @@ class CachedTable:
         follow: returns the tail by which new entries are followed; None to move the handle at each poll.
         writes: for a table of silver or gold: whether the caller writes the table, and may set a torn entry
             aside (`bronze.lake.torn_log`); None for further tables.
-
-    Attributes:
-        table: the handle of the last poll; None for an absent table. A different handle object means a
-            different table.
-        tail: state at the newest version that was followed; None where every poll moves the handle.
     """
 
     def __init__(
@@ -57,7 +53,10 @@ class CachedTable:
         self._uri = uri
         self._follow = follow
         self._writes = writes
+        # the handle of the last poll; None for an absent table. A different handle object means a different
+        # table.
         self.table: Table | None = None
+        # state at the newest version that was followed; None where every poll moves the handle
         self.tail: Tail | None = None
         self._identity: tuple[int, ...] | None = None
         self._listed = self._polled = 0.0
@@ -81,7 +80,6 @@ class CachedTable:
 
         Raises:
             DeltaError, OSError: the table cannot be read.
-            ConfigurationError: ``catalog-session``: the lake is a catalog, and no session serves the catalog.
             DefiniteError, TransientError: ``log-entry-torn``.
         """
         now, table = time.time(), self.table  # wall clock: counts a machine's sleep
@@ -124,9 +122,10 @@ class CachedTable:
         return [] if self.table is None else self.table.paths()
 
     def file_count(self) -> int:
-        """Return the number of files at `version`; for a catalog's table `paths` has one path."""
+        """Return the number of files at `version`."""
         if self.tail is not None:
             return len(self.tail.files)
+        # A catalog's table has one artificial path, but names its files.
         return 0 if self.table is None else len(self.table.file_uris())
 
     def expire(self) -> None:

@@ -3,27 +3,18 @@
 A commit every half second would leave 170,000 files and log entries a day. Every reader would pay for each
 file, and the writer's own handle, which holds all names, would grow without bound.
 
-**Compaction.** From time to time the table's writer checks whether one size class has many files, and joins
-these files (`compact`). Class bounds grow by a factor of 8: a row is rewritten a few times at most, and each
-class keeps about as many files as before.
+**Compaction.** The table's writer joins the files of a size class with many files (`compact`), in one Delta
+commit with ``dataChange = false``, as append-only tables permit. Older versions still name the old files,
+which stay until vacuum. A crash in the middle leaves a file that no version names. Every compaction of this
+project sets a mark, so only one of two concurrent compactions succeeds. No foreign tool should compact these
+tables while their writer runs.
 
-* The rewrite is one Delta commit. The commit removes the old names and adds the new names with ``dataChange =
-  false``, as append-only tables permit. Older versions still name the old files, which stay until vacuum. A
-  crash in the middle leaves a file that no version names.
-* Every compaction of this project sets a mark, so only one of two concurrent compactions succeeds. No foreign
-  tool should compact these tables while their writer runs.
-
-**Cleaning.** `Table.tidy` removes log entries before the newest checkpoint, because the checkpoint repeats
-their content, and joined files, because only older versions name them. After a day (`bronze.lake.delta`) no
-process needs the entries or files: a reader of bronze has finished with the version that names them, and no
-cut names an old version.
-
-* `tidy` never removes rows, whether or not any process has read the rows: the replacing file contains the
-  rows of each joined file.
-* `tidy` deletes only files that the log records as removed (a *lite* vacuum in Delta's terms). No version yet
-  names the files of an open transaction or a running snapshot, so these files stay at any age.
-* `tidy` removes entries only before a checkpoint, which also contains the marks (`bronze.store.contract`). A
-  crash in the middle leaves some entries for the next call.
+**Cleaning.** `Table.tidy` removes log entries before the newest checkpoint, which repeats their content and
+marks (`bronze.store.contract`), and joined files, whose rows the replacing file contains. After a day
+(`bronze.lake.delta`) no process needs the entries or files: a reader of bronze has finished with the version
+that names them, and no cut names an old version. `tidy` deletes only files that the log records as removed (a
+*lite* vacuum in Delta's terms): no version yet names the files of an open transaction or a running snapshot,
+so these files stay at any age. A crash in the middle leaves some entries for the next call.
 """
 
 from __future__ import annotations
@@ -47,10 +38,11 @@ if TYPE_CHECKING:
 
 
 COMPACTION_APP: Final = "deltasmelt.compaction"
+# Number of files above which the writer of a small table joins them.
 COMPACT_ABOVE: Final = 200
-"""Number of files above which the writer of a small table joins them."""
+# Upper bounds of the size classes, in bytes of file; larger files stay unchanged. The bounds grow by a factor
+# of 8: a row is rewritten a few times at most, and each class keeps about as many files as before.
 _CLASSES: Final = (1024 * 1024, 8 * 1024 * 1024, 64 * 1024 * 1024)
-"""Upper bounds of the size classes, in bytes of file; larger files stay unchanged."""
 _MOST_BYTES: Final = 128 * 1024 * 1024
 _ROW_GROUP_BYTES: Final = 8 * 1024 * 1024
 
@@ -77,11 +69,9 @@ def compact(
 
     Args:
         table: open handle, which the function refreshes to the newest version.
-        schema: Arrow schema of the table's rows.
         many: minimum number of files in a class that is worth joining.
         prefix: name prefix of the files to join, and of the new files.
         measured: columns whose minimum and maximum go into the statistics; the first column orders the files.
-        repeating: columns that get a dictionary.
         owner: a mark that must be unchanged; a process that sets another value removes files that no version
             names.
     """
@@ -121,7 +111,6 @@ def rewrite(
     Args:
         table: open handle, which the function refreshes to the newest version.
         changed: new rows by file: the old rows with some values changed, or fewer rows.
-        schema: Arrow schema of the rows.
         as_of: version at which the caller read the files.
         before: by file, at least the file's rows as the caller read them.
     """
@@ -161,14 +150,8 @@ def _replace(
     """Replace files in one durable commit; return whether the commit was made.
 
     No commit is made if a file to remove is already absent, after another rewrite, or after a change of
-    owner.
-
-    Args:
-        table: open handle, at the newest version afterwards.
-        actions: files to remove and files to add.
-        schema: Arrow schema of the rows.
-        as_of: version whose rows the new files contain.
-        owner: a mark that must be unchanged, as in `compact`.
+    owner. `as_of` is the version whose rows the new files contain; `table` is at the newest version
+    afterwards.
     """
     before = table.refresh()
     going = {action.path for action in actions if isinstance(action, RemoveAction)}
@@ -197,10 +180,7 @@ def _replace(
 
 
 def small_files(table: Table, *, many: int, prefix: str, order: str | None) -> list[SmallFile]:
-    """Return files of the first size class with many files, up to a total size for one pass.
-
-    The list is empty if no class has many files.
-    """
+    """Return files of the first size class with many files, up to a total size for one pass."""
     actions = _actions(table)
     if order is not None and f"min.{order}" in actions.column_names:
         actions = sorted_by(actions, f"min.{order}")
@@ -249,7 +229,7 @@ def _row_groups(table: Table, files: Sequence[SmallFile], schema: pa.Schema) -> 
 
 
 def _opened(uri: str, file: SmallFile) -> pa.NativeFile:
-    """Open a file; read a file within a writer's buffer size by one request."""
+    # One request reads a file within a writer's buffer size.
     if file.size <= HELD_BYTES:
         return open_whole(uri, file.path)
     return file_system(uri).open_input_file(file.path)
@@ -260,14 +240,12 @@ def _read(parquet: pq.ParquetFile, group: int, where: str) -> pa.Table:
 
 
 def conform(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return rows in a schema; fields that an earlier release did not write, also within structs, are NULL.
-
-    Missing columns are added as a whole. Rows are converted through Python only if a struct differs inside.
-    """
+    """Return rows in a schema; fields that an earlier release did not write (also in structs) are NULL."""
     for field in schema:
         if field.name not in rows.column_names:
             rows = rows.append_column(field, pa.nulls(rows.num_rows, field.type))
     try:
         return rows.select(schema.names).cast(schema)
     except (ValueError, pa.ArrowException):
+        # Through Python only if a struct differs inside.
         return pa.Table.from_pylist(rows.to_pylist(), schema=schema)

@@ -1,15 +1,14 @@
 """One table of `control.*`: any process appends, changes and prunes rows; reads come from memory.
 
-**Requests.** In a store an append costs two requests (file and entry), and a poll costs one. A process knows
-the rows of its own appends and does not read the rows back. The entry is written only if the entry's number
-is free. The number is taken only if a concurrent process was faster; `deltalake` then commits after the
-concurrent entry.
+**Requests.** In a store an append costs two requests (file and entry), and a poll costs one. A process does
+not read its own rows back. The entry is written only if the entry's number is free; if a concurrent process
+was faster, `deltalake` commits after the concurrent entry.
 
 **Stale handles.** The handle stays behind meanwhile, and the process follows the log
 (`bronze.lake.cached_table`). The handle is refreshed for a checkpoint, for a rewrite, and from time to time.
-Cleaning removes old entries, and the number of a removed entry is free again. Numbers also become free if the
-lake is removed or rolled back under a running process. An entry is therefore written only after an existing
-entry (`bronze.lake.entries`).
+The number of an entry becomes free again if cleaning removes the entry, or if the lake is removed or rolled
+back under a running process. An entry is therefore written only after an existing entry
+(`bronze.lake.entries`).
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.tail import Tail
 
 _ATTEMPTS: Final = 10
+# Seconds after an own write during which the written entry counts as existing.
 _JUST_PUT: Final = 2.0
-"""Seconds after an own write during which the written entry counts as existing."""
 
 
 class ControlTable:
@@ -90,11 +89,7 @@ class ControlTable:
             self._brought_up().checkpoint_if_due(version)
 
     def update(self, change: Callable[[pa.Table], pa.Table]) -> None:
-        """Rewrite the files whose rows change.
-
-        Args:
-            change: returns the new rows of a file; called again if another process was faster.
-        """
+        """Rewrite the files whose rows change; if another process was faster, apply `change` again."""
         with self._lock:
             self._open_or_create()
             for _ in range(_ATTEMPTS):
@@ -110,12 +105,7 @@ class ControlTable:
             raise CommitFailedError(f"{self._uri}: other processes rewrite it all the time")
 
     def prune(self, change: Callable[[pa.Table], pa.Table]) -> None:
-        """Remove rows file by file, with one commit per file; keep no rows in memory.
-
-        Args:
-            change: returns the remaining rows of a file. If another process rewrites a file meanwhile, the
-                file is left for the next call.
-        """
+        """Remove rows file by file, with one commit per file; keep no rows in memory."""
         with self._lock:
             self._open_or_create()
             table = self._brought_up()
@@ -126,6 +116,7 @@ class ControlTable:
                 rows = conform(table.read_file(path), self._schema)
                 kept = change(rows)
                 if kept.num_rows < rows.num_rows:
+                    # A file that another process rewrites meanwhile is left for the next call.
                     rewrite(table, {path: kept}, self._schema, as_of=version, before={path: rows})
             self._cached.replace(table)
 
@@ -139,8 +130,7 @@ class ControlTable:
     def rows(self, *, look: bool = True) -> pa.Table:
         """Return all rows of the newest version; read only files that were not read before.
 
-        Args:
-            look: whether to include writes of other processes since the last poll.
+        With `look`, the rows include writes of other processes since the last poll.
         """
         with self._lock:
             table = self._cached.table
@@ -149,6 +139,7 @@ class ControlTable:
             if table is None:
                 return self._schema.empty_table()
             if table is not self._read_of or self._cached.version != self._read_version:
+                # Files that a compaction or an update replaced leave the cache.
                 self._files = {
                     path: self._files.get(path) or conform(table.read_file(path), self._schema)
                     for path in self._cached.paths()
@@ -157,11 +148,9 @@ class ControlTable:
             return pa.concat_tables([self._schema.empty_table(), *self._files.values()])
 
     def has_value(self, column: str, value: object) -> bool:
-        """Check whether the last result of `rows` contains a value; every call uses the same column.
-
-        The values of a file are computed once, because files never change: a cycle may ask about many tables.
-        """
+        """Check whether the last result of `rows` contains a value; every call uses the same column."""
         with self._lock:
+            # Computed once for each file, because files never change: a cycle may ask about many tables.
             self._values = {
                 path: self._values[path]
                 if path in self._values
@@ -181,7 +170,8 @@ class ControlTable:
         return pa.concat_tables([schema.empty_table(), *(part.cast(schema) for part in parts)])
 
     def _brought_up(self) -> Table:
-        """Move the handle to the newest version; a listing must show the process's own commits."""
+        """Move the handle to the newest version."""
+        # A listing must show the process's own commits.
         return self._cached.brought_up(after=self._cached.version - 1)
 
     def _open_or_create(self) -> Table:

@@ -1,24 +1,18 @@
-"""Writer and reader of `control.*`: cuts, errors, runs.
-
-`bronze.lake.control` defines schemas and meanings.
+"""Writer and reader of `control.*`: cuts, errors, runs; `bronze.lake.control` defines schemas and meanings.
 
 **Reads.** Processes poll these tables, so reads are cheap. Files of a Delta table never change: a process
-reads each file once and caches the rows. A poll without news only lists the log. Files that a compaction or
-an update replaced leave the cache. Each append leaves a small file. Above a limit a writer compacts the files
-(`bronze.lake.compaction`). A compaction changes no row and conflicts with no append.
+reads each file once and caches the rows. A poll without news only lists a local log, or requests the next
+entry of a store's log. Above a limit of small files a writer compacts (`bronze.lake.compaction`); a
+compaction changes no row and conflicts with no append.
 
 **Rewrites.** Closing errors, and removing old cuts, runs (`bronze.lake.thinning`) and closed errors, change
-rows. One commit rewrites the affected files; runs are rewritten file by file, because no reader needs all
-runs at once. The commit carries the mark of compactions. Delta therefore rejects one of two concurrent
-rewrites. The rejected rewrite retries on the newer version, where the row is already closed. The mark also
-keeps a compaction from restoring a row that a concurrent update closes. In a catalog's table the rows are
-changed in place (`bronze.lake.catalog.amend`).
-
-**Cost.** A cycle reads no runs, because the cycle remembers its own runs. `control.runs` therefore costs a
-writer nothing at any length.
+rows. One commit rewrites the affected files, and carries the mark of compactions. Delta therefore rejects one
+of two concurrent rewrites. The rejected rewrite retries on the newer version, where the row is already
+closed. The mark also keeps a compaction from restoring a row that a concurrent update closes. In a catalog's
+table the rows are changed in place (`bronze.lake.catalog.amend`).
 
 **Durability.** Every change is on disk when its call returns. A failed call may have succeeded, so every call
-may be repeated. A cut or error that is recorded twice counts once, and closing an error twice changes
+may be repeated: a cut or error that is recorded twice counts once, and closing an error twice changes
 nothing.
 """
 
@@ -57,10 +51,7 @@ if TYPE_CHECKING:
 
 
 class ControlTables:
-    """The control tables of one lake.
-
-    Threads may share an instance; other processes may write at the same time.
-    """
+    """The control tables of one lake, for any threads; other processes may write at the same time."""
 
     def __init__(self, lake: Lake) -> None:
         self._cuts = ControlTable(
@@ -74,11 +65,7 @@ class ControlTables:
         self._runs = ControlTable(lake.uri("control", "runs"), RUNS_SCHEMA, "What each cycle did")
 
     def record_cut(self, cut: Cut) -> None:
-        """Record a cut in one commit.
-
-        A cut without tables still records its position (one row, `table_name` NULL). Times do not identify
-        gold's source: a cut of gold names the silver record (`Cut.built_from`).
-        """
+        """Record a cut in one commit."""
         # A clock may go backwards, and another machine's clock may be late, so a record gets a later time
         # than each known record of its LSN. A layer has one writer, which reads the cuts in each cycle:
         # nothing is read for this.
@@ -87,6 +74,7 @@ class ControlTables:
         newest = pc.max(pc.filter(known["recorded_at"], pc.equal(known["commit_lsn"], int(cut.commit_lsn))))
         if newest.is_valid:
             recorded = max(recorded, newest.as_py() + timedelta(microseconds=1))
+        # A cut without tables still records its position (one row, `table_name` NULL).
         tables: dict[str, int] | dict[None, None] = cut.tables or {None: None}
         rows = [
             {
@@ -97,6 +85,7 @@ class ControlTables:
                 "delta_version": version,
                 "recorded_at": recorded,
                 "mark_lsn": None if name is None or name not in cut.marks else int(cut.marks[name]),
+                # Times do not identify gold's source: a cut of gold names the silver record.
                 "built_from": cut.built_from,
                 "table_id": None if name is None else cut.ids.get(name),
             }
@@ -105,13 +94,11 @@ class ControlTables:
         self._cuts.append(rows)
 
     def cuts(self, layer: Layer) -> list[Cut]:
-        """Return all cuts of a layer, sorted by LSN.
-
-        If one LSN was recorded several times (a rebuild), the newest record counts.
-        """
+        """Return all cuts of a layer, sorted by LSN."""
         groups: dict[tuple[int, datetime], list[dict[str, Any]]] = {}
         for row in self._of_layer(layer).to_pylist():
             groups.setdefault((row["commit_lsn"], row["recorded_at"]), []).append(row)
+        # If one LSN was recorded several times (a rebuild), the newest record counts.
         newest = {lsn: groups[lsn, recorded] for lsn, recorded in sorted(groups)}
         return [_cut(layer, group) for group in newest.values()]
 
@@ -120,12 +107,7 @@ class ControlTables:
     ) -> Cut | None:
         """Return the newest cut of a layer, or the newest cut at or before an LSN or a commit time.
 
-        The result is None if the layer has no such cut.
-
-        Args:
-            layer: layer whose cuts are searched.
-            at: an LSN or a commit time.
-            known_by: a time; later records do not count.
+        Records later than `known_by` do not count. The result is None if the layer has no such cut.
         """
         rows = self._cuts.rows()
         counts = pc.equal(rows["layer"], layer)
@@ -153,10 +135,7 @@ class ControlTables:
     def last_named(self, layer: Layer, name: str, *, at: Lsn | None = None) -> Named | None:
         """Return the newest record of a layer that names a table; None if no record names the table.
 
-        Args:
-            layer: layer that contains the table.
-            name: name of the table within the layer.
-            at: an LSN; records of later LSNs do not count.
+        Records of LSNs later than `at` do not count.
         """
         rows = self._cuts.rows()
         if not self._cuts.has_value("table_name", name):
@@ -174,15 +153,10 @@ class ControlTables:
         return Named(Lsn(row["commit_lsn"]), row["delta_version"], mark, seen)
 
     def disown(self, layer: Layer, name: str, version: int, mark: Lsn | None) -> None:
-        """Remove a table from each cut that names a later version than the table has after a rollback.
+        """Remove a table from each cut that names a later version or mark than the table has.
 
-        The cuts stay, with their remaining tables or without tables. One commit, safe to repeat.
-
-        Args:
-            layer: layer that contains the table.
-            name: name of the table within the layer.
-            version: newest version of the table.
-            mark: mark of the newest version.
+        Called after a rollback with the table's newest version and mark. The cuts stay, with their remaining
+        tables or without tables. One commit, safe to repeat.
         """
         gone = beyond(layer, name, version, mark)
         if pc.any(gone(self._cuts.rows())).as_py():
@@ -198,13 +172,9 @@ class ControlTables:
     def expire_cuts(self, before: datetime, *, gold: bool) -> int:
         """Remove cuts that a later cut had replaced before a moment; return the number of removed cuts.
 
-        The newest cut as of the moment stays. With `gold`, silver's cut at the LSN of gold's newest cut stays
-        too. A document that needs an older cut is then rebuilt in full (`gold.builder.build_start`). One
-        commit removes the cuts of a layer.
-
-        Args:
-            before: moment by which a later cut had replaced a removed cut.
-            gold: whether this pipeline builds gold from silver.
+        The newest cut as of the moment stays. With `gold` (this pipeline builds gold from silver), silver's
+        cut at the LSN of gold's newest cut stays too. A document that needs an older cut is then rebuilt in
+        full (`gold.builder.build_start`). One commit removes the cuts of a layer.
         """
         removed = 0
         built = self.latest_cut("gold") if gold else None
@@ -227,7 +197,6 @@ class ControlTables:
         """Thin cuts by age (`bronze.lake.thinning`); return the number of removed rows.
 
         Args:
-            now: present time, from which ages count.
             gold: whether this pipeline builds gold from silver; silver's cuts after gold's newest cut then
                 stay.
             positions: LSNs from which documents continue.
@@ -242,7 +211,6 @@ class ControlTables:
         return removed + self._thin("silver", now, kept, until=until)
 
     def _thin(self, layer: Layer, now: datetime, also: set[int], *, until: int | None = None) -> int:
-        """Thin the cuts of a layer up to an LSN; return the number of removed rows."""
         rows, before = self._of_layer(layer), dense_until(now)
         kept = lsns_kept(rows, now, also=also)
         if not kept:
@@ -256,13 +224,15 @@ class ControlTables:
     def expire_runs(self, now: datetime, before: datetime) -> int:
         """Remove old runs; return the number of removed runs.
 
-        All runs of the last day stay. The newest runs stay (`newest_runs`). Unusual runs stay until `before`,
+        All runs of the last day stay, and the newest runs (`newest_runs`). Unusual runs stay until `before`,
         because users may need the reasons of such runs.
         """
         rows = self._runs.read(["run_id", "layer", "name", "mode", "started_at"])
         past = runs_before(now, before, newest_runs(rows, self.names("silver")))
         count = int(pc.sum(past(rows)).as_py() or 0)
         if count:
+            # File by file: `control.runs` may be long, and no reader needs all runs at once. A cycle
+            # remembers its own runs and reads none.
             self._runs.prune(without(past))
         return count
 

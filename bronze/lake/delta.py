@@ -3,12 +3,9 @@
 A local lake loads no client of a store, and a lake in a catalog does not load `deltalake`: the classes of
 folders and stores are loaded when the first such table is opened.
 
-If two processes create a table at the same moment, only one succeeds. The second process gets "already
-exists" (or loses the race for version 0) and opens the table. Creating may be repeated safely: nothing is
-visible before the log entry exists.
-
-Temporary tables (a rebuild's derived tables) lie in a folder next to the layers (`workspace`);
-`bronze.lake.catalog.scratch` has the rules of a catalog.
+Creating may be repeated safely: nothing is visible before the log entry exists. If two processes create a
+table at the same moment, only one succeeds. The second process gets "already exists" (or loses the race for
+version 0) and opens the table.
 """
 
 from __future__ import annotations
@@ -42,12 +39,11 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.table import Table
 
 
+# Minimum age of log entries and joined files that `Table.tidy` removes (`bronze.lake.compaction`).
 _RETENTION: Final = "interval 1 day"
-"""Minimum age of log entries and joined files that `Table.tidy` removes (`bronze.lake.compaction`)."""
 
 
 def _class_at(uri: str) -> type[Table]:
-    """Return the class of a location's table."""
     place = place_of(uri)
     if isinstance(place, Catalog):
         return CatalogTable
@@ -76,9 +72,6 @@ def may_exist(uri: str) -> bool:
 def open_existing(uri: str) -> Table:
     """Return the table at its newest version; for bronze and control without a torn last entry.
 
-    Delta accepts an empty entry, and an entry that ends after a complete line. A handle that had read such an
-    entry would never read the later commit of equal number.
-
     Raises:
         TableNotFoundError: the table is absent.
         DefiniteError: ``log-entry-torn``: later entries follow a torn entry.
@@ -88,6 +81,8 @@ def open_existing(uri: str) -> Table:
     """
     folder = local_folder(uri)
     writes = folder is None or folder.parent.name not in DERIVED
+    # Before the open: Delta accepts an empty entry, and an entry that ends after a complete line. A handle
+    # that had read such an entry would never read the later commit of equal number.
     if writes:
         set_torn_aside(uri, thorough=False)
     try:
@@ -102,11 +97,7 @@ def open_existing(uri: str) -> Table:
 
 
 def open_at(uri: str, version: int | None) -> Table:
-    """Return the table at a version, or at the newest version.
-
-    Raises:
-        TableNotFoundError, DeltaError, OSError: as in `open_existing`; or the version is missing.
-    """
+    """Return the table at a version, or at the newest version; raises as `open_existing`."""
     return perform(Effect.OPEN_TABLE, uri, lambda: _class_at(uri)(uri, version))
 
 
@@ -182,16 +173,13 @@ def overwrite(uri: str, rows: pa.Table) -> None:
 
 @contextmanager
 def workspace(lake: Lake, folder: str, purpose: str) -> Iterator[Lake]:
-    """Yield a lake next to a lake's layers, under a new name each time: Spark caches the content of a path.
+    """Yield a lake for temporary tables next to a lake's layers, as for a rebuild's derived tables.
 
-    Tables in a folder or a store stay until `remove_workspaces`.
-
-    Args:
-        lake: lake of the pipeline's own tables.
-        folder: folder of the lake for all derived tables.
-        purpose: purpose of a catalog's temporary tables.
+    Tables in a folder or a store stay until `remove_workspaces`; `bronze.lake.catalog.scratch` has the rules
+    of a catalog, where `purpose` names the tables.
     """
     if not isinstance(lake.place, Catalog):
+        # A new name each time: Spark caches the content of a path.
         yield lake.below(f"{folder}/{uuid.uuid4().hex}")
         return
     scratch = lake.scratch_for(purpose + uuid.uuid4().hex[:NUMBERED])
@@ -203,8 +191,9 @@ def workspace(lake: Lake, folder: str, purpose: str) -> Iterator[Lake]:
 
 
 def remove_workspaces(lake: Lake, folder: str, purpose: str) -> None:
-    """Remove all workspaces; in a catalog only workspaces older than a day, as a second process may run."""
+    """Remove all workspaces of a lake."""
     if isinstance(lake.place, Catalog):
+        # Only workspaces older than a day, as a second process may run.
         remove_left(lake, purpose)
         return
     if isinstance(lake.place, Store):

@@ -4,17 +4,16 @@
 commit needs one. Measured: the usual commit of the reader, with its file, takes 6 requests instead of 13.
 
 `put_next` writes the entry only if the entry's number is free; Delta defines a commit by exactly this
-condition. Three cases show why this condition suffices, and which single check precedes the write:
+condition. In any doubtful case `put_next` writes nothing, and `deltalake` commits. Three cases show why the
+condition suffices:
 
-* *Another commit since the handle's version.* The number is then taken. In this and any further doubtful case
-  `put_next` writes nothing, and `deltalake` commits: `deltalake` compares the marks' ids with the commits in
-  between.
+* *Another commit since the handle's version.* The number is then taken, and `deltalake` compares the marks'
+  ids with the commits in between.
 * *A table that differs from the handle's state.* Protocol and columns change only by an entry, which also
   takes the number.
 * *A free number that an earlier entry had.* Entries are removed oldest first, long after a checkpoint; a
   recreated table has fewer entries or none. In both cases the preceding entry is missing, so `put_next`
-  checks for the preceding entry. `deltalake` lists the log for this purpose, with the same gap between check
-  and write.
+  checks for the preceding entry.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#delta-log-entries.
 """
@@ -42,8 +41,8 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.tail import Tail
 
 _READER: Final = 1
+# Highest protocol version without any feature that an added file must respect.
 _WRITER: Final = 2
-"""Highest protocol version without any feature that an added file must respect."""
 
 
 def put_next(
@@ -56,15 +55,12 @@ def put_next(
 ) -> bytes | None:
     """Write and return the entry after the handle's version; None if `deltalake` must commit instead.
 
+    The handle stays at its version. With any removed file the function writes nothing. After an OSError,
+    whether the entry was written is unknown.
+
     Args:
-        table: an open handle of a table in a store; the handle stays at its version.
-        actions: added files; with any removed file the function writes nothing.
-        marks: marks that the same commit sets.
         after: a version newer than the handle's, which the caller wrote or saw.
         looks: whether to check that the preceding entry exists; False if the caller wrote it a moment ago.
-
-    Raises:
-        OSError: the store is unreachable or refuses; whether the entry was written is then unknown.
     """
     uri = table.table_uri
     added = [action for action in actions if isinstance(action, AddAction) and _is_plain(action)]
@@ -75,6 +71,7 @@ def put_next(
     if protocol.min_writer_version > _WRITER:
         return None
     # `bronze.lake.control_table` skips this check a moment after writing the preceding entry.
+    # A gap between check and write remains, as in `deltalake`, which lists the log for this purpose.
     if looks and not objects.exists(uri, _name(version)):
         return None
     entry = _entry(added, marks)
@@ -82,20 +79,12 @@ def put_next(
 
 
 def has_entry(uri: str, version: int) -> bool:
-    """Check whether a table in a store has the entry of a version.
-
-    Raises:
-        OSError: the store is unreachable or refuses.
-    """
+    """Check whether a table in a store has the entry of a version."""
     return perform(Effect.REFRESH, uri, lambda: objects.exists(uri, _name(version)))
 
 
 def read_entry(uri: str, version: int) -> bytes | None:
-    """Return the entry of a version of a table in a store; None if the entry is absent.
-
-    Raises:
-        OSError: the store is unreachable or refuses.
-    """
+    """Return the entry of a version of a table in a store; None if the entry is absent."""
 
     def read() -> bytes | None:
         try:
@@ -111,13 +100,7 @@ def read_entry(uri: str, version: int) -> bytes | None:
 def advance(tail: Tail, uri: str, enough: Callable[[Tail], bool] = lambda _: False) -> bool:
     """Follow a table to its newest entry; return False if the caller must refresh the handle.
 
-    Args:
-        tail: state of the table, which the function updates.
-        uri: location of the table, as from `Lake.uri`.
-        enough: called after each entry; True ends the following before the newest entry.
-
-    Raises:
-        OSError: the store is unreachable or refuses.
+    The function updates the tail, and calls `enough` after each entry; True ends the following early.
     """
     while (entry := read_entry(uri, tail.version + 1)) is not None:
         if not tail.follow(entry):

@@ -2,9 +2,8 @@
 
 While a pipeline runs, every such failure can heal: a temporarily absent bucket, keys during a change, a full
 disk. The pipeline retries (`lake_failures`). When a command first opens the lake, a missing bucket or
-rejected keys are a mistake of the user, and a retry would hide the mistake (`lake_opened`).
-
-Only the message text distinguishes these cases: `deltalake` raises `OSError` for all.
+rejected keys are a mistake of the user, and a retry would hide the mistake (`lake_opened`). Only the message
+text distinguishes these cases: `deltalake` raises `OSError` for all.
 
 https://docs.aws.amazon.com/AmazonS3/latest/API/ErrorResponses.html;
 https://learn.microsoft.com/rest/api/storageservices/blob-service-error-codes;
@@ -42,8 +41,8 @@ _NO_BUCKET: Final = re.compile(
 _OTHER_REGION: Final = re.compile(
     r"AuthorizationHeaderMalformed|PermanentRedirect|301 Moved Permanently|redirect without LOCATION"
 )
+# Addresses at which a cloud machine finds its role; a client without keys sends a request to these.
 _NO_KEYS: Final = re.compile(r"169\.254\.169\.254|169\.254\.170\.2|metadata\.google\.internal")
-"""Addresses at which a cloud machine finds its role; a client without keys sends a request to these."""
 _REFUSED: Final = re.compile(
     r"403 Forbidden|401 Unauthorized|AccessDenied|InvalidAccessKeyId|SignatureDoesNotMatch|ExpiredToken|"
     r"InvalidToken|AuthenticationFailed|AuthorizationFailure|AuthorizationPermissionMismatch|AccountIsDisabled"
@@ -53,14 +52,9 @@ _BY_OPTIONS: Final = "set them in lake.options, in the environment, or by a role
 
 @contextmanager
 def lake_failures(where: str, what: str = "the lake") -> Iterator[None]:
-    """Convert each storage error of this block into ``lake-unwritable``.
+    """Convert each storage error of this block into TransientError ``lake-unwritable``.
 
-    Args:
-        where: the lake or table, for the message.
-        what: object that cannot be written, for the message.
-
-    Raises:
-        TransientError: ``lake-unwritable``.
+    The message names `where` (the lake or table) and `what` cannot be written.
     """
     try:
         yield
@@ -76,9 +70,6 @@ def lake_failures(where: str, what: str = "the lake") -> Iterator[None]:
 @contextmanager
 def lake_opened(where: str) -> Iterator[None]:
     """Convert each error of a command's first access to the lake; name the cause if the lake is in a store.
-
-    Args:
-        where: the lake or table, for the message.
 
     Raises:
         DefiniteError: ``lake-bucket``, ``lake-credentials``.
@@ -97,10 +88,7 @@ def lake_opened(where: str) -> Iterator[None]:
 def store_error(error: Exception, where: str, what: str = "opened") -> SmeltError:
     """Return the error for a store's failure during a command whose user waits for the result.
 
-    Args:
-        error: the exception of the store's client.
-        where: the lake or table, for the message.
-        what: participle for the operation that failed on the lake.
+    `what` is the participle of the operation that failed on the lake.
     """
     said = words_of(error)
     if lacks_bucket(error):
@@ -157,11 +145,8 @@ def lacks_bucket(error: BaseException) -> bool:
 
 
 def words_of(error: BaseException) -> str:
-    """Return the message of a storage error on one line.
-
-    The line omits a library's frames and colours, the mark-up of a store's answer, and the keys of a pipeline
-    file.
-    """
+    """Return the message of a storage error on one line, without the keys of a pipeline file."""
+    # A library adds frames and colours, and a store's answer adds mark-up.
     said = _FRAMES.split(str(error), maxsplit=1)[0]
     said = _COLOURS.sub("", _DEBUG.split(said, maxsplit=1)[0])
     said = _ANSWER.sub(_answer, said)
@@ -170,6 +155,7 @@ def words_of(error: BaseException) -> str:
 
 
 def _answer(found: re.Match[str]) -> str:
-    """Return code and message of a store's answer; the rest may quote the signed text and the key."""
+    """Return code and message of a store's answer."""
+    # The rest of the answer may quote the signed text and the key.
     fields = [re.search(_FIELD.format(name), found[0], re.DOTALL) for name in ("Code", "Message")]
     return ": ".join(field[1] for field in fields if field is not None)

@@ -1,12 +1,11 @@
 """A table in a local folder: entries, checkpoints and new tables are on disk before any process acts on them.
 
-**Order.** The log entry and the entry's name are on disk before any process acts on the entry, above all
+**Invariant.** The log entry and the entry's name are on disk before any process acts on the entry, above all
 before the reader confirms the slot. `deltalake` does not flush: `settle` flushes entries.
 
-**A killed process.** A process that is killed between a commit and the flush leaves an unflushed entry, and
-the next process would act on this entry. Every process that opens a table for writing therefore first flushes
-all entries since the newest checkpoint. `bronze.lake.torn_log` handles an unflushed entry that a power cut
-has damaged.
+**A killed process.** A kill between a commit and the flush leaves an unflushed entry, and the next process
+would act on this entry. Every process that opens a table for writing therefore first flushes all entries
+since the newest checkpoint. `bronze.lake.torn_log` handles an unflushed entry that a power cut has damaged.
 
 **Checkpoints and new tables.** A checkpoint replaces all earlier entries for every reader, so an empty
 checkpoint makes the table unreadable. Checkpoints and new tables are therefore made in a staging folder,
@@ -59,10 +58,7 @@ class FolderTable(LogTable):
 
     @classmethod
     def make(cls, uri: str, schema: pa.Schema, description: str, properties: Mapping[str, str]) -> None:
-        """Make a table in a staging folder, flush the table and rename the folder; no reader sees a part.
-
-        Return without an error if another process has meanwhile made the table.
-        """
+        """Make a table in a staging folder, flush the table and rename the folder; no reader sees a part."""
         folder = _folder(uri)
         made = [folder.parent, *(each.parent for each in folder.parents if not each.exists())]
         aside = folder.with_name(f"_{folder.name}-{uuid.uuid4()}")
@@ -85,14 +81,12 @@ class FolderTable(LogTable):
         return _folder(self.table_uri) / LOG
 
     def identity(self) -> tuple[int, ...]:
-        """Return inode, time and size of the entry at this version; empty if the handle may be wrong.
-
-        The handle may be wrong if the entry is missing, or if the log's folder is not the folder at the open.
-        """
+        """Return inode, time and size of the entry at this version; empty if the handle may be wrong."""
         try:
             entry = entry_path(self._log, self.version()).stat()
         except OSError:
             return ()
+        # The handle is also wrong if the log's folder was exchanged since the open.
         known = self._folder_at_open is not None and self._folder_at_open == _identity_of(self._log)
         return (entry.st_ino, entry.st_mtime_ns, entry.st_size) if known else ()
 
@@ -108,12 +102,10 @@ class FolderTable(LogTable):
         return perform(Effect.REFRESH, self.table_uri, read)
 
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
-        """Return the newest commits; read the entries' files where `deltalake` cannot.
-
-        `deltalake` finds no entry below a path with a character that URLs reserve, such as ``#``, and rejects
-        unknown statistics: a shallow clone has size ``-1``.
-        """
+        """Return the newest commits; read the entries' files where `deltalake` cannot."""
         try:
+            # `deltalake` finds no entry below a path with a character that URLs reserve, such as `#`, and
+            # rejects unknown statistics: a shallow clone has size `-1`.
             return super().history(limit) or list(self._from_files(limit))
         except DeltaError:
             return list(self._from_files(limit))
@@ -144,21 +136,17 @@ class FolderTable(LogTable):
         flush_to_disk(self._log.parent)
 
     def tidy(self, *, retention_hours: int | None = None) -> None:
-        """Remove log entries and joined files past their retention; flush the entries of VACUUM.
-
-        VACUUM commits two entries without rows. A torn entry that a later commit follows could not be set
-        aside (`bronze.lake.torn_log`), so both are flushed.
-        """
+        """Remove log entries and joined files past their retention; flush the entries of VACUUM."""
         before = self.version()
         super().tidy(retention_hours=retention_hours)
+        # VACUUM commits two entries without rows. A torn entry that a later commit follows could not be set
+        # aside (`bronze.lake.torn_log`), so both are flushed.
         self.flush(before, max(entries_of(self._log), default=before))
 
     def checkpoint(self) -> None:
-        """Make a checkpoint at this version, or at a newer version.
-
-        A crash leaves the staging folder, which the first checkpoint after an hour removes.
-        """
+        """Make a checkpoint at this version, or at a newer version."""
         uri, log = self.table_uri, self._log
+        # A crash leaves the staging folder, which the first checkpoint after an hour removes.
         _remove_old(log.parent)
         aside = log.parent / f"{_ASIDE}{uuid.uuid4()}"
         try:

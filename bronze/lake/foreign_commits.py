@@ -1,20 +1,17 @@
 """Foreign commits: a foreign writer changed rows of the pipeline's tables.
 
 A table's mark states up to which LSN the table reflects the source. A foreign writer can change the rows
-without changing the mark. RESTORE brings back older rows under the newest mark; a manual DELETE, UPDATE,
+without changing the mark: RESTORE brings back older rows under the newest mark; a manual DELETE, UPDATE,
 MERGE or INSERT sets no mark. Any table derived from such rows is wrong without an error. Silver and gold
 therefore read the log between the version that a cut names and the newest version. The log may contain only
 commits of the pipeline and commits without any row change.
 
-**Commits of this pipeline.** A commit belongs to the pipeline if the commit sets a mark of the pipeline
-(``txn``), if the ``userMetadata`` begins with `SIGNATURE` (every session of silver and gold sets the
-signature), or if `deltalake` wrote the commit with a count of its actions (`bronze.lake.torn_log`). A
-deliberate forgery of the signature is not detected.
+**Commits of this pipeline** set a mark of the pipeline (``txn``), or have ``userMetadata`` that begins with
+`SIGNATURE` (every session of silver and gold sets the signature), or count their actions (`deltalake`, see
+`bronze.lake.torn_log`). A deliberate forgery of the signature is not detected.
 
-**Commits that change no row.** All files of such a commit have ``dataChange = false``, or the commit names no
-file: OPTIMIZE, REORG, VACUUM START and END, CLUSTER BY, properties, comments, new columns, constraints.
-Dropped columns remove values without changing a file. A caller with a list of needed columns may ignore drops
-of unneeded columns (`Commit.drops_columns`).
+**Commits that change no row** have only files with ``dataChange = false``, or name no file: OPTIMIZE, REORG,
+VACUUM START and END, CLUSTER BY, properties, comments, new columns, constraints.
 
 **Older commits.** If a commit of the pipeline replaces every row, all earlier commits are irrelevant. A
 replacing snapshot, and a rebuild, therefore heal the table.
@@ -34,8 +31,8 @@ from deltasmelt.bronze.lake.torn_log import ACTIONS_KEY
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+# Beginning of the pipeline's ``userMetadata``; the whole text of a commit without further metadata.
 SIGNATURE: Final = "deltasmelt"
-"""Beginning of the pipeline's ``userMetadata``; the whole text of a commit without further metadata."""
 
 _CHANGES_ROWS: Final = b'"dataChange":true'
 _DROPS: Final = "DROP COLUMNS"
@@ -46,25 +43,22 @@ _REPLACES: Final = frozenset(("CREATE OR REPLACE TABLE AS SELECT", "REPLACE TABL
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Author and effect of a commit, from its log entry.
+    """Author and effect of a commit, from its log entry."""
 
-    Attributes:
-        operation: Delta's name of the operation; empty if the entry has no name.
-        ours: whether this pipeline made the commit.
-        changes_rows: whether the commit changed rows, or values within rows.
-        replaces_all: whether the commit left no row of the previous version.
-        condition: condition of the changed rows in the entry; empty if every row changed.
-    """
-
+    # Delta's name of the operation; empty if the entry has no name
     operation: str
+    # whether this pipeline made the commit
     ours: bool
+    # whether the commit changed rows, or values within rows
     changes_rows: bool
+    # whether the commit left no row of the previous version
     replaces_all: bool
+    # condition of the changed rows in the entry; empty if every row changed
     condition: str = ""
 
     @property
     def drops_columns(self) -> bool:
-        """Whether the commit only drops columns, or fields within columns."""
+        """Whether the commit only drops columns or fields; a caller may ignore a drop of unneeded columns."""
         return self.operation == _DROPS
 
 
@@ -97,11 +91,9 @@ def commit_of(entry: bytes) -> Commit:
 
 
 def added_by_others(entry: bytes) -> set[str]:
-    """Return the paths of the files that an entry adds; none if a session of this release signed the entry.
-
-    A mark is no proof here: earlier releases also set marks, and wrote different types into files.
-    """
+    """Return the paths of the files that an entry adds; none if a session of this release signed it."""
     actions = [json.loads(line) for line in entry.splitlines() if b'"add"' in line or b'"commitInfo"' in line]
+    # A mark is no proof here: earlier releases also set marks, and wrote different types into files.
     if any(_is_signed(action.get("commitInfo") or {}) for action in actions):
         return set()
     return {unquote(action["add"]["path"]) for action in actions if "add" in action}
@@ -120,6 +112,7 @@ def _commit(info: dict[str, Any], *, ours: bool, changes_rows: bool) -> Commit:
     return Commit(
         operation,
         ours or _is_signed(info) or ACTIONS_KEY in info,
+        # Dropped columns remove values without changing a file.
         changes_rows or operation in _TAKES_VALUES,
         overwrites or operation in _REPLACES,
         condition,
@@ -127,14 +120,10 @@ def _commit(info: dict[str, Any], *, ours: bool, changes_rows: bool) -> Commit:
 
 
 def restored(info: dict[str, Any] | None) -> Commit:
-    """Return a commit from a catalog's history: a RESTORE counts as foreign, every further operation as ours.
-
-    The history shows neither marks nor which commit changed rows. On a server with restricted settings, no
-    session signs commits. This pipeline never runs RESTORE on a catalog's table.
-
-    Args:
-        info: the commit's history row; None if the history lacks the commit.
+    """Return a commit from a catalog's history: a RESTORE counts as foreign, all further operations as ours.
     """
+    # The history shows neither marks nor which commit changed rows, and on a server with restricted settings
+    # no session signs commits. This pipeline never runs RESTORE on a catalog's table.
     commit = _commit(info or {}, ours=True, changes_rows=info is not None)
     return replace(commit, ours=commit.operation != "RESTORE")
 
@@ -142,14 +131,12 @@ def restored(info: dict[str, Any] | None) -> Commit:
 def first_foreign(versions: Iterable[int], commit_at: Callable[[int], Commit | None]) -> ForeignCommit | None:
     """Return the oldest foreign commit whose row changes are still in effect; None if there is none.
 
-    Args:
-        versions: versions to check, newest first.
-        commit_at: returns the commit of a version; None if the log no longer has the entry. Logs are cut
-            oldest first, so the function then stops.
+    The versions are sorted newest first.
     """
     found = None
     for version in versions:
         commit = commit_at(version)
+        # Logs are cut oldest first, so no older entry exists either.
         if commit is None:
             break
         if commit.ours and commit.replaces_all:

@@ -1,11 +1,7 @@
 """Every question and every write that a caller may direct at a Delta table, wherever the table lies.
 
 `Table` has three implementations: `bronze.lake.folder_table`, `bronze.lake.store_table`, and
-`bronze.lake.catalog.table`. `bronze.lake.delta` alone chooses an implementation, when opening a table. No
-caller needs to know the kind of a table.
-
-**Concurrency.** Appends never conflict in Delta. Only the number of the log entry can collide, or a
-concurrent update of another process can conflict. The commit is then retried on the newer version.
+`bronze.lake.catalog.table`. `bronze.lake.delta` alone chooses an implementation, when opening a table.
 
 **Order.** Every commit of bronze has three steps: files on disk, `commit`, `settle`. Only after `settle` may
 a process act on the commit (`bronze.lake.folder_table`).
@@ -38,11 +34,12 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.foreign_commits import Commit
     from deltasmelt.bronze.lake.tail import Tail
 
+# Rows by the path of a file.
 Rows: TypeAlias = "Mapping[str, pa.Table]"
-"""Rows by the path of a file."""
 Actions: TypeAlias = "Sequence[AddAction | RemoveAction]"
+# Appends never conflict in Delta. Only the number of the log entry can collide, or a concurrent update of
+# another process can conflict; the commit is then retried on the newer version.
 retry_conflict: Final = tried_again(CommitFailedError, attempts=10, first=0.02, longest=1.0)
-"""Retries a function after another writer took the wanted version."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +77,9 @@ class Table:
     """A table at a version; only one thread at a time uses an object.
 
     Every method raises `DeltaError` or `OSError` if the table cannot be read or written.
-
-    Attributes:
-        shows_files: whether this process sees the files and log entries; Spark alone sees a catalog's.
     """
 
+    # whether this process sees the files and log entries; Spark alone sees a catalog's
     shows_files: ClassVar[bool] = True
 
     @abstractmethod
@@ -143,8 +138,7 @@ class Table:
     def commits(self, limit: int) -> Callable[[int], Commit | None]:
         """Return a function that returns a version's commit; None for a version that the log no longer has.
 
-        Args:
-            limit: number of newest commits that the caller may request.
+        The caller requests at most `limit` newest commits.
         """
 
     @abstractmethod
@@ -158,8 +152,7 @@ class Table:
     def is_plain(self, features: Collection[str] | None = None) -> bool:  # noqa: ARG002 - logs show features
         """Check whether the files alone show the rows: no partitions, and only known features for readers.
 
-        Args:
-            features: features that the caller supports; None: even the oldest reader can read the table.
+        `features` are those that the caller supports; None: even the oldest reader can read the table.
         """
         return False
 
@@ -182,7 +175,6 @@ class Table:
         """Yield some columns of all rows of this version in batches; read a catalog's table at once.
 
         Args:
-            columns: names of the columns to read.
             after: a column, and a lower bound of its values; statistics let Arrow skip files below the bound.
             ending: boolean column; the method yields only rows with true.
         """
@@ -201,11 +193,11 @@ class Table:
             after: version after which the caller committed, so a newer version must exist.
 
         Raises:
-            OSError: the store does not show the newer version. The caller cannot flush an invisible commit,
-                and must not build upon such a commit.
+            OSError: the store does not show the newer version.
         """
         perform(Effect.REFRESH, self.table_uri, self.update_incremental)
         version = self.version()
+        # The caller cannot flush an invisible commit, and must not build upon such a commit.
         if version <= after:
             raise OSError(
                 f"the store shows version {version} as the newest, although a later one was written"
@@ -215,9 +207,8 @@ class Table:
     def identity(self) -> tuple[int, ...] | None:
         """Return values of a local log that differ in another history with as many versions; else None.
 
-        An empty result means that the log is missing or was exchanged (`has_identity`).
-
-        A handle of a removed or restored table raises no error, and stays at its version.
+        An empty result means that the log is missing or was exchanged (`has_identity`). A handle of a removed
+        or restored table raises no error, and stays at its version.
         """
         return None
 
@@ -252,10 +243,7 @@ class Table:
         return [str(path) for path in pa.table(self.get_add_actions())["path"].to_pylist()]
 
     def read_file(self, path: str, columns: list[str] | None = None) -> pa.Table:
-        """Return all rows of a file of a table without deletion vectors: only this pipeline writes the table.
-
-        Without `columns` the method returns all columns.
-        """
+        """Return the rows of a file; only this pipeline writes the table, so no deletion vectors exist."""
         return perform(Effect.READ_FILE, f"{self.table_uri}/{path}", lambda: self._read(path, columns))
 
     @abstractmethod
@@ -274,16 +262,14 @@ class Table:
     def _write(self, actions: Actions, schema: pa.Schema, marks: Sequence[Transaction]) -> None: ...
 
     def flush(self, after: int, version: int) -> None:
-        """Wait until the log entries after one version, up to another version, are on disk.
-
-        There may be several entries: another process may have committed at almost the same moment.
-        """
+        """Wait until the log entries after one version, up to another version, are on disk."""
 
     def flush_log(self) -> None:
         """Wait until the log up to this version is on disk, whichever process wrote the entries."""
 
     def settle(self, before: int) -> None:
         """Refresh after a commit, flush all entries since `before`, and make a checkpoint if due."""
+        # Several entries: another process may have committed at almost the same moment.
         self.flush(before, self.refresh(after=before))
         self.checkpoint_if_due(before)
 
@@ -296,10 +282,7 @@ class Table:
     def append(self, rows: pa.Table, *, widen: bool = False) -> None:
         """Append rows durably to the newest version in one commit; the handle is then at the new version.
 
-        Args:
-            rows: rows to append, in the table's schema.
-            widen: whether the rows may have fields that a table of an earlier release lacks; the table gets
-                the fields.
+        With `widen`, a table of an earlier release gets the fields of the rows that the table lacks.
         """
         if widen:
             self.refresh()
@@ -358,14 +341,13 @@ class Table:
         """Remove log entries and joined files past their retention (`bronze.lake.compaction`).
 
         The handle must be at the newest version; afterwards the log may have newer versions.
-
-        Args:
-            retention_hours: retention of joined files, instead of the table's property.
+        `retention_hours` of joined files replaces the table's property.
         """
 
 
 def sorted_by(
     rows: pa.Table, column: str, order: Literal["ascending", "descending"] = "ascending"
 ) -> pa.Table:
-    """Return rows sorted by a column; `Table.sort_by` would load Arrow's query engine, which costs 30 MiB."""
+    """Return rows sorted by a column."""
+    # Arrow's own `Table.sort_by` would load its query engine, which costs 30 MiB.
     return rows.take(pc.sort_indices(rows, sort_keys=[(column, order)]))

@@ -1,9 +1,9 @@
 """Retention of cuts, runs and errors: which rows of the control tables are removed. Pure.
 
-A pipeline of a hundred tables with a cut every two seconds would write thirty million rows a week. Every
-reader of `control.cuts` holds all rows in memory. No user needs last week's moments to the second. All cuts
-of the last hour stay. Of older cuts the last cut of each minute stays, and after a day the last cut of each
-hour, until `lake.retention` removes the cut (`ControlTables.expire_cuts`).
+A pipeline of a hundred tables with a cut every two seconds would write thirty million rows a week, and every
+reader of `control.cuts` holds all rows in memory. All cuts of the last hour stay. Of older cuts the last cut
+of each minute stays, and after a day the last cut of each hour, until `lake.retention` removes the cut
+(`ControlTables.expire_cuts`).
 
 Cuts that a process may still need stay at any density:
 
@@ -14,12 +14,12 @@ Cuts that a process may still need stay at any density:
   the mark of the document's table: the document continues from one of the cuts (`gold.builder.build_start`);
 * silver's cuts at the LSN of each remaining cut of gold, so that users can read both layers together.
 
-Only rows of `control.cuts` are removed. Maintenance keeps files by the oldest version that a cut still names
-(`pipelines.runtime.maintenance`), so a process in the middle of reading a cut continues. A crash halfway is
-safe: gold's cuts are removed before silver's, by one commit each, and the next call finds the rest.
+Maintenance keeps files by the oldest version that a cut still names (`pipelines.runtime.maintenance`), so a
+process in the middle of reading a cut continues. A crash halfway is safe: gold's cuts are removed before
+silver's, by one commit each, and the next call finds the rest.
 
-The functions return masks and row changes. `bronze.lake.control_tables` applies masks and changes, and
-rewrites the affected files. A row with NULL in a compared column stays.
+The functions return masks and row changes, which `bronze.lake.control_tables` applies. A row with NULL in a
+compared column stays.
 """
 
 from __future__ import annotations
@@ -45,22 +45,20 @@ _ALL: Final = timedelta(hours=1)
 _BY_MINUTE: Final = timedelta(days=1)
 _MINUTE: Final = 60_000_000
 _HOUR: Final = 60 * _MINUTE
+# Retention of ordinary runs; further runs are kept as long as cuts.
 RUNS_KEPT: Final = timedelta(days=1)
-"""Retention of ordinary runs; further runs are kept as long as cuts."""
 
 
 def dense_until(now: datetime) -> datetime:
-    """Return the time before which cuts are thinned; a whole minute, so no minute is thinned partly."""
+    """Return the time before which cuts are thinned."""
+    # A whole minute, so no minute is thinned partly.
     return (now - _ALL).astimezone(UTC).replace(second=0, microsecond=0)
 
 
 def lsns_kept(cuts: pa.Table, now: datetime, *, also: Iterable[int] = ()) -> list[int]:
     """Return the LSNs of cuts before `dense_until` that stay; empty if no cut is to be removed.
 
-    Args:
-        cuts: rows of `control.cuts` of one layer.
-        now: present time, from which ages count.
-        also: LSNs that stay in any case.
+    `cuts` are the rows of one layer; the LSNs in `also` stay in any case.
     """
     recorded, lsns = _microseconds(cuts["recorded_at"]), cuts["commit_lsn"].to_numpy()
     old = recorded < _since_1970(dense_until(now))
@@ -81,12 +79,8 @@ def lsns_kept(cuts: pa.Table, now: datetime, *, also: Iterable[int] = ()) -> lis
 def newest_runs(runs: pa.Table, silver: Iterable[str]) -> list[str]:
     """Return `run_id` of the newest run of each document, and of each table that a cut names.
 
-    The newest cut never expires. A table without any cut has therefore been in no cut for the whole retention
-    of cuts.
-
-    Args:
-        runs: rows of `control.runs`, in any order.
-        silver: names of the tables in silver's cuts.
+    `silver` are the names of the tables in silver's cuts. The newest cut never expires: a table without any
+    cut has been in no cut for the whole retention of cuts.
     """
     named = pc.is_in(runs["name"], value_set=pa.array(silver, pa.string()))
     runs = runs.filter(pc.or_(named, pc.not_equal(runs["layer"], "silver")))
@@ -113,11 +107,9 @@ def moment_of(moment: datetime) -> pa.Scalar:
 
 
 def cuts_before(moment: pa.Scalar, layer: Layer, staying: Iterable[int], *, until: int | None = None) -> Mask:
-    """Return a mask of a layer's cuts that were recorded before a moment.
+    """Return a mask of a layer's cuts that were recorded before a moment; a NULL moment selects no cut.
 
     Args:
-        moment: the moment; a NULL moment selects no cut.
-        layer: layer that recorded the cuts.
         staying: LSNs whose cuts stay in any case.
         until: an LSN; only earlier cuts are selected. None selects all.
     """
@@ -136,11 +128,7 @@ def cuts_before(moment: pa.Scalar, layer: Layer, staying: Iterable[int], *, unti
 def beyond(layer: Layer, name: str, version: int, mark: int | None) -> Mask:
     """Return a mask of cuts that name a later version or mark of a table than the table has.
 
-    Args:
-        layer: layer that contains the table.
-        name: name of the table within the layer.
-        version: newest version of the table.
-        mark: mark of the newest version; with None every mark is later.
+    With the mark None every mark is later.
     """
 
     def gone(rows: pa.Table) -> pa.Array:
@@ -154,10 +142,8 @@ def beyond(layer: Layer, name: str, version: int, mark: int | None) -> Mask:
 def runs_before(now: datetime, before: datetime, staying: Iterable[str]) -> Mask:
     """Return a mask of runs older than `RUNS_KEPT`; of unusual runs only those older than `before`.
 
-    Args:
-        now: present time, from which ages count.
-        before: end of the retention of runs whose reason a user may ask for.
-        staying: ids of runs that stay in any case.
+    `before` ends the retention of runs whose reason a user may ask for; the run ids in `staying` stay in any
+    case.
     """
     stays = pa.array(staying, pa.string())
 

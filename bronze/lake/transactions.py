@@ -5,16 +5,10 @@ time: 2 to 10 ms. A lake of 200 tables has more than a thousand ids, and each po
 them. This module therefore reads all marks of a log in one pass and caches them per handle. After the handle
 moves on, the module reads only the new entries.
 
-The cached marks equal the answers of `deltalake`:
-
-* The newest entry that names an id wins; before the first such entry the checkpoint's value holds. Entries
-  are read in version order up to the handle's version, without gaps.
-* For any unusual log `deltalake` answers instead: a checkpoint in several parts or under another name, a
-  checkpoint newer than the handle, a missing or unreadable entry, expiring ids
-  (``delta.setTransactionRetentionDuration``). Sidecars of a checkpoint contain only files.
-
-The cache belongs to a handle (`bronze.lake.log_table`). A recreated table gets a new handle, so its marks are
-read again.
+**Invariant.** The cached marks equal the answers of `deltalake`: the newest entry that names an id wins;
+before the first such entry the checkpoint's value holds. Entries are read in version order up to the handle's
+version, without gaps. For any unusual log `deltalake` answers instead (`_NotPlainError`). The cache belongs
+to a handle (`bronze.lake.log_table`); a recreated table gets a new handle.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transaction-identifiers.
 """
@@ -42,16 +36,12 @@ _LOG: Final = "_delta_log"
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Cached marks of a log up to a version.
-
-    Attributes:
-        version: version of the cached handle.
-        found: mark by application id; None if `deltalake` must answer.
-        ours: marks of the next entry, if already known.
-    """
+    """Cached marks of a log up to a version."""
 
     version: int
+    # mark by application id; None if `deltalake` must answer
     found: dict[str, int] | None
+    # marks of the next entry, if already known
     ours: Mapping[str, int] | None = None
 
     def followed_by(self, marks: Mapping[str, int]) -> Marks:
@@ -64,11 +54,7 @@ class _NotPlainError(Exception):
 
 
 def read(table: Table, known: Marks | None, version: int) -> Marks:
-    """Return the marks at a handle's version; read only what the known marks lack.
-
-    Raises:
-        OSError: the log cannot be read.
-    """
+    """Return the marks at a handle's version; read only what the known marks lack."""
     uri = table.table_uri
     after = known if known is not None and known.found is not None and known.version < version else None
     if after is not None and after.ours is not None and version == after.version + 1:
@@ -77,6 +63,7 @@ def read(table: Table, known: Marks | None, version: int) -> Marks:
     def marks() -> dict[str, int]:
         if after is not None and after.found is not None:
             return _entries(uri, after.found, after.version, version)
+        # Ids expire in this table.
         if any(_EXPIRY in name for name in table.metadata().configuration):
             raise _NotPlainError
         start, found = _checkpoint(uri, version)
@@ -97,14 +84,12 @@ def marks_of(entry: bytes) -> dict[str, int] | None:
 
 
 def _checkpoint(uri: str, version: int) -> tuple[int, dict[str, int]]:
-    """Return version and marks of the newest checkpoint; version -1 without a checkpoint.
-
-    Raises:
-        _NotPlainError: the checkpoint has another form, or is newer than the version.
-    """
+    """Return version and marks of the newest checkpoint; version -1 without a checkpoint."""
     try:
         with open_whole(uri, f"{_LOG}/_last_checkpoint") as file:
             hint = json.loads(file.read())
+        # A checkpoint in several parts, under another name, or newer than the handle. Sidecars of a
+        # checkpoint contain only files.
         if hint.get("parts") or hint.get("v2Checkpoint") or int(hint["version"]) > version:
             raise _NotPlainError
     except FileNotFoundError:
@@ -124,11 +109,7 @@ def _checkpoint(uri: str, version: int) -> tuple[int, dict[str, int]]:
 
 
 def _entries(uri: str, found: dict[str, int], after: int, until: int) -> dict[str, int]:
-    """Return the marks of a later version: the known marks, updated by each entry in between.
-
-    Raises:
-        _NotPlainError: an entry is missing, or has an unsupported form.
-    """
+    """Return the marks of a later version: the known marks, updated by each entry in between."""
     found = dict(found)
     for version in range(after + 1, until + 1):
         try:
@@ -141,11 +122,6 @@ def _entries(uri: str, found: dict[str, int], after: int, until: int) -> dict[st
 
 
 def _marks_of(entry: bytes) -> dict[str, int]:
-    """Return the marks that an entry sets.
-
-    Raises:
-        _NotPlainError: the entry has an unsupported form.
-    """
     found: dict[str, int] = {}
     if _EXPIRY.encode() in entry:
         raise _NotPlainError

@@ -1,9 +1,9 @@
 """Marks in the metadata of commits, for tables that only Spark writes.
 
 SQL can write Delta's ``txn`` action, which normally holds a mark (`bronze.lake.transactions`), but cannot
-read the action. SQL can read each commit's ``userMetadata`` (``DESCRIBE HISTORY``). ``userMetadata`` is part
-of the log entry of the rows, so marks and rows are committed together here too. The content is JSON:
-``{"deltasmelt": {"marks": {"deltasmelt.stream": 42}}}``.
+read the action. SQL can read each commit's ``userMetadata`` (``DESCRIBE HISTORY``), which is part of the log
+entry of the rows: marks and rows are committed together here too. The content is JSON: ``{"deltasmelt":
+{"marks": {"deltasmelt.stream": 42}}}``.
 
 **Limited history.** A history is cut from time to time. All marks are therefore written periodically into a
 property of the table (`MARKS_PROPERTY`), as a checkpoint of marks.
@@ -24,14 +24,14 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
+# Table property: all marks as of `AS_OF`, as JSON.
 MARKS_PROPERTY: Final = "deltasmelt.marks"
-"""Table property: all marks as of `AS_OF`, as JSON."""
 
+# Key in the property next to the marks: the version of the marks.
 AS_OF: Final = "deltasmelt.as_of"
-"""Key in the property next to the marks: the version of the marks."""
 
+# Spark setting for the ``userMetadata`` of commits of SQL statements.
 USER_METADATA: Final = "spark.databricks.delta.commitInfo.userMetadata"
-"""Spark setting for the ``userMetadata`` of commits of SQL statements."""
 
 _OURS: Final = "deltasmelt"
 _IN_A_CONDITION: Final = re.compile(
@@ -43,28 +43,20 @@ _IN_A_CONDITION: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """Marks and further metadata of one commit.
+    """Marks and further metadata of one commit."""
 
-    Attributes:
-        marks: mark version by application id.
-        complete: whether the marks include those of all commits at or before `AS_OF`.
-        more: further metadata of the commit, by name.
-        version: version of the commit; -1 if unknown.
-    """
-
+    # mark version by application id
     marks: Mapping[str, int] = field(default_factory=dict)
+    # whether the marks include those of all commits at or before `AS_OF`
     complete: bool = False
+    # further metadata of the commit, by name
     more: Mapping[str, Any] = field(default_factory=dict)
+    # version of the commit; -1 if unknown
     version: int = -1
 
 
 def said(marks: Mapping[str, int], **more: Any) -> str:
-    """Return the ``userMetadata`` of a commit.
-
-    Args:
-        marks: mark version by application id.
-        more: further metadata of the commit; JSON values.
-    """
+    """Return the ``userMetadata`` of a commit, with its marks and further JSON values."""
     return json.dumps({_OURS: {"marks": dict(marks), **more}}, separators=(",", ":"))
 
 
@@ -72,7 +64,6 @@ def read(entry: Mapping[str, Any], *, app: str | None = None) -> Said:
     """Return marks and metadata of a history row.
 
     Args:
-        entry: ``version``, ``operation``, ``operationParameters`` and ``userMetadata`` of a commit.
         app: application id of marks in MERGE conditions, if the table has such marks.
     """
     parameters, version = entry.get("operationParameters") or {}, entry.get("version", -1)
@@ -99,7 +90,6 @@ def condition(column: str, version: int) -> str:
 
     Args:
         column: a column of the target that holds LSNs, which are never negative; as quoted for SQL.
-        version: value of the mark, never negative.
     """
     return f"NOT ({column} <=> -{version}L)"
 
@@ -107,8 +97,7 @@ def condition(column: str, version: int) -> str:
 def collected(entries: Iterable[Said]) -> dict[str, int]:
     """Return all marks of a history that reaches back; the newest value of an id wins.
 
-    Args:
-        entries: metadata of the commits, newest first.
+    The entries are sorted newest first.
     """
     found: dict[str, int] = {}
     base: Mapping[str, int] | None = None
@@ -126,15 +115,9 @@ def collected(entries: Iterable[Said]) -> dict[str, int]:
 
 
 def gone_on(entries: Iterable[Said], known: Mapping[str, int]) -> dict[str, int]:
-    """Return known marks, updated with the marks of all later commits.
-
-    Entries of the property are ignored: they may be older than the known marks, and these commits contain
-    their marks anyway.
-
-    Args:
-        entries: metadata of all later commits, newest first.
-        known: marks at the earlier version.
-    """
+    """Return known marks, updated with the marks of all later commits."""
+    # Entries of the property may be older than the known marks, and the other commits contain their marks
+    # anyway.
     return {**known, **collected(one for one in entries if not one.complete)}
 
 
@@ -143,21 +126,19 @@ def gone_on_from_property(
 ) -> dict[str, int] | None:
     """Return a version's marks from the table's property and the remaining commits; None if some are missing.
 
-    Only the newest property counts. An older property among the commits proves nothing about removed commits
-    between the two. Every commit after the property's marks must exist. A single commit may be missing if
-    this commit set the property.
-
     Args:
         entries: metadata of the remaining commits up to the version, newest first.
-        properties: table properties as the caller read them.
-        version: version whose marks are wanted.
         newest: whether the version was still the newest when the caller read the properties.
     """
+    # Only the newest property counts. An older property among the commits proves nothing about removed
+    # commits between the two.
     as_of = _numbers(_object(properties.get(MARKS_PROPERTY))).get(AS_OF)
     if as_of is None or as_of > version:
         return None
     oldest = entries[-1].version if entries else version + 1
     set_before = newest and not any(one.complete for one in entries)
+    # Every commit after the property's marks must exist. A single commit may be missing if this commit set
+    # the property.
     if oldest > as_of + (2 if set_before else 1):
         return None
     return gone_on((one for one in entries if one.version > as_of), marks_of(properties))

@@ -1,21 +1,16 @@
 """Commits to a catalog's tables: rows and marks together, from Arrow, through a Spark session.
 
-**Atomicity.** A commit's marks are in the commit's ``userMetadata``. The log entry contains ``userMetadata``
-and the names of the files.
+**Atomicity.** A commit's marks are in the commit's ``userMetadata``, in the log entry that names the files.
 
 **Concurrent writers.** A commit is rejected if any of its marks' ids was written since the handle's version,
 as in `deltalake`. The writer checks the history before the commit. For the moment in between, the commit also
-carries Delta's own ``txn`` action. The action's id is either common to all commits of a kind of writer
-(`_ALONE`) or common to all further commits with marks (`_OTHERS`). The number of the ``txn`` is the count of
-commits with the id plus 1; a commit stores the count next to the mark. Two writers with equal counts
-therefore try equal numbers:
+carries Delta's own ``txn`` action, with an id common to all commits of a kind of writer (`_ALONE`) or to all
+further commits with marks (`_OTHERS`). The number of the ``txn`` is the count of commits with the id plus 1,
+which a commit stores next to the mark. Two writers with equal counts therefore try equal numbers:
 
 * If the second writer began before the first commit existed, Delta rejects the second commit.
 * If the second writer began later, Delta skips its commit without an error. The writer therefore searches the
   history for each such commit afterwards.
-
-A writer with an own id then fails. A writer with the common id may have lost to a commit with marks of
-different ids; this writer checks, counts and tries again.
 
 **Lost answers.** A failed call may have succeeded. The caller reads the table before any further step, as
 with `deltalake`.
@@ -51,24 +46,20 @@ if TYPE_CHECKING:
 
     from deltasmelt.bronze.lake.table import Table
 
+# Numbers of newest commits to search, in turn; usually the first number suffices.
 _LOOKED_AT: Final = (16, 1000)
-"""Numbers of newest commits to search, in turn; usually the first number suffices."""
 _ATTEMPTS: Final = 10
+# Maximum attempts while another process creates the table, `_LOOK_SECONDS` apart.
 _LOOKS: Final = 20
-"""Maximum attempts while another process creates the table, `_LOOK_SECONDS` apart."""
 _LOOK_SECONDS: Final = 0.5
+# Ids of `bronze.store.marks` that all commits of a kind carry; of two concurrent commits one fails.
 _ALONE: Final = ("deltasmelt.reader",)
-"""Ids of `bronze.store.marks` that all commits of a kind carry; of two concurrent commits one fails."""
+# Common id of all commits that have marks, but none of the `_ALONE` ids.
 _OTHERS: Final = "deltasmelt.marks"
-"""Common id of all commits that have marks, but none of the `_ALONE` ids."""
 
 
 def create(uri: str, schema: pa.Schema, description: str, properties: Mapping[str, str]) -> None:
-    """Create a table and the schema; do nothing if the table exists or is being created.
-
-    Raises:
-        OSError: Spark, or the catalog, refuses.
-    """
+    """Create a table and the schema; do nothing if the table exists or is being created."""
     options = ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
     columns = ", ".join(f"{quoted(field.name)} {sql_type(field.type)}" for field in schema)
     statement = (
@@ -89,15 +80,10 @@ def create(uri: str, schema: pa.Schema, description: str, properties: Mapping[st
 
 
 def append(table: Table, rows: pa.Table, marks: Mapping[str, int]) -> None:
-    """Append rows with marks in one commit; the handle stays at its version.
-
-    Args:
-        table: open at the version that the caller knows.
-        rows: rows to append; empty to write only marks.
-        marks: mark version by application id.
+    """Append rows (none to write only marks) with marks in one commit; the handle stays at its version.
 
     Raises:
-        CommitFailedError: one of these ids was written since the handle's version.
+        CommitFailedError: one of the marks' ids was written since the handle's version.
         OSError: Spark cannot write; whether the commit succeeded is then unknown.
     """
     _write(table, lambda spark: _frame(spark, plain(rows)), marks)
@@ -110,11 +96,7 @@ def append_files(table: Table, files: Sequence[Path], marks: Mapping[str, int]) 
 
 
 def extend(uri: str, rows: pa.Table) -> None:
-    """Append rows to a table with a single writer and without marks.
-
-    Raises:
-        OSError: Spark cannot write.
-    """
+    """Append rows to a table with a single writer and without marks."""
     with failures(uri):
         session_for(uri).createDataFrame(plain(rows)).writeTo(address_of(uri)).append()
 
@@ -175,6 +157,8 @@ def _write(
         else:
             if _came_about(uri, name):
                 return
+            # A writer with an own id fails. A writer with the common id may have lost to a commit with marks
+            # of different ids: the writer checks, counts and tries again.
             if alone:
                 break
     raise CommitFailedError(f"{address_of(uri)}: another writer came first")
@@ -209,9 +193,9 @@ def _commit(uri: str, frame: DataFrame, options: Mapping[str, str], *, replacing
 
 
 def _frame(spark: SparkSession, rows: pa.Table) -> DataFrame:
-    """Return rows as a Spark frame; for zero rows, the Spark Connect client would lose the columns."""
     if rows.num_rows:
         return spark.createDataFrame(rows)
+    # For zero rows, the Spark Connect client would lose the columns.
     nothing = ", ".join(f"CAST(NULL AS {sql_type(one.type)}) AS {quoted(one.name)}" for one in rows.schema)
     return spark.sql(f"SELECT {nothing} WHERE false")
 
@@ -223,11 +207,7 @@ def add_columns(uri: str, fields: list[pa.Field]) -> None:
 
 
 def sql_type(type_: pa.DataType) -> str:
-    """Return the Spark SQL name of an Arrow type; only for types of bronze's own tables.
-
-    Raises:
-        TypeError: bronze's tables have no such type.
-    """
+    """Return the Spark SQL name of an Arrow type of bronze's own tables; raise TypeError for other types."""
     if pa.types.is_list(type_):
         return f"ARRAY<{sql_type(type_.value_type)}>"
     if pa.types.is_struct(type_):
@@ -258,11 +238,7 @@ def _count(table: Table, app: str, later: Sequence[commit_marks.Said]) -> int:
 
 
 def _later(table: Table, marks: Mapping[str, int]) -> list[commit_marks.Said]:
-    """Return the metadata of commits after the handle's version.
-
-    Raises:
-        CommitFailedError: these commits wrote one of the marks' ids.
-    """
+    """Return the metadata of commits after the handle's version; reject if one wrote a mark's id."""
     for limit in _LOOKED_AT:
         told = _newest(table.table_uri, limit)
         later = [one for one in told if one.version > table.version()]
@@ -279,7 +255,6 @@ def _came_about(uri: str, name: str) -> bool:
 
 
 def _newest(uri: str, limit: int) -> list[commit_marks.Said]:
-    """Return the metadata of the newest commits, newest first."""
     with failures(uri):
         return [
             commit_marks.read(row.asDict())

@@ -5,10 +5,8 @@ identifies exactly this body. A write changes the row whose tag the caller has r
 check lets only one of two concurrent statements commit. The second statement runs again, finds a different
 tag, and changes nothing.
 
-**First write.** A MERGE inserts a new row. The MERGE reads the table, so of two concurrent MERGEs the later
-one conflicts as well; a plain append would not conflict. After inserting the first row the writer reads
-again, and deletes its row if a second row exists. After two concurrent inserts, the later reader always sees
-both rows.
+**First write.** After inserting the first row the writer reads again, and deletes its row if a second row
+exists. After two concurrent inserts, the later reader always sees both rows.
 """
 
 from __future__ import annotations
@@ -45,21 +43,13 @@ _PROPERTIES: Final = {
     "delta.enableDeletionVectors": "false",
     "delta.isolationLevel": "Serializable",
 }
+# Maximum attempts: commits to further rows of the table conflict too, and rarely so many in succession.
 _ATTEMPTS: Final = 20
-"""Maximum attempts: commits to further rows of the table conflict too, and rarely so many in succession."""
 _PAUSE_SECONDS: Final = 0.1
 
 
 def read(root: str, name: str) -> Found | None:
-    """Return body and tag of a row; None if the row or the table is absent.
-
-    Args:
-        root: location of the catalog's tables.
-        name: value of the row's `name` column.
-
-    Raises:
-        OSError: Spark, or the catalog, refuses.
-    """
+    """Return body and tag of a row; None if the row or the table is absent."""
     try:
         rows = _rows(root, f"SELECT body, tag FROM {{}} WHERE name = {literal(name)}")
     except TableNotFoundError:
@@ -72,9 +62,6 @@ def put(root: str, name: str, body: bytes, *, over: Found | None) -> Found | Non
     """Write a row conditionally; return None if another writer was faster.
 
     Args:
-        root: location of the catalog's tables.
-        name: value of the row's `name` column.
-        body: new text, encoded in UTF-8.
         over: the exact row that the write replaces; None if the row must not exist yet.
 
     Raises:
@@ -99,35 +86,27 @@ def put(root: str, name: str, body: bytes, *, over: Found | None) -> Found | Non
 
 
 def _affected(root: str, text: str) -> int:
-    """Run a statement until Delta commits the statement; return the number of changed rows.
-
-    A rejected statement changed nothing. The tag in the text makes a second execution harmless, even if the
-    first execution succeeded.
-
-    Raises:
-        TableNotFoundError: the table does not exist.
-        OSError: Spark rejects the statement, or other writers are faster each time.
-    """
+    """Run a statement until Delta commits the statement; return the number of changed rows."""
     for _ in range(_ATTEMPTS):
+        # A rejected statement changed nothing. The tag in the text makes a second execution harmless, even if
+        # the first execution succeeded.
         with suppress(CommitFailedError):
             return int(_rows(root, text)[0]["num_affected_rows"])
     raise OSError("other processes change rows of the table all the time")
 
 
 def _is_first(root: str, name: str, mine: Found) -> bool:
-    """Check whether an inserted row is the only row of its name; else delete the inserted row.
-
-    The order of two rows is unknown, so each writer that sees two rows has failed; possibly both writers.
-    """
+    """Check whether an inserted row is the only row of its name; else delete the inserted row."""
     rows = _rows(root, f"SELECT tag FROM {{}} WHERE name = {literal(name)}")
     if [row["tag"] for row in rows] == [mine.tag]:
         return True
+    # The order of two rows is unknown, so each writer that sees two rows has failed; possibly both writers.
     _affected(root, f"DELETE FROM {{}} WHERE name = {literal(name)} AND tag = {literal(mine.tag)}")
     return False
 
 
+# Locations whose table is verified as the pipeline's.
 _known: set[str] = set()
-"""Locations whose table is verified as the pipeline's."""
 
 
 def _require_ours(root: str) -> None:
@@ -143,7 +122,6 @@ def _require_ours(root: str) -> None:
 
 
 def _rows(root: str, text: str) -> list[Row]:
-    """Return the rows that a statement on the table returns."""
     uri = _table(root)
     with failures(uri):
         return run(uri, text).collect()
@@ -152,6 +130,8 @@ def _rows(root: str, text: str) -> list[Row]:
 def _insert(name: str, body: bytes, tag: str) -> str:
     values = ", ".join(literal(one) for one in (name, body.decode(), tag))
     return (
+        # A MERGE reads the table, so of two concurrent MERGEs the later one conflicts; a plain append would
+        # not.
         f"MERGE INTO {{}} AS t USING (SELECT {literal(name)} AS name) AS s ON t.name = s.name\n"
         f"WHEN NOT MATCHED THEN INSERT (name, body, tag) VALUES ({values})"
     )

@@ -2,13 +2,11 @@
 
 **Failures.** PySpark converts only some of the JVM's exceptions into its own. Delta's conflicts, a task's
 `SparkException` and a store's ``IOException`` arrive in Py4J's wrapper. This module therefore classifies an
-exception by the classes of its causes. A JVM that has ended answers no further statement, so this error is
-definite. The end of a session at a Spark Connect server is definite too: no later statement finds the session
-again.
+exception by the classes of its causes.
 
-**Ownership.** A foreign table may already have a name that the pipeline needs. ``CREATE TABLE IF NOT EXISTS``
-ignores any existing table. An existing table therefore belongs to the pipeline only if the table has a
-property that only the pipeline's own CREATE sets. The pipeline leaves every foreign table unchanged.
+**Ownership.** A foreign table may already have a name that the pipeline needs, and ``CREATE TABLE IF NOT
+EXISTS`` ignores any existing table. An existing table therefore belongs to the pipeline only if the table has
+a property that only the pipeline's own CREATE sets. The pipeline leaves every foreign table unchanged.
 """
 
 from __future__ import annotations
@@ -28,10 +26,10 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+# Table property that proves ownership of tables without a more specific property.
 MADE_PROPERTY: Final = "deltasmelt.made"
-"""Table property that proves ownership of tables without a more specific property."""
+# Error code for a name that a foreign table already has.
 TAKEN: Final = "catalog-name-taken"
-"""Error code for a name that a foreign table already has."""
 
 
 def is_made_by_us(properties: Mapping[str, str]) -> bool:
@@ -53,8 +51,6 @@ def require_ours(uri: str, properties: Mapping[str, str], proof: str) -> None:
     """Reject a catalog's table that this pipeline did not create.
 
     Args:
-        uri: location of the table, as from `Lake.uri`.
-        properties: properties of the existing table.
         proof: name of the property that only the pipeline's own CREATE sets.
 
     Raises:
@@ -67,6 +63,7 @@ def require_ours(uri: str, properties: Mapping[str, str], proof: str) -> None:
 _MISSING: Final = frozenset(
     ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND", "DELTA_TABLE_NOT_FOUND", "DELTA_MISSING_DELTA_TABLE")
 )
+# Conditions for a view or a table of another format; the pipeline's own objects are all Delta tables.
 _ANOTHERS: Final = frozenset(
     (
         "EXPECT_TABLE_NOT_VIEW",
@@ -75,15 +72,14 @@ _ANOTHERS: Final = frozenset(
         "DELTA_TABLE_ONLY_OPERATION",
     )
 )
-"""Conditions for a view or a table of another format; the pipeline's own objects are all Delta tables."""
 _BEING_MADE: Final = "DELTA_CREATE_TABLE_WITH_NON_EMPTY_LOCATION"
 _CONFLICT: Final = re.compile(r"DELTA_CONCURRENT_|Concurrent\w*Exception$")
+# Names of conditions and of Delta's exception classes.
 _CHANGED: Final = re.compile(r"DELTA_(?:METADATA|PROTOCOL)_CHANGED|(?:Metadata|Protocol)ChangedException$")
-"""Names of conditions and of Delta's exception classes."""
+# Condition in a message's first line; Spark Connect puts the class before the condition, in brackets.
 _CONDITION: Final = re.compile(r"(?:^|: )\[([A-Z][A-Z0-9_.]+)\]|\((?:io|org|com)\.([\w.]+Exception)\)")
-"""Condition in a message's first line; Spark Connect puts the class before the condition, in brackets."""
+# Maximum number of causes to follow: a chain of causes may be circular.
 _DEEPEST: Final = 20
-"""Maximum number of causes to follow: a chain of causes may be circular."""
 _LENGTH: Final = 500
 
 
@@ -138,6 +134,7 @@ def failures(uri: str) -> Iterator[None]:
 def _told(error: Exception, uri: str) -> Exception | None:
     """Return the meaning of a Spark error; None for any further error."""
     if is_broken(error):
+        # Definite: a JVM that has ended answers no further statement.
         return _died(
             uri,
             "Spark no longer answers: its JVM has ended, or cannot be reached",
@@ -151,13 +148,11 @@ def _told(error: Exception, uri: str) -> Exception | None:
 def meaning(error: Exception, uri: str, names: Iterable[str]) -> Exception:
     """Return the meaning of a failed statement on a table.
 
-    Args:
-        error: exception of the failed statement.
-        uri: location of the table, as from `Lake.uri`.
-        names: conditions and classes of the error and its causes.
+    `names` are the conditions and classes of the error and its causes.
     """
     names = list(names)
     if any(name.startswith(SESSION_ENDED) for name in names):
+        # Definite: no later statement finds the session again.
         return _died(
             uri,
             f"the Spark Connect server has ended the session: {_words(error)}",
@@ -206,16 +201,11 @@ def _words(error: Exception) -> str:
 
 
 def make_schema(uri: str) -> None:
-    """Create the schema of a table if the schema is missing.
-
-    The function checks first: an account that may use a schema may not always create a schema.
-
-    Raises:
-        OSError: the catalog refuses.
-    """
+    """Create the schema of a table if the schema is missing; raise OSError if the catalog refuses."""
     catalog, schema, _ = parts_of(uri)
     name = f"{quoted(catalog)}.{quoted(schema)}"
     with failures(uri):
         spark = session_for(uri)
+        # An account that may use a schema may not always create a schema.
         if not spark.catalog.databaseExists(name):
             spark.sql(f"CREATE SCHEMA IF NOT EXISTS {name}")
