@@ -1,9 +1,8 @@
 """Growing pauses between attempts: each pause is twice as long as the pause before, up to a bound.
 
-A lasting cause is retried ever more rarely; the end of a temporary cause is noticed within minutes.
-
-`Backoff` is the rule for a single row of attempts. `Pauses` keeps a row for each table, document or part of
-the work that failed, while the rest of the work continues.
+A lasting cause is retried ever more rarely; the end of a temporary cause is noticed within minutes. `Backoff`
+is the rule for a single row of attempts. `Pauses` has a row for each table, document or part of the work that
+failed, while the rest of the work continues.
 """
 
 from __future__ import annotations
@@ -25,14 +24,7 @@ _T = TypeVar("_T")
 
 
 class Backoff:
-    """The pauses of a single row of attempts.
-
-    Args:
-        first: seconds of the first pause, before jitter.
-        longest: seconds of the longest pause, before jitter.
-        least: smallest share of a pause to wait. The rest is jitter, so that the clients of one server do not
-            all reconnect at the same moment.
-    """
+    """The pauses of a single row of attempts, between `first` and `longest` seconds before jitter."""
 
     def __init__(self, first: float, longest: float, *, least: float = 0.5) -> None:
         self._first = self._next = first
@@ -41,6 +33,8 @@ class Backoff:
 
     def seconds(self) -> float:
         """Return the seconds to wait after a failed attempt."""
+        # `least` is the smallest share of a pause to wait. The rest is jitter, so that the clients of one
+        # server do not all reconnect at the same moment.
         seconds = self._next * random.uniform(self._least, 1.0)  # noqa: S311 - no secret
         self._next = min(2 * self._next, self._longest)
         return seconds
@@ -55,19 +49,15 @@ class Backoff:
 
 
 class Pauses(Generic[_Key]):
-    """The keys whose last attempt failed, and the pause of each key.
-
-    Args:
-        first: seconds of the first pause, by default `FIRST_SECONDS`.
-        share: share of a pause after which the pause is over. A share below 1 lets a periodic poll at the end
-            of a pause find the pause over.
-    """
+    """The keys whose last attempt failed, and the pause of each key."""
 
     def __init__(
         self, first: float | None = None, longest: float = LONGEST_SECONDS, *, share: float = 1.0
     ) -> None:
         self._first = first
         self._longest = longest
+        # A pause is over after this share. A share below 1 lets a periodic poll at the end of a pause find
+        # the pause over.
         self._share = share
         self._failed: dict[_Key, tuple[Backoff, float]] = {}
 
@@ -104,10 +94,7 @@ def tried_again(
 ) -> Callable[[Callable[_P, _T]], Callable[_P, _T]]:
     """Return a decorator that calls a function again after an error of one kind.
 
-    The error of the last attempt is raised.
-
-    Args:
-        error: the kind to retry; every other error is raised at once.
+    The error of the last attempt is raised; every other error is raised at once.
     """
 
     def decorated(call: Callable[_P, _T]) -> Callable[_P, _T]:

@@ -1,19 +1,9 @@
 """Effects: every call that bronze makes to the lake's storage or to the server passes `perform`.
 
-`perform` gets the kind of the effect, the place of the effect, and the call itself. The kinds are
-
-* on the lake: create, write, close, flush, remove a file; open, create, refresh, commit to, clean a table;
-* on the source: connect, run a statement, receive rows of a COPY;
-* on the replication connection: run a command, start the stream, receive, send feedback.
-
-Bronze calls the storage and the server nowhere else, except to cancel or end a call that bronze gives up.
-
-A guard therefore sees all effects in order and can make each of them fail. Tests let each effect fail once,
-before and after the call (`tests/bronze/faults.py`, `tests/bronze/enumerated.py`). Without a guard `perform`
-costs one comparison; an effect takes megabytes or milliseconds and is never a single message.
-
-A guard runs the effect and returns its result, or raises instead of the effect or after the effect. An error
-after the effect is the case that code forgets most: the store did its work, and the answer was lost.
+Bronze calls the storage and the server nowhere else, except to cancel or end a call that bronze gives up. A
+guard therefore sees all effects in order and can make each of them fail. Tests let each effect fail once,
+before and after the call (`tests/bronze/faults.py`, `tests/bronze/enumerated.py`). An error after the effect
+is the case that code forgets most: the store did its work, and the answer was lost.
 """
 
 from __future__ import annotations
@@ -35,6 +25,7 @@ class Effect(StrEnum):
     application's name. The place of `FEEDBACK` also names the confirmed LSN.
     """
 
+    # on the lake
     OPEN_PART = "open part"
     WRITE_PART = "write part"
     CLOSE_PART = "close part"
@@ -48,9 +39,11 @@ class Effect(StrEnum):
     COMMIT = "commit"
     CHECKPOINT = "checkpoint"
     CLEAN = "clean"
+    # on the source
     CONNECT = "connect"
     STATEMENT = "statement"
     COPY_OUT = "copy out"
+    # on the replication connection
     REPLICATION_COMMAND = "replication command"
     EXPORT_SNAPSHOT = "export snapshot"
     START_STREAM = "start stream"
@@ -62,7 +55,7 @@ class Guard(Protocol):
     """A function that runs every effect of the process."""
 
     def __call__(self, kind: Effect, where: str, effect: Callable[[], Any], /) -> Any:
-        """Run an effect and return its result, or raise."""
+        """Run an effect and return its result, or raise instead of the effect or after the effect."""
 
 
 _guards: list[Guard] = []
@@ -70,6 +63,8 @@ _guards: list[Guard] = []
 
 def perform(kind: Effect, where: str, effect: Callable[[], _T]) -> _T:
     """Run an effect on a file, table or backend (`where`), through the process's guard if any."""
+    # Without a guard an effect costs one comparison; an effect takes megabytes or milliseconds and is never a
+    # single message.
     if not _guards:
         return effect()
     result: _T = _guards[-1](kind, where, effect)

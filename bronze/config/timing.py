@@ -1,12 +1,11 @@
 """All waits of bronze, each with its reason: one value, passed with the source's settings.
 
 No key of a pipeline file sets a wait (`bronze.config.sections.SourceSettings.timing`): the values follow from
-the behaviour of PostgreSQL and networks, not from a pipeline. Tests pass a value with shorter waits.
+the behaviour of PostgreSQL and networks. Tests pass a value with shorter waits.
 
 This value has every wait that two modules must agree on or that a test shortens. A wait of one algorithm in
 one module stays in the module: the polls of a socket, the time that `until_stopped` gives a cancelled
-statement, the lock under which a size is measured. Thresholds of findings also stay there, because they are
-no waits.
+statement, the lock under which a size is measured. Thresholds of findings are no waits.
 """
 
 from __future__ import annotations
@@ -14,16 +13,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+# The default duration of a lease of a lake in an object store (`bronze.lake.leases`).
 LEASE_SECONDS: Final = 60.0
-"""Default duration of a lease of a lake in an object store (`bronze.lake.leases`)."""
+# Longer in a catalog: the Spark statement that renews a lease waits for other tasks.
 LEASE_SECONDS_IN_CATALOGS: Final = 120.0
-"""Default duration of a lease in a catalog: the Spark statement that renews a lease waits for other tasks."""
 
+# Seconds between commits to a lake in an object store, unless the file sets an interval: a store charges for
+# each request.
 FLUSH_INTERVAL_IN_STORES: Final = 5.0
-"""Seconds between commits to a lake in an object store, unless the file sets an interval: a store charges for
-each request."""
+# Seconds between commits to a lake in a catalog, where each commit is a statement of Spark.
 FLUSH_INTERVAL_IN_CATALOGS: Final = 10.0
-"""Seconds between commits to a lake in a catalog, where each commit is a statement of Spark."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,8 @@
 """Value classes of `deltalake`: its errors, and the actions of a commit.
 
-A process whose lake is a catalog needs no `deltalake` (`bronze.lake.catalog`); `deltalake` may then be
-absent. Code that opens tables through `deltalake` loads `deltalake` at the moment of use. The value classes
-appear everywhere, so this module exports the classes once. If `deltalake` is absent, `bronze.lake.stand_ins`
-provides classes with equal fields. No other module distinguishes the two cases.
+A process whose lake is a catalog needs no `deltalake` (`bronze.lake.catalog`), which may then be absent. This
+module alone distinguishes the two cases: `bronze.lake.stand_ins` has classes with equal fields. Code that
+opens tables through `deltalake` loads `deltalake` at the moment of use.
 """
 
 from __future__ import annotations

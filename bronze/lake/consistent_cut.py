@@ -2,12 +2,11 @@
 
 Silver alone is read at its newest cut. Gold follows silver, and a document reflects the rows from which gold
 built the document. Both layers together are therefore read at the newest LSN with a cut in both; normally the
-LSN of gold's newest cut. If silver's cut of this LSN has been removed, the search continues with an older
-common LSN. If silver and gold have no common LSN, gold is omitted rather than shown together with rows of
+LSN of gold's newest cut. Without a common LSN, gold is omitted rather than shown together with rows of
 another moment.
 
 `smelt verify`, and gold when gold resumes, need a different record: the silver cut from which gold built one
-document (`gold.incremental.starts`). Neither needs a consistent cut.
+document (`gold.incremental.starts`).
 """
 
 from __future__ import annotations
@@ -26,14 +25,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConsistentCut:
-    """An LSN with the Delta version of each table of silver and gold at this LSN.
-
-    Attributes:
-        silver: cut of silver at the LSN.
-        gold: gold's cut at the same LSN; None if the caller omits gold, or without a common LSN.
-    """
+    """An LSN with the Delta version of each table of silver and gold at this LSN."""
 
     silver: Cut
+    # None if the caller omits gold, or without a common LSN
     gold: Cut | None = None
 
     @property
@@ -56,15 +51,9 @@ class ConsistentCut:
 def choose_cut(
     control: ControlTables, *, with_gold: bool, at: Lsn | datetime | None = None
 ) -> ConsistentCut | None:
-    """Return the newest consistent cut, or the newest cut at or before a moment.
+    """Return the newest consistent cut, or the newest cut at or before an LSN or a commit time.
 
-    Args:
-        control: control tables of the lake to read.
-        with_gold: whether the caller reads gold as well.
-        at: an LSN or a commit time.
-
-    Returns:
-        The cut; None if silver has no cut at or before the moment.
+    The result is None if silver has no such cut.
     """
     gold = control.latest_cut("gold", at=at) if with_gold else None
     while gold is not None:  # ends: each step continues at an older LSN
@@ -73,6 +62,7 @@ def choose_cut(
             break
         if silver.commit_lsn == gold.commit_lsn:
             return ConsistentCut(silver, gold)
+        # Silver's cut of this LSN has been removed: continue with an older common LSN.
         gold = control.latest_cut("gold", at=silver.commit_lsn)
     newest = control.latest_cut("silver", at=at)
     return None if newest is None else ConsistentCut(newest)

@@ -75,18 +75,15 @@ RUNS_SCHEMA: Final = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """A table as a cut's record names it.
+    """A table as a cut's record names it."""
 
-    Attributes:
-        commit_lsn: LSN that the cut records.
-        version: Delta version of the table.
-        mark: mark of this version; None if the record has no mark, as in earlier releases.
-        seen: for a cut of gold, the value of `Cut.seen`.
-    """
-
+    # LSN that the cut records
     commit_lsn: Lsn
+    # Delta version of the table
     version: int
+    # mark of this version; None if the record has no mark, as in earlier releases
     mark: Lsn | None
+    # for a cut of gold, the value of `Cut.seen`
     seen: datetime | None = field(default=None, compare=False)
 
 
@@ -97,33 +94,28 @@ def is_put_back(version: int, mark: Lsn | None, named: Named) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Versions of all tables of a layer that together hold exactly the state as of `commit_lsn`.
-
-    Attributes:
-        tables: Delta version by the name of the table (or document) within the layer.
-        recorded_at: time of the record. Of several records of one LSN the newest counts. A later record
-            therefore gets a later time, whatever its machine's clock shows (`ControlTables.record_cut`).
-        marks: mark by table name: the LSN of the newest window in the version. After a rollback a table
-            reuses version numbers; a mark identifies the rows of a version.
-        ids: number derived from the Delta id, by table name; a recreated table has a different id.
-        built_from: for a cut of gold: `recorded_at` of the silver record from which gold built the cut.
-    """
+    """Versions of all tables of a layer that together hold exactly the state as of `commit_lsn`."""
 
     layer: Layer
     commit_lsn: Lsn
     commit_ts: datetime | None
+    # Delta version by the name of the table (or document) within the layer
     tables: dict[str, int]
+    # Of several records of one LSN the newest counts. A later record therefore gets a later time, whatever
+    # its machine's clock shows (`ControlTables.record_cut`).
     recorded_at: datetime | None = None
+    # by table name: the LSN of the newest window in the version. After a rollback a table reuses version
+    # numbers; a mark identifies the rows of a version.
     marks: dict[str, Lsn] = field(default_factory=dict)
+    # number derived from the Delta id, by table name; a recreated table has a different id
     ids: dict[str, int] = field(default_factory=dict)
+    # for a cut of gold: `recorded_at` of the silver record from which gold built the cut
     built_from: datetime | None = None
 
     @property
     def seen(self) -> datetime | None:
-        """For a cut of gold: the time up to which records of silver's cut count.
-
-        Earlier releases recorded no `built_from`; for their cuts the time of the cut's own record decides.
-        """
+        """For a cut of gold: the time up to which records of silver's cut count."""
+        # Earlier releases recorded no `built_from`; for their cuts the time of the cut's own record decides.
         return self.built_from or self.recorded_at
 
     def named(self, name: str) -> Named | None:
@@ -154,17 +146,11 @@ class OpenError:
 
 @dataclass(slots=True)
 class Run:
-    """One cycle of one table or document; a row of `control.runs`.
-
-    Attributes:
-        mode: ``incremental``, ``full``, ``snapshot`` or ``none``; `reason` explains why a full run was
-            needed.
-        details: further facts of a layer as JSON (fan-out, files read, roots whose `one` matched several
-            rows).
-    """
+    """One cycle of one table or document; a row of `control.runs`."""
 
     layer: Layer
     name: str
+    # `incremental`, `full`, `snapshot` or `none`; `reason` explains why a full run was needed
     mode: str
     from_lsn: Lsn | None
     to_lsn: Lsn | None
@@ -176,6 +162,7 @@ class Run:
     deletes: int = 0
     started_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     seconds: float = 0.0
+    # further facts of a layer as JSON (fan-out, files read, roots whose `one` matched several rows)
     details: dict[str, object] = field(default_factory=dict)
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
 

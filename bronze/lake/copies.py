@@ -30,11 +30,11 @@ from deltasmelt.bronze.lake.place import Catalog, Location, Store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+# Folder next to the layers' folders; no layer has this name.
 _FOLDER: Final = "_verify"
-"""Folder next to the layers' folders; no layer has this name."""
 _OWN: Final = "copy-"
+# Prefixes of folders: within a local lake, and among the machine's temporary folders.
 _OWN_TEMPORARY: Final = "smelt-verify-"
-"""Prefixes of folders: within a local lake, and among the machine's temporary folders."""
 _TOUCHED: Final = "alive"
 _TOUCH_SECONDS: Final = 60.0
 _LEFT_SECONDS: Final = 3600.0

@@ -120,8 +120,7 @@ def _commit(info: dict[str, Any], *, ours: bool, changes_rows: bool) -> Commit:
 
 
 def restored(info: dict[str, Any] | None) -> Commit:
-    """Return a commit from a catalog's history: a RESTORE counts as foreign, all further operations as ours.
-    """
+    """Return a commit from a catalog's history: only a RESTORE counts as foreign."""
     # The history shows neither marks nor which commit changed rows, and on a server with restricted settings
     # no session signs commits. This pipeline never runs RESTORE on a catalog's table.
     commit = _commit(info or {}, ours=True, changes_rows=info is not None)

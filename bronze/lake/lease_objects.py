@@ -21,16 +21,12 @@ from deltasmelt.bronze.config.timing import LEASE_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An object or row, as read or written.
-
-    Attributes:
-        body: the whole content as bytes.
-        tag: identifies exactly this content; a write may require that the tag is unchanged.
-        version: tag for Google Cloud Storage, which compares generations instead.
-    """
+    """An object or row, as read or written."""
 
     body: bytes
+    # identifies exactly this content; a write may require that the tag is unchanged
     tag: str
+    # tag for Google Cloud Storage, which compares generations instead
     version: str | None = None
 
 
@@ -44,21 +40,18 @@ class CompareAndSwap(Protocol):
         """Write if `over` is still the content; return None if another writer was faster."""
 
 
+# The name of a catalog's table of leases within `control`.
 LEASES: Final = "leases"
-"""Name of a catalog's table of leases within `control`."""
 _LOOKS: Final = 1.0
+# Identifies this process among all processes of all machines; a forked child has the same value.
 HOLDER: Final = uuid.uuid4().hex
-"""Identifies this process among all processes of all machines; a forked child has the same value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Times of a lease in seconds; all follow from the lease's duration.
+    """Times of a lease in seconds; all follow from the lease's duration."""
 
-    Attributes:
-        seconds: validity after a write; the object states the duration, so watchers wait equally long.
-    """
-
+    # validity after a write; the object states the duration, so watchers wait equally long
     seconds: float = LEASE_SECONDS
 
     @property

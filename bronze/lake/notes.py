@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.location import Lake
     from deltasmelt.bronze.lake.place import Location, Place
 
+# Seconds between two puts.
 PUT_EVERY: Final = 5.0
-"""Seconds between two puts."""
 _FOLDER: Final = "_control"
 _LOGGER = logging.getLogger("deltasmelt.reader")
 

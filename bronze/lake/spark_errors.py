@@ -14,16 +14,16 @@ from typing import Any, Final
 from deltasmelt.bronze.errors import SmeltError, causes
 from deltasmelt.bronze.lake.place import without_keys
 
+# Prefixes of the error conditions of an ended session: first the server's, then the client's.
 SESSION_ENDED: Final = ("INVALID_HANDLE.SESSION_", "NO_ACTIVE_SESSION")
-"""Prefixes of the error conditions of an ended session: first the server's, then the client's."""
+# Module of the exceptions of Spark Connect.
 _CONNECT: Final = "pyspark.errors.exceptions.connect"
-"""Module of the exceptions of Spark Connect."""
+# Module of exceptions that the client does not convert: the error of a request to clone a session.
 _GRPC: Final = "grpc."
-"""Module of exceptions that the client does not convert: the error of a request to clone a session."""
 _LENGTH: Final = 300
 _CONDITION: Final = re.compile(r"\[([A-Z0-9.]+_[A-Z0-9_.]+)\] (.*?)(?: SQLSTATE:|\n\s*at |\Z)", re.DOTALL)
+# Exceptions of the JVM as printed by Py4J, the innermost last; a message may have such lines, too.
 _THROWN: Final = re.compile(r"^(?:Caused by: |: )((?:[a-z]\w*\.)+\w+.*)$", re.MULTILINE)
-"""Exceptions of the JVM as printed by Py4J, the innermost last; a message may have such lines, too."""
 _OF_GRPC: Final = re.compile(r'RPC that terminated with:\s+status = (\S+)\s+details = "([^"\n]*)')
 
 
@@ -65,14 +65,12 @@ def cause_of(error: BaseException) -> str:
 
 
 def is_broken(error: BaseException) -> bool:
-    """Check whether an error means that the JVM has ended or is unreachable.
-
-    A connection that breaks during a call raises a bare `Py4JError` without a cause; a JVM that refuses a
-    call raises a bare `Py4JError` with its trace. A broken pipe is a different error, caused by the reader of
-    the program's output.
-    """
+    """Check whether an error means that the JVM has ended or is unreachable."""
     py4j: Any = sys.modules.get("py4j.protocol")
+    # No broken pipe: the reader of the program's output causes this error.
     broken = () if py4j is None else (py4j.Py4JNetworkError, ConnectionRefusedError, ConnectionResetError)
+    # A connection that breaks during a call raises a bare `Py4JError` without a cause; a JVM that refuses a
+    # call raises a bare `Py4JError` with its trace.
     bare = py4j is not None and type(error) is py4j.Py4JError
     return isinstance(error, broken) or (bare and "Trace:\n" not in str(error))
 

@@ -21,8 +21,8 @@ from typing import Final
 
 _PREFIX: Final = "smelt-rows-"
 _GUARD: Final = threading.Lock()
+# Folder of the process, by process id, because a forked child needs a separate folder.
 _own: dict[int, Path] = {}
-"""Folder of the process, by process id, because a forked child needs a separate folder."""
 
 
 def aside(location: str) -> Path:

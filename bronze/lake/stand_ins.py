@@ -23,14 +23,11 @@ class CommitFailedError(DeltaError):
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A mark: the version that an application id has from a commit on.
-
-    Attributes:
-        last_updated: time of the change, in milliseconds since 1970.
-    """
+    """A mark: the version that an application id has from a commit on."""
 
     app_id: str
     version: int
+    # time of the change, in milliseconds since 1970
     last_updated: int | None = None
 
 

@@ -20,6 +20,7 @@ AZURE: Final = frozenset({"abfss", "abfs"})
 GOOGLE: Final = frozenset({"gs"})
 SCHEMES: Final = S3 | AZURE | GOOGLE
 
+# Options that both `deltalake` and Spark support, by scheme.
 _KEYS: Final = {
     S3: (
         "aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_region", "aws_endpoint_url",
@@ -32,7 +33,6 @@ _KEYS: Final = {
     ),
     GOOGLE: ("google_service_account", "google_service_account_key"),
 }  # fmt: skip
-"""Options that both `deltalake` and Spark support, by scheme."""
 
 _BOOLEANS: Final = frozenset(
     {"aws_allow_http", "aws_virtual_hosted_style_request", "aws_skip_signature", "azure_allow_http"}
@@ -40,8 +40,8 @@ _BOOLEANS: Final = frozenset(
 _TRUE: Final = frozenset({"1", "true", "on", "yes"})
 _FALSE: Final = frozenset({"0", "false", "off", "no"})
 _ENDPOINTS: Final = ("aws_endpoint_url", "azure_storage_endpoint")
+# Settings with which S3A no longer checks whether a file exists.
 _UNSAFE: Final = re.compile(r"fs\.s3a\.(?:bucket\.[^.]+\.)?(?:create\.performance|performance\.flags)")
-"""Settings with which S3A no longer checks whether a file exists."""
 _MEANT: Final = re.compile(rf"(?:{'|'.join(SCHEMES)}):(?!//[^/])", re.IGNORECASE)
 _AZURE_PLACE: Final = re.compile(r"[a-z]+://[^@/]+@([^/]+)", re.IGNORECASE)
 

@@ -5,9 +5,6 @@ table's files, rows and marks, so `Tail` reads each entry once and does not move
 further effect, or in an unknown form, ends the following: the caller refreshes the handle and follows again
 from there.
 
-In one version no two files have the same path. An entry with a new deletion vector for a file removes and
-adds the file's path, in any order.
-
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#actions.
 """
 
@@ -23,10 +20,10 @@ from deltasmelt.bronze.lake.foreign_commits import Commit, commit_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
+# Actions that change only files, marks and domains; no code of this project reads domains.
 _PLAIN: Final = frozenset({"add", "remove", "txn", "commitInfo", "cdc", "domainMetadata"})
-"""Actions that change only files, marks and domains; no code of this project reads domains."""
+# Number of newest entries whose commitInfo and commit are kept.
 _KEPT: Final = 200
-"""Number of newest entries whose commitInfo and commit are kept."""
 
 Files = dict[str, tuple[int, int]]
 Values = dict[str, int | None]
@@ -34,25 +31,22 @@ Values = dict[str, int | None]
 
 @dataclass
 class Tail:
-    """State of a table since the last refresh of its handle.
+    """State of a table since the last refresh of its handle."""
 
-    Attributes:
-        version: last version that was followed.
-        files: rows and bytes of each file by its path.
-        marks: marks that were set since the refresh.
-        said: commitInfo of each entry since the refresh, by version.
-        commits: author and actions of each entry since the refresh.
-        column: name, within files, of a column whose values are counted; None to count no column.
-        values: number of the column's values per file path, only for files with any value; None if the file's
-            statistics do not state the number.
-    """
-
+    # last version that was followed
     version: int
+    # rows and bytes of each file by its path
     files: Files
+    # marks that were set since the refresh
     marks: dict[str, int] = field(default_factory=dict)
+    # commitInfo of each newest entry since the refresh, by version
     said: dict[int, dict[str, Any]] = field(default_factory=dict)
+    # author and actions of each of these entries
     commits: dict[int, Commit] = field(default_factory=dict)
+    # name, within files, of a column whose values are counted; None to count no column
     column: str | None = None
+    # number of the column's values per file path, only for files with any value; None if the file's
+    # statistics do not state the number
     values: Values = field(default_factory=dict)
 
     def follow(self, entry: bytes) -> bool:
@@ -68,6 +62,8 @@ class Tail:
         except (ValueError, KeyError, TypeError, AttributeError):
             return False
         self.version += 1
+        # In one version no two files have the same path. An entry with a new deletion vector for a file
+        # removes and adds the file's path, in any order.
         for path in gone:
             self.files.pop(path, None)
         for path in (*gone, *come):

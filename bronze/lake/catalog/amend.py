@@ -1,10 +1,10 @@
 """Rows of a catalog's table changed or removed in place, with a MERGE that names each row by all its values.
 
 Other processes append rows, and change rows, at any moment. The MERGE must therefore affect only rows that
-the caller has read. The MERGE matches all values of a row. A newly appended row has different values, and a
-row that a concurrent process changed or removed first does not match. A repeated MERGE changes nothing more,
-whether or not the first attempt succeeded. If two MERGEs rewrite the same files concurrently, Delta rejects
-the later MERGE, whose caller reads again and retries.
+the caller has read. A newly appended row has different values, and a row that a concurrent process changed or
+removed first does not match. A repeated MERGE changes nothing more, whether or not the first attempt
+succeeded. If two MERGEs rewrite the same files concurrently, Delta rejects the later MERGE, whose caller
+reads again and retries.
 """
 
 from __future__ import annotations
@@ -23,15 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _GOES: Final = "goes"
+# Substitute for NaN: in Python, NaN differs from NaN.
 _NAN: Final = object()
-"""Substitute for NaN: in Python, NaN differs from NaN."""
 
 
 def amend(uri: str, before: pa.Table, after: pa.Table) -> None:
     """Change or remove rows of a table; do nothing if no row differs.
 
     Args:
-        uri: location of the table, as from `Lake.uri`.
         before: rows as the caller read them.
         after: the same rows in equal order, some with new values; or fewer rows.
 
@@ -53,13 +52,7 @@ def amend(uri: str, before: pa.Table, after: pa.Table) -> None:
 
 
 def merge_text(address: str, source: str, columns: Sequence[str]) -> str:
-    """Return the MERGE that applies the result of `differing`.
-
-    Args:
-        address: quoted name of the table in SQL.
-        source: name of the view with the differences.
-        columns: names of the table's columns.
-    """
+    """Return the MERGE that applies the result of `differing`, in the view `source`."""
     same = " AND ".join(f"t.{quoted(name)} <=> s.o{number}" for number, name in enumerate(columns))
     values = ", ".join(f"t.{quoted(name)} = s.n{number}" for number, name in enumerate(columns))
     return (
@@ -70,8 +63,6 @@ def merge_text(address: str, source: str, columns: Sequence[str]) -> str:
 
 def differing(before: pa.Table, after: pa.Table) -> pa.Table:
     """Return the changed or removed rows: values before (``o0``…) and after (``n0``…), and a removal flag.
-
-    Each row appears once, however often the table contains the row: equal rows are treated alike.
 
     Raises:
         ValueError: `after` contains a row that `before` lacks.
@@ -85,6 +76,7 @@ def differing(before: pa.Table, after: pa.Table) -> pa.Table:
         places = [place for place, row in enumerate(was) if row not in kept]
     else:
         places = [place for place, row in enumerate(was) if row != is_now[place]]
+    # Each row once, however often the table contains the row: the MERGE treats equal rows alike.
     first = pa.array(list({was[place]: place for place in reversed(places)}.values()), pa.int64())
     old, new = before.take(first), (before if goes else after).take(first)
     names = [f"{side}{number}" for side in "on" for number in range(len(before.column_names))]

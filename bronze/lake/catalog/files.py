@@ -1,13 +1,10 @@
 """Commit of staged files as rows of a catalog's table; the files are removed after the commit.
 
-A transaction of any size becomes one commit, and the process never holds all rows in memory. A file's size on
-disk does not reveal the size in memory, because the file stores equal texts once. Three cases:
-
-* Rows that fit into memory are sent to Spark directly.
-* For more rows, Spark's tasks read the files themselves if the tasks run on this machine.
-* Otherwise the process sends the rows piece by piece into a temporary table (`.scratch`), the
-  source of the commit. After a kill the temporary table remains, and a later commit of this kind drops the
-  table after a day. A kill leaves nothing in the target table.
+A transaction of any size becomes one commit, and the process never holds all rows in memory. Rows that fit
+into memory are sent to Spark directly; of more rows, Spark's tasks read the files themselves if the tasks run
+on this machine. Otherwise the process sends the rows piece by piece into a temporary table (`.scratch`), the
+source of the commit. After a kill only the temporary table remains, and a later commit of this kind drops the
+table after a day.
 """
 
 from __future__ import annotations
@@ -33,8 +30,8 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.table import Table
 
 PURPOSE: Final = "landing"
+# Size in memory of the rows that are sent at once, whether from many files or from part of a file.
 _PIECE_BYTES: Final = 64 * 1024 * 1024
-"""Size in memory of the rows that are sent at once, whether from many files or from part of a file."""
 
 
 def append_written(
@@ -67,6 +64,7 @@ def _held(uri: str, paths: Sequence[str], schema: pa.Schema) -> pa.Table | None:
     for rows in _row_groups(uri, paths):
         held.append(rows)
         size += rows.nbytes
+        # A file's size on disk does not reveal the size in memory, because the file stores equal texts once.
         if size > _PIECE_BYTES:
             return None
     return pa.concat_tables(held)

@@ -4,8 +4,8 @@
   on the schema suffices.
 * A table's name begins with the purpose and a number unique to the process: no lock of a catalog separates
   two processes of equal purpose.
-* A process drops its tables at the end. A killed process leaves tables; the next process of equal purpose
-  drops tables older than a day (`remove_left`).
+* A process drops its tables at the end. After a kill, the next process of equal purpose drops tables older
+  than a day (`remove_left`).
 """
 
 from __future__ import annotations
@@ -23,17 +23,13 @@ from deltasmelt.bronze.lake.place import SCRATCH, catalog_of
 if TYPE_CHECKING:
     from deltasmelt.bronze.lake.location import Lake
 
+# Hexadecimal digits of the number after a purpose.
 NUMBERED: Final = 8
-"""Hexadecimal digits of the number after a purpose."""
 _LEFT_SECONDS: Final = 86_400.0
 
 
 def remove(scratch: Lake) -> None:
-    """Drop all tables of a purpose; the schema stays, with all grants on the schema.
-
-    Raises:
-        OSError: the catalog refuses.
-    """
+    """Drop all tables of a purpose; the schema stays, with all grants on the schema."""
     _drop(scratch, re.compile(rf"{scratch.scratch}_"), older=0.0)
 
 
@@ -43,7 +39,6 @@ def remove_left(lake: Lake, purpose: str) -> None:
 
 
 def _drop(lake: Lake, ours: re.Pattern[str], *, older: float) -> None:
-    """Drop tables by name pattern and minimum age in seconds."""
     catalog = catalog_of(lake.root)
     uri, schema = catalog.table(SCRATCH, "tables"), f"{quoted(catalog.name)}.{quoted(SCRATCH)}"
     spark = catalog.session()
@@ -59,7 +54,6 @@ def _drop(lake: Lake, ours: re.Pattern[str], *, older: float) -> None:
 
 
 def _age(uri: str) -> float:
-    """Return the seconds since a table's creation."""
     with failures(uri):
         row = run(uri, "DESCRIBE DETAIL {}").selectExpr("unix_millis(createdAt)").first()
     return 0.0 if row is None or row[0] is None else time.time() - row[0] / 1000
