@@ -1,20 +1,21 @@
 """Leases: in a store or catalog, at most one process at a time may write a layer of a lake.
 
-A store does not notice the end of a process, as a kernel's lock does. A lease is therefore an object that its
+A store does not notice the end of a process; a kernel's lock does. A lease is therefore an object that its
 holder rewrites again and again, each time only if no second process has written the object
-(`bronze.lake.objects`); in a catalog a row (`bronze.lake.catalog.lease_rows`). A watcher takes the lease once
-the object has stayed unchanged for the stated duration, by the watcher's own clock. No process compares the
-clocks of two machines.
+(`bronze.lake.objects`). In a catalog the lease is a row (`bronze.lake.catalog.lease_rows`). A watcher takes
+the lease once the object has stayed unchanged for the stated duration, by the watcher's own clock. No process
+compares the clocks of two machines.
 
 **Invariant.** The holder's right ends `Pace.seconds` after the start of the last successful write. A watcher
-counts from the end of its own read, and waits `Pace.grace` longer. The holder calls `check` before each
-commit; `check` needs no request, and fails from `Pace.margin` before the right ends.
+counts from the end of the watcher's own read, and waits `Pace.grace` longer. The holder calls `check` before
+each commit; `check` needs no request, and fails from `Pace.margin` before the right ends.
 
 **Need.** Delta's commits are safe if the store rejects writing an existing object. `deltalake` requests this
-check from S3; Spark's log store (delta-storage 4.4.0) only has a lock within one JVM, so two drivers
+check from S3. Spark's log store (delta-storage 4.4.0) only has a lock within one JVM, so two drivers
 overwrite each other's commits without an error (delta-io/delta#3596, #4813). The project's own log store
 requests the check (`pipelines.spark.hadoop`), but a foreign session may have a different log store. On ABFS
-and GCS, and in a catalog, Delta's own commits are safe, and the lease only selects the writing process.
+and GCS, and in a catalog, Delta's own commits are safe; there the lease only selects the writing process,
+because two alternately failing drivers would be useless.
 
 **Limit.** A statement commits at its end. A statement longer than margin and grace together may commit after
 a second process has taken over. The project's log store then orders the two commits, and Delta finds the

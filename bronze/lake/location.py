@@ -4,8 +4,9 @@ All code names the project's tables through `Lake`, wherever the lake lies (`bro
 also writes table names as folder names, and names and texts as Spark SQL. Everything here is pure.
 
 PostgreSQL accepts any text as a table's name: ``../control/cuts``, ``a/b``, ``CON``, ``Orders`` next to
-``orders``. A folder's name contains only lower-case letters, digits, ``_`` and ``-``, which every file
-system, every URL and Spark read unchanged. A ``-`` introduces every escaped character:
+``orders``. A folder's name contains only lower-case letters, digits, ``_`` and ``-``. Every file system,
+every URL and Spark read these characters unchanged, even where case is ignored or letters beyond ASCII are
+normalised. A ``-`` introduces every escaped character:
 
 ========================  ==================================  ============================
 in the name               in the folder's name                for instance

@@ -6,7 +6,7 @@ Google Cloud Storage have had conditional writes from the beginning). Only `repl
 objects with a single writer.
 
 A missing bucket is an error, never an absent object: otherwise a process would wait forever for a lease, or
-consider a lease lost.
+consider a lease lost. Only `exists` cannot distinguish the two.
 
 `obstore` is the client. `deltalake` builds on the same Rust crate, so the same options open the store for
 both. Every function but `discard` raises OSError or `obstore`'s BaseError if the store is unreachable or

@@ -64,7 +64,7 @@ _LOCK: Final = threading.Lock()
 
 
 class Place:
-    """Any kind of place, with the answers of a folder; callers ask a place, and never which kind it is."""
+    """The interface of all places, with the values of a folder; no caller needs to know the kind."""
 
     __slots__ = ()
     lease: float = LEASE_SECONDS  # unused in a folder: the kernel's locks guard a folder

@@ -74,6 +74,8 @@ def set_torn_aside(uri: str, *, thorough: bool = True, writes: bool = True) -> b
     if folder is None or log is None or not log.is_dir() or _torn(folder, log, thorough=thorough) is None:
         return False
     with _locked(log, writes=writes):
+        # No process can write an entry of this number before the torn entry is renamed, and renaming requires
+        # the lock.
         found = _torn(folder, log, thorough=thorough)  # another process may have renamed the entry
         if found is None:
             return False

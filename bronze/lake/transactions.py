@@ -50,7 +50,7 @@ class Marks:
 
 
 class _NotPlainError(Exception):
-    """Signals a log whose form this module does not read."""
+    """A log whose form this module does not read."""
 
 
 def read(table: Table, known: Marks | None, version: int) -> Marks:
