@@ -14,11 +14,9 @@ The cycle is correct wherever a kill, a failed call or a foreign process interru
 * **Killed before the cut**, a commit after all tables' commits: the next cycle folds nothing, or later
   changes, and records the cut.
 * **A process that writes without lock and lease**, as a catalog permits, may have carried a table beyond C.
-  Tables at two LSNs form no consistent state, so the cycle records no cut in a catalog.
+  Tables at two LSNs form no consistent state, so the cycle records no cut.
 * **A statement without effect** may leave no commit. The mark then does not change, and a second fold of the
   window has no effect either.
-* **Killed after a restated mark of a catalog's table** (`bronze.lake.table.Table.state_marks`): the
-  restatement is a commit without rows, and the next cut names the version of the commit.
 
 `silver.run.worklist` decides which tables a cycle carries. A table's history is a second table with a
 separate mark; every cut names both or neither. A table's failure never stops further tables (`Silver._carry`,
@@ -80,8 +78,7 @@ if TYPE_CHECKING:
     from deltasmelt.silver.settings import SilverSettings
     from deltasmelt.silver.spark.lazy_session import LazySession
 
-_JUST_NOW: Final = 1.0
-"""Seconds for which a caller's read of `bronze.changes` serves a cycle."""
+_JUST_NOW: Final = 1.0  # seconds for which a caller's read of `bronze.changes` serves a cycle
 
 _THREADS: Final = min(4, max(2, os.cpu_count() or 2))
 
@@ -89,12 +86,8 @@ _THREADS: Final = min(4, max(2, os.cpu_count() or 2))
 class Silver:
     """Folds bronze into silver; one object per process and lake, one cycle at a time.
 
-    Args:
-        spark: a session. A cycle without changes to fold does not start a lazy session.
-        lake: the lake that holds the tables.
-        settings: silver's settings for this pipeline.
-        control: the lake's control tables.
-        changes: cached table `bronze.changes`, where the caller reads the table before each cycle.
+    A cycle without changes to fold does not start a lazy session. `changes` is the cached table
+    `bronze.changes`, where the caller reads the table before each cycle.
 
     Attributes:
         runs: the runs of the newest cycle with a cut.
@@ -161,16 +154,13 @@ class Silver:
         release: Callable[[Iterable[SilverTable]], None] | None = None,
         leaves: bool = False,
     ) -> Cut | None:
-        """Carry all tables to bronze's frontier and record the cut.
+        """Carry all tables to bronze's frontier; return the recorded cut, or None where nothing is new.
 
         Args:
             until: limit of the cycle; tables beyond this LSN raise the limit to their own LSN.
             release: receives the shapes to be folded, under the lease.
             leaves: let long work of a table continue after the cycle (`silver.run.long_work`); otherwise the
                 cycle waits for all work.
-
-        Returns:
-            The cut; None where nothing is new.
         """
         bronze = self._open_bronze()
         position = None if bronze is None else position_of(bronze)
@@ -216,6 +206,8 @@ class Silver:
             as_before = False  # an earlier version recorded the cut: see `silver.run.unsigned`
         if as_before and not runs and not self._position.disowned:
             return None
+        # A kill after this restatement is harmless: the commit has no rows, and the next cut names its
+        # version.
         for silver_table in tables:
             self._log.state_marks(silver_table.name)
         states = self._own({key: stored for key in tables if (stored := self._log.read(key.name))})
@@ -265,10 +257,8 @@ class Silver:
         self._source.close()
 
     def _open_bronze(self) -> Table | None:
-        """Return `bronze.changes` at the newest version; read only new entries of the log.
-
-        In a store, a recent read by the caller serves the cycle.
-        """
+        """Return `bronze.changes` at the newest version; read only new entries of the log."""
+        # In a store, a recent read by the caller serves the cycle.
         table = self._changes.newest(within=self._looked_within)
         if table is not None and table is not self._bronze:
             require_format(table)
@@ -298,18 +288,13 @@ class Silver:
         return ZERO if stored is None or stored.mark is None else stored.mark
 
     def _carry(self, attempt: Attempt, *, leaves: bool) -> tuple[list[SilverTable], list[Run]]:
-        """Carry tables to an LSN; afterwards `Attempt.undecided` holds the failed tables.
+        """Carry tables to an LSN; return the tables for a cut, and the runs.
 
-        A failed statement, or a failed read of a table's log, ends the table's part alone. The cycle retries
-        the part once, from the table's actual state, as after a kill. The mark states the finished windows,
-        and the columns show the missing ALTERs. A temporary failure, or a failure after which Spark no longer
-        answers, ends the cycle once the parallel tables are done. The cycle then records no cut.
-
-        Returns:
-            The tables for a cut, and the runs.
-
-        Raises:
-            TransientError: a temporary failure.
+        Afterwards `Attempt.undecided` holds the failed tables. A failed statement, or a failed read of a
+        table's log, ends the table's part alone. The cycle retries the part once, from the table's actual
+        state, as after a kill: the mark states the finished windows, and the columns show the missing ALTERs.
+        A temporary failure, or a failure after which Spark no longer answers, ends the cycle once the
+        parallel tables are done. The cycle then records no cut.
         """
         entries = self._worklist.entries(attempt)
         works = [entry.work for entry in entries if entry.work is not None]
@@ -335,8 +320,7 @@ class Silver:
     def _run_all(self, busy: Sequence[Work], attempt: Attempt, *, leaves: bool = False) -> list[Run]:
         """Run all tables in parallel; a failure ends only its table's part (`silver.run.failed_tables`).
 
-        On return, and on every error, only tables of `long_work` still run: the next cycle replaces the view
-        that all other tables read.
+        On return, and on every error, only tables of `long_work` still run.
         """
         runs: list[Run] = []
         transient: list[TransientError] = []

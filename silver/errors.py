@@ -3,9 +3,6 @@
 A query that cannot decide without a guess calls ``raise_error`` with a marker. The whole statement then fails
 and writes nothing, so the table keeps its last version. The marker's code finds message and remedy in this
 module.
-
-Any other failure of a table's statement is a failure of the table too, as long as Spark still answers.
-`failure` reports the failure with Spark's own message.
 """
 
 from __future__ import annotations
@@ -23,10 +20,7 @@ if TYPE_CHECKING:
 _PREFIX: Final = "deltasmelt:"
 _SUFFIX: Final = ":deltasmelt"
 _MARKER: Final = re.compile(rf"\[USER_RAISED_EXCEPTION\] {_PREFIX}([a-z-]+):(.*?){_SUFFIX}", re.DOTALL)
-"""The marker in the form of `raise_error`.
-
-A message that quotes the statement or the plan contains the marker too.
-"""
+"""The marker in the form of `raise_error`: a message that quotes the statement contains the marker too."""
 _NAME_REFUSED: Final = re.compile(
     r"\[(?:INVALID_SCHEMA_OR_RELATION_NAME|INVALID_TABLE_NAME|UC_INVALID_NAME)[\].]"
     r"|is not a valid (?:name for tables|object name)|InvalidObjectException"
@@ -64,6 +58,7 @@ _MEANINGS: Final = {
 }
 
 
+# Codes of all errors recorded by silver.
 CODES: Final = frozenset(
     (
         *_MEANINGS,
@@ -84,7 +79,6 @@ CODES: Final = frozenset(
         "table-put-back",
     )
 )
-"""Codes of all errors recorded by silver."""
 
 
 def marker(code: str, *details: str) -> str:
@@ -112,10 +106,7 @@ def definite(table: TableName, error: Exception) -> TableError | None:
 
 
 def name_refused(table: TableName, name: str, why: str = "") -> TableError:
-    """Return the error of a table whose name the lake's catalog rejects.
-
-    `name` is the rejected name; `why` gives a reason if the name alone is not the reason.
-    """
+    """Return the error of a table whose name the lake's catalog rejects, with an optional reason."""
     return TableError(
         table,
         f"the catalog rejects the table name {name}{why or ': it allows fewer names than PostgreSQL'}",

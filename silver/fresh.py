@@ -16,10 +16,6 @@ Why the rows are right:
 * *Excluded tables.* A table that a cycle could not carry (missing changes in bronze, a rejected shape, a
   value without a rule) has no rows at the head. `Head.out` names the table with the reason. An older state is
   never shown.
-
-**A changed shape.** If the window changes the table's columns, the steps run as in a cycle, ALTERs
-included. Their target is a shallow clone of the table in a scratch folder: a separate log over the table's
-files. The read takes as long as the cycle's statements.
 """
 
 from __future__ import annotations
@@ -75,16 +71,15 @@ if TYPE_CHECKING:
     from deltasmelt.silver.schema.catalog import SilverTable
     from deltasmelt.silver.settings import SilverSettings
 
+# Temporary views of the session that folds tables, one table after the other.
 _BEFORE: Final = "smelt_fresh_before"
 _MET: Final = "smelt_fresh_met"
 _CHANGED: Final = "smelt_fresh_changed"
-"""Temporary views of the session that folds tables, one table after the other."""
 
 _LITTLE: Final = 100_000
 """Limit on rows that Spark sends to every task over the table, so that Spark does not shuffle the table."""
 
-_SCRATCH: Final = "_fresh"
-"""Folder next to the lake's layers, for tasks that see no folder of this machine."""
+_SCRATCH: Final = "_fresh"  # next to the lake's layers, for tasks that see no folder of this machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +88,6 @@ class Head:
 
     Attributes:
         lsn: LSN of the last commit in the tables.
-        commit_ts: the commit's time at the source.
         views: by requested table with rows, the name of a view for `FreshTables.session`.
         out: for each remaining requested table, the reason why the table has no rows.
         relations: all shapes that are known at `lsn`.
@@ -106,11 +100,7 @@ class Head:
     relations: tuple[Relation, ...]
 
     def view(self, name: str) -> str:
-        """Return the view of a table.
-
-        Raises:
-            DefiniteError: the table has no rows at the head.
-        """
+        """Return the view of a table; a table without rows at the head raises its reason."""
         if name in self.out:
             raise DefiniteError(
                 f"silver.{name} cannot be read at the log's head: {self.out[name]}",
@@ -133,10 +123,6 @@ class FreshTables:
     """Creates views of one lake's silver tables at the log's head; one read at a time.
 
     Args:
-        spark: the session whose statements read the views.
-        lake: the lake that holds the tables.
-        settings: silver's settings for this pipeline.
-        control: the lake's control tables.
         named: returns the name of a table's view; by default a name unique to this object.
         accept_foreign: also show tables with foreign changes, for a comparison with the source.
     """
@@ -190,23 +176,17 @@ class FreshTables:
         return stored is not None and stored.mark is not None
 
     def read(self, names: Collection[str], *, at: Lsn | None = None) -> Head:
-        """Return the tables as of bronze's last commit, or as of an LSN.
+        """Return the tables as of bronze's last commit, or as of an LSN that bronze has reached.
 
-        A table past the given LSN is folded from the newest cut at or before the LSN. A table that
-        no such cut names is excluded.
-
-        Args:
-            names: names of silver's tables, histories included.
-            at: an LSN that bronze has reached.
-
-        Raises:
-            DefiniteError: the lake does not exist.
-            TransientError: the lake does not answer.
+        `names` includes the names of histories. A lake that does not exist, or does not answer, raises an
+        error.
         """
         self._forget()
         last = self._control.latest_cut("silver", at=at)
         self._log.pin(names)
         if at is not None:
+            # A table past the LSN is folded from the newest cut at or before it; without a cut, it is
+            # excluded.
             named = {name: self._control.last_named("silver", name, at=at) for name in names}
             self._log.go_back({name: state.version for name, state in named.items() if state is not None}, at)
         bronze = self._newest_bronze()
@@ -347,7 +327,11 @@ class FreshTables:
     def _rows_of_clone(
         self, session: SparkSession, steps: Sequence[Step], stored: Stored | None, size: _Size
     ) -> DataFrame:
-        """Return a table's rows after steps that change the table's shape, run on a clone of the table."""
+        """Return a table's rows after steps that change the table's shape, run on a clone of the table.
+
+        The steps run as in a cycle, ALTERs included, on a shallow clone in a scratch folder: a separate log
+        over the table's files. The read takes as long as the cycle's statements.
+        """
         table = steps[0].table
         scratch = self._folder(session, table)
         self._scratch.append(scratch)
@@ -362,11 +346,7 @@ class FreshTables:
         return session.sql(f"SELECT * FROM {address}")
 
     def _folder(self, session: SparkSession, table: SilverTable) -> Lake:
-        """Return a new scratch folder that all tasks see.
-
-        Raises:
-            TableError: the lake has no folder of this kind.
-        """
+        """Return a new scratch folder that all tasks see; a lake without folders raises an error."""
         if self._lake.folder is not None and access_of(session).runs_locally:
             return Lake(path=tempfile.mkdtemp(prefix="smelt-fresh-"))
         if not self._lake.place.shows_files:

@@ -10,15 +10,12 @@ INSERT OVERWRITE then copies the scratch table's rows into the table. So:
   begins again. After a kill that follows the commit, the table has the right rows, and the next cut names the
   new version.
 
-The commit carries the mark of the rows' LSN, unless the table already has the mark: Delta would treat the
-write as a repeated window and skip the write.
-
 **History and soft deletes.** The changes since the snapshot lack rows that ended before the snapshot. Only
 these rows are copied from the table: versions that began before the snapshot, and rows deleted up to the
-snapshot. A version that ended after the snapshot is copied as still valid. After a foreign commit, the rows
-come from the version before the foreign commit (`_before_others`). The rebuild derives all further rows. The
-result is not exact if the table's shape changed since the snapshot, or if the table has columns older than
-the snapshot (`silver.plan.derivable`). The rebuild then changes nothing, and raises an error.
+snapshot. After a foreign commit, the rows come from the version before the foreign commit (`_before_others`).
+The rebuild derives all further rows. The result is not exact if the table's shape changed since the snapshot,
+or if the table has columns older than the snapshot (`silver.plan.derivable`). The rebuild then changes
+nothing, and raises an error.
 """
 
 from __future__ import annotations
@@ -65,10 +62,8 @@ if TYPE_CHECKING:
     from deltasmelt.silver.settings import SilverSettings
 
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")
-SCRATCH: Final = ".rebuild"
-"""Folder of the lake for derived tables, next to the lake's layers."""
-_PURPOSE: Final = "rebuild"
-"""Purpose of the derived tables, stated in a catalog."""
+SCRATCH: Final = ".rebuild"  # folder of the lake for derived tables, next to the lake's layers
+_PURPOSE: Final = "rebuild"  # purpose of the derived tables, stated in a catalog
 
 
 def rebuild(
@@ -83,9 +78,9 @@ def rebuild(
 ) -> int:
     """Derive a table as of an LSN; return the table's new Delta version.
 
+    The rebuild runs in a sibling session. No other process may rebuild in the lake meanwhile.
+
     Args:
-        spark: a session; the rebuild runs in a sibling session.
-        lake: the lake; no other process may rebuild in the lake meanwhile.
         settings: the same settings as for the cycles.
         table: the newest shape of the table, or of its history.
         relations: all known table shapes of the source.
@@ -185,11 +180,7 @@ def _keep(
     snapshot: Lsn,
     own: int,
 ) -> bool:
-    """Copy the rows that ended before the snapshot into the scratch table; return whether any row ended.
-
-    Raises:
-        TableError: an exact copy is impossible.
-    """
+    """Copy the rows that ended before the snapshot into the scratch table; return whether any row ended."""
     log = SilverLog(lake, writes=True)
     newest = log.read(table.name)
     if newest is None:
@@ -297,6 +288,7 @@ def _replace(
         source = by_attnum.get(field.attnum) if field.attnum is not None else field.name
         exists = source is not None and (field.attnum is not None or source in by_name)
         values[field.name] = quote(str(source)) if exists else f"CAST(NULL AS {field.ddl})"
+    # No mark if the table already has it: Delta would treat the write as a repeated window, and skip it.
     rows, mark = Insert(values, scratch.sql("silver", table.name)), Mark(SILVER_APP, end, stored.mark)
     writer.insert(session, table.name, rows, mark, replaces=True)
     log.committed(table.name, stored, end, "the table is rebuilt")

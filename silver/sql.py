@@ -1,7 +1,7 @@
 """Write Spark SQL as text: the only module that quotes identifiers and writes literals. Needs no Spark.
 
-Silver composes statements from parsed values. Each name and each text passes through `quote` or `literal`, so
-Spark cannot read the content of a name or a text as SQL.
+Each name and each text passes through `quote` or `literal`, so Spark cannot read the content of a name or a
+text as SQL.
 """
 
 from __future__ import annotations
@@ -16,21 +16,19 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
+# Line ends, and pieces of SQL that may contain a line end or a backtick.
 _PIECE: Final = re.compile(
     r"""(?<!\w)[rR]'[^']*' | '(?:[^'\\]|\\.)*' | `[^`]*` | --[^\n]* | \n""", re.VERBOSE | re.DOTALL
 )
-"""Line ends, and pieces of SQL that may contain a line end or a backtick."""
 
 
 JSON_OPTIONS: Final = {
+    # The default cuts times off after the millisecond, and omits NULLs.
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
     "ignoreNullFields": "false",
 }
-"""Options with which Spark writes values as JSON everywhere.
-
-By default Spark would omit NULLs and cut times off after the millisecond, and so hide smaller changes.
-"""
+"""Options with which Spark writes values as JSON everywhere; by default Spark would hide smaller changes."""
 
 
 def quote(*parts: str) -> str:
@@ -72,12 +70,10 @@ def comma(parts: Iterable[str], indent: int = 0) -> str:
 
 
 def indented(text: str, by: str) -> str:
-    r"""Put `by` before every line that is not blank.
-
-    A line ends at ``\n`` alone, and not within a name. Python's `splitlines`, and so `textwrap.indent`, also
-    end a line at U+2028, U+0085, vertical tabs and other characters. Texts and names contain such characters,
-    and an indent would change the texts.
-    """
+    r"""Put `by` before every line that is not blank; no line ends within a name."""
+    # Only a line feed ends a line. Python's `splitlines`, and so `textwrap.indent`, also end a line at
+    # U+2028, U+0085, vertical tabs and other characters. Texts and names contain such characters, and an
+    # indent would change the texts.
     return "\n".join(f"{by}{line}" if line.strip() else line for line in _lines(text))
 
 

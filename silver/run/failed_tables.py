@@ -83,10 +83,7 @@ class FailedTables(FailedUnits["TableName"]):
     ) -> AbstractContextManager[None]:
         """Run a table's part: a definite error stops the table, any other error is stored in `undecided`.
 
-        Args:
-            table: the table whose part runs.
-            undecided: receives errors for a second attempt, by table.
-            snapshot: the part's newest snapshot; None: the newest snapshot of the cycle.
+        `snapshot` is the part's newest snapshot; None: the newest snapshot of the cycle.
         """
         return self.attempting(table, undecided, lambda error: self.stop(failure(table, error), snapshot))
 
@@ -95,10 +92,8 @@ class FailedTables(FailedUnits["TableName"]):
         self.record(failure(table, error))
 
     def may_do_without(self, table: TableName, error: Exception) -> bool:
-        """Check whether an optional statement that failed for an unknown reason may be skipped.
-
-        The statement may be skipped once a failure has paused the table: before, a retry may succeed.
-        """
+        """Check whether an optional statement that failed for an unknown reason may be skipped."""
+        # Skip the statement only once a failure has paused the table: before, a retry may succeed.
         found = outage(error)
         if table not in self or (found is not None and found.code != EXECUTOR_LOST):
             return False  # a lost executor pauses a table only after some cycles
@@ -118,12 +113,7 @@ class FailedTables(FailedUnits["TableName"]):
         )
 
     def close_healed(self, done: Iterable[TableName], relations: Sequence[Relation]) -> None:
-        """Close errors of silver's kinds on tables that passed, or that the source no longer has.
-
-        Args:
-            done: tables that passed the cycle without an error.
-            relations: all known table shapes of the source.
-        """
+        """Close errors of silver's kinds on tables that passed the cycle, or that the source has lost."""
         names = set()
         for table in done:
             self.passed(table)

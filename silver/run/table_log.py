@@ -4,12 +4,11 @@ A table's position in the stream is the transaction mark ``deltasmelt.silver`` o
 the commit of the rows, so mark and rows cannot disagree (`silver.run.marks`).
 
 A read of a local log always reads the newest entries. In a store a read costs a request, and in a catalog a
-statement. There a cycle reads a table's log once, and again after each statement on the table
-(`SilverLog.begin`). No commit of silver is missed: a writer of silver's tables holds the lease, and a cycle
-holds the lease from its beginning to its end. If no other process held the lease since the last cycle, the
-last state is still valid. The next read finds a commit without the lease; if the commit changed rows, the
-table stops (`SilverLog.foreign`). A restored backup removes commits: `SilverLog.confirm` checks for a
-rollback before each step, because the step's window builds on the known rows.
+statement. There a cycle reads a table's log once, and again after each statement on the table. No commit of
+silver is missed: a writer of silver's tables holds the lease, and a cycle holds the lease from its beginning
+to its end. The next read finds a commit without the lease; if the commit changed rows, the table stops
+(`SilverLog.foreign`). A restored backup removes commits: `SilverLog.confirm` checks for a rollback before
+each step, because the step's window builds on the known rows.
 """
 
 from __future__ import annotations
@@ -43,8 +42,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.table import Table
     from deltasmelt.silver.schema.catalog import SilverTable
 
-_FARTHEST: Final = 10_000
-"""Limit on the commits that a search in the history reads."""
+_FARTHEST: Final = 10_000  # limit on the commits that a search in the history reads
 
 _SEARCHED_COMMITS: Final = (2, 200)
 """Numbers of newest commits in which to search for the last commit that wrote rows; mostly the newest."""
@@ -53,9 +51,7 @@ _SEARCHED_COMMITS: Final = (2, 200)
 class SilverLog:
     """Reads the Delta logs of one lake's silver tables.
 
-    Args:
-        lake: the lake that holds the tables.
-        writes: the caller writes the tables under the layer's lock, so the log removes torn entries.
+    With `writes` the caller writes the tables under the layer's lock, so the log removes torn entries.
     """
 
     def __init__(self, lake: Lake, *, writes: bool = False) -> None:
@@ -69,11 +65,9 @@ class SilverLog:
     def begin(self, *, alone: bool) -> None:
         """Begin a cycle, under the lease of silver's tables if the lake has leases.
 
-        From now on a table in a store or a catalog is read once, and again after `expect`.
-
-        Args:
-            alone: no other process held the lease since this object's last cycle.
+        With `alone` no other process held the lease since this object's last cycle.
         """
+        # If no other process held the lease since the last cycle, the last state is still valid.
         if not self._within or not alone:
             self._within = SELDOM
             for cached in list(self._cached.values()):
@@ -87,21 +81,18 @@ class SilverLog:
     def confirm(self, name: str, *, reread: bool = False) -> None:
         """Check that the known version of a table still exists, before a statement builds on the version.
 
-        A read of a local log already checks the version. In a store, a read requests the entries after the
-        known version. The answer is equal for an unchanged table and for a table rolled back to an older
-        version. So `confirm` requests the known version's own entry. A catalog returns the newest version.
-        `confirm` cannot recognise a table recreated with as many versions.
-
-        Args:
-            name: name of the table; a table that no caller has read needs no check.
-            reread: read later commits in any case, however recent the last read.
+        A table that no caller has read needs no check. With `reread`, later commits are read in any case. A
+        table recreated with as many versions is not recognised.
 
         Raises:
             SmeltError: ``table-put-back``: the table is lost or has an older version.
         """
         known = self._stored.get(name)
+        # A read of a local log already checks the version.
         if known is None or not self._lake.is_remote:
             return
+        # In a store, a request for the later entries has an equal answer for an unchanged table and a rolled
+        # back table. So `sure` requests the known version's own entry. A catalog returns the newest version.
         stored = self._read(name, within=0.0 if reread else LISTED_AFTER, sure=True)
         if stored is None or stored.version < known.version:
             self.forget((name,))
@@ -143,11 +134,9 @@ class SilverLog:
             return None
 
     def forget(self, names: Iterable[str]) -> None:
-        """Open tables again at the next read, because the known state may belong to removed tables.
-
-        A cached handle reports no error for a removed table, and stays at the last version.
-        """
+        """Open tables again at the next read, because the known state may belong to removed tables."""
         for name in names:
+            # A cached handle reports no error for a removed table, and stays at the last version.
             self._cached.pop(name, None)
             self._stored.pop(name, None)
             self._checked.pop(name, None)
@@ -163,10 +152,7 @@ class SilverLog:
     ) -> ForeignCommit | None:
         """Return the first foreign commit that changed rows, up to a version; None without a foreign commit.
 
-        A commit is read once: mostly no commit is new, or only the cycle's own commits.
-
         Args:
-            name: name of silver's table.
             version: the last version that the caller read.
             since: a version known to be right, from a cut.
             table: the wanted shape, which allows the loss of unneeded columns; None: every column counts.
@@ -174,6 +160,7 @@ class SilverLog:
         """
         cached, since = self._cached.get(name), max(since, self._checked.get(name, -1))
         handle = None if cached is None else cached.table
+        # A commit is read once: mostly no commit is new, or only the cycle's own commits.
         if handle is None or since >= version:
             return None
         commits = self._commits(handle, name, since)
@@ -217,12 +204,7 @@ class SilverLog:
             table.state_marks()  # the handle is at the new version afterwards
 
     def written(self, name: str, until: Lsn | None = None) -> Stored:
-        """Return the state of a table that was just written.
-
-        Args:
-            name: name of silver's table.
-            until: mark of the table's last commit; the search in a store ends there.
-        """
+        """Return the state of a table that was just written; a search in a store ends at the mark `until`."""
         stored = self._read(name, until)
         if stored is None:
             raise RuntimeError(f"silver.{name} was written but does not exist")
@@ -257,12 +239,9 @@ class SilverLog:
     def unrepresentable(self, name: str) -> int | None:
         """Return an upper limit of the rows with values outside their types' ranges, from statistics.
 
-        If a table's property demands statistics of columns, Delta accepts no map among the columns
-        (`silver.schema.clustering`). So the statistics exist only where the column is among the first
-        columns.
-
-        Returns:
-            None where a file has no statistics of the column: nothing was counted.
+        None where a file has no statistics of the column: nothing was counted. If a table's property demands
+        statistics of columns, Delta accepts no map among the columns (`silver.schema.clustering`). So the
+        statistics exist only where the column is among the first columns.
         """
         table = self._open(name)
         if table is None:
@@ -277,11 +256,7 @@ class SilverLog:
     def share(self, name: str, column: str, low: str, high: str) -> float:
         """Return the share of rows in files that may hold values of a range; 0 where unknown.
 
-        Args:
-            name: name of silver's table.
-            column: the column's name; only integers and text have a known share.
-            low: smallest value of the range, as text.
-            high: largest value of the range, as text.
+        Only columns of integers and text have a known share; `low` and `high` are their values as text.
         """
         table = self._handle(name)
         if table is None:
@@ -310,15 +285,12 @@ class SilverLog:
         return {} if entry is None else rows_changed(entry)
 
     def lacks_rows(self, name: str) -> Lsn | None:
-        """Return the LSN at which the newest window began, if the window's MERGE missed rows.
+        """Return the LSN at which the newest window began, if the window's MERGE missed rows; otherwise None.
 
         A MERGE of known rows adds no row (`silver.run.step_runner`). If the MERGE misses rows, a whole MERGE
         follows, unless the whole MERGE failed or the process ended in between. The commit states the kind of
         the MERGE and the begin of the window. So a foreign MERGE is never confused with a MERGE of known
         rows.
-
-        Returns:
-            None where the last commit by MERGE or INSERT is of another kind.
         """
         table = self._open(name)
         if table is None:
