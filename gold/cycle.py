@@ -10,16 +10,11 @@ records the error with its remedy, and all further documents continue. Table and
 unchanged, so the next build starts from the exact record of silver's cut behind the table. If this record is
 not surely known, the build is a full one.
 
-The cost of an attempt decides when gold retries the document:
-
-* *An error before the build* (a column or table that silver's cut lacks) costs no statement of Spark. Every
-  new cut may end such an error, so gold decides again at every new cut.
-* *A failed build* has cost a build, often a full one, and fails again until somebody corrects a value or the
-  document. So the document pauses (`silver.spark.failure_scope.FailedUnits`): cuts within the pause leave the
-  document out. After the pause, gold builds from the newest cut, also if silver has no new cut
-  (`Gold.owes_retry`). A rebuild by request, a run that must catch up, and a new process wait for no pause.
-
-`silver.spark.failure_scope` decides which failures are no document's.
+An error before the build (a column or table that silver's cut lacks) waits for the next cut (`Gold._run`). A
+failed build has cost a build, often a full one, and fails again until somebody corrects a value or the
+document. So the document pauses (`silver.spark.failure_scope.FailedUnits`): cuts within the pause leave the
+document out. After the pause, gold builds from the newest cut, also if silver has no new cut
+(`Gold.owes_retry`). A rebuild by request, a run that must catch up, and a new process wait for no pause.
 """
 
 from __future__ import annotations
@@ -73,13 +68,7 @@ class _AheadOfCutError(DefiniteError):
 
 @dataclass(frozen=True, slots=True)
 class _Inputs:
-    """The input of one cycle.
-
-    Attributes:
-        cut: the silver cut to build.
-        last: gold's newest cut, or None.
-        rebuild: names of documents to build in full.
-    """
+    """The input of one cycle: the silver cut, gold's newest cut, and the documents to build in full."""
 
     cut: Cut
     last: Cut | None
@@ -90,12 +79,8 @@ class _Inputs:
 class Gold:
     """The documents of one pipeline.
 
-    Args:
-        spark: a session; each document gets a child session. A lazy session is not started by a cycle that
-            leaves all documents unchanged.
-        lake: the lake of all tables.
-        documents: the definitions of the documents to build.
-        machine: heap and cores of tasks; by default from the session's settings.
+    Each document gets a child session of `spark`. A cycle that leaves all documents unchanged does not start
+    a lazy session. `machine` has heap and cores of tasks, by default from the session's settings.
 
     Attributes:
         runs: runs of the newest cycle, unrecorded runs without changes included.
@@ -132,14 +117,11 @@ class Gold:
         return self._failed.owes_retry or (at_once and self._left_out)
 
     def cycle(self, *, rebuild: Collection[str] = (), at_once: bool = False) -> Cut | None:
-        """Bring every document to the newest silver cut.
+        """Bring every document to the newest silver cut; return gold's cut, or None when nothing was new.
 
         Args:
             rebuild: documents to build in full, whatever their tables hold.
             at_once: build failed documents without regard to their pauses, for a run that must catch up.
-
-        Returns:
-            the recorded gold cut; None when nothing was new.
         """
         cut = self._control.latest_cut("silver")
         if cut is None or not self._starts:
@@ -179,10 +161,7 @@ class Gold:
         return gold_cut
 
     def _unchanged_runs(self, inputs: _Inputs) -> dict[str, Run | None]:
-        """Return the runs of documents that need no Spark: logs and files prove an unchanged table.
-
-        A document with an error needs no Spark either, and has None instead of a run.
-        """
+        """Return the runs of documents that need no Spark: logs and files prove an unchanged table."""
         found: dict[str, Run | None] = {}
         fingerprint = self._spark.fingerprint
         for name, standing in self._starts.items():
@@ -200,7 +179,7 @@ class Gold:
             except SmeltError as error:
                 if not isinstance(error, _AheadOfCutError):
                     self._record_failure(name, error)
-                found[name] = None
+                found[name] = None  # a document with an error needs no Spark either
             except Exception as error:  # noqa: BLE001 - the build meets the error again, and records it
                 _LOGGER.info("%s needs Spark: %s", name, error)
             else:
@@ -249,7 +228,6 @@ class Gold:
         """Return one document at the newest silver cut, as pretty JSON.
 
         Args:
-            name: the name of the document.
             key: value of the root's key; of a composite key its values, as a sequence or separated by commas.
             fresh: silver's tables at the log's head; with them the document is shown at the log's head.
 
@@ -326,7 +304,8 @@ class Gold:
             if name in inputs.rebuild or not isinstance(error, _AheadOfCutError):
                 self._record_failure(name, error)
             if tree is None:
-                self._failed.passed(name)  # no build failed, and the next cut may end the error
+                # The error cost no statement of Spark. Every new cut may end it, so gold decides again then.
+                self._failed.passed(name)
             else:
                 self._failed.failed(name)
 

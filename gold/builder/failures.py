@@ -1,8 +1,7 @@
 """Turn a failed Spark statement into a document's error.
 
 Spark names its errors by SQLSTATE. Class 22 (a value cannot be computed) and class 42 (a query is not
-well-formed) are the document's own errors. Spark raises both directly, or a task's error contains them. An
-error that begins with ``DELTA_``, or of a missing file, concerns a table, not an expression.
+well-formed) are the document's own errors. Spark raises both directly, or a task's error contains them.
 
 Any further failure may have a cause outside the document: a disk, memory, a lost executor, but also a Java
 exception from an expression. The cycle retries the build once and then records the failure in the words of
@@ -17,8 +16,7 @@ from typing import Final
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake.spark_errors import cause_of, spark_errors
 
-SPARK_ERRORS: Final = spark_errors()
-"""Exceptions that a failed statement raises."""
+SPARK_ERRORS: Final = spark_errors()  # exceptions that a failed statement raises
 
 _CONDITION: Final = re.compile(
     r"\[(?P<condition>[A-Z][A-Z0-9_.]+)\] (?P<said>.*?) SQLSTATE: (?P<state>\w{5})", re.DOTALL
@@ -30,6 +28,7 @@ _LENGTH: Final = 300
 def document_error(name: str, error: Exception) -> DefiniteError | None:
     """Return the document's error behind a Spark failure; None if the failure is not the document's."""
     for found in _CONDITION.finditer(str(error)):
+        # An error of Delta (``DELTA_…``) or of a missing file concerns a table, not an expression.
         concerns_table = found["condition"].startswith("DELTA_") or found["state"] == _MISSING_FILE
         if found["state"][:2] in {"22", "42"} and not concerns_table:
             said = " ".join(found["said"].split())

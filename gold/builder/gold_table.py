@@ -31,34 +31,23 @@ DEFINITION_PROPERTY: Final = "deltasmelt.definition"
 
 _SMALL_BYTES: Final = 32_000_000
 _SMALL_ROWS: Final = 50_000
-"""Limits up to which reads are planned for little data: all silver tables of a document, or its gold table.
-"""
+"""Limits of reads planned for little data: of all silver tables of a document, or of its gold table."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """The state that a gold table's log records.
-
-    Attributes:
-        position: LSN of the cut that the table holds.
-        definition: digest of the definition; None while a build by a new definition runs.
-        columns: quoted names of the columns, and of the fields of the column `KEY`.
-    """
+    """The state that a gold table's log records."""
 
     version: int
-    position: Lsn | None
-    definition: str | None
-    columns: frozenset[str]
+    position: Lsn | None  # LSN of the cut that the table holds
+    definition: str | None  # digest of the definition; None while a build by a new definition runs
+    columns: frozenset[str]  # quoted names of the columns, and of the fields of the column `KEY`
 
 
 class GoldTable:
     """One document's table.
 
-    Attributes:
-        writer: runs the statements that write the table.
-        address: the table's name in SQL.
-        uri: the table's location in the lake.
-        known: the state that `state` returned last.
+    `address` is the table's name in SQL, `known` the state that `state` returned last.
     """
 
     def __init__(self, lake: Lake, name: str) -> None:
@@ -101,9 +90,7 @@ class GoldTable:
     def foreign(self, version: int, since: int) -> ForeignCommit | None:
         """Return the first commit of a foreign writer that changed documents; None without one.
 
-        Args:
-            version: newest version, where the search ends.
-            since: a correct version, as a cut names it.
+        The search ends at `version`; `since` is a correct version, as a cut names it.
         """
         if since >= version:
             return None
@@ -133,9 +120,6 @@ class GoldTable:
 
         A struct in a struct counts as one leaf. So this check may include a key without statistics by
         mistake. Spark then refuses to cluster the table, and the build continues without clustering.
-
-        Args:
-            key: the key's columns, as quoted in SQL.
         """
         first: list[str] = []
         for name, inner in _leaves(self._opened()).items():
@@ -150,7 +134,8 @@ class GoldTable:
         return next((int(one["numOutputRows"]) for one in told if "numOutputRows" in one), 0)
 
     def _open(self) -> Table | None:
-        """Return the table at its newest version; a build continues from this version, so it must exist."""
+        """Return the table at its newest version."""
+        # Sure: a build continues from this version, so it must exist.
         return self._cached.newest(sure=True)
 
     def _last(self) -> Table:
@@ -176,14 +161,13 @@ def _leaves(table: Table) -> dict[str, tuple[str, ...]]:
 def definition_at(uri: str, version: int) -> str | None:
     """Return the digest that a gold table names at a version; None if the table names none, or if unknown.
 
-    For a catalog's table, SQL shows the present properties alone. These properties equal the older version's
-    if no later commit set properties.
-
     Raises:
         DeltaError: the version is no longer readable.
     """
     table = delta.open_at(uri, version)
     if not table.shows_files:
+        # SQL shows only the present properties of a catalog's table. These equal the older version's if no
+        # later commit set properties.
         newest = delta.open_existing(uri)
         later = newest.history(newest.version() - version) if newest.version() > version else []
         if any(entry.get("operation") == "SET TBLPROPERTIES" for entry in later):

@@ -9,8 +9,7 @@ safe:
 3. The log is cut off before the last checkpoint that serves the oldest named version. The oldest entries go
    first, so the rest is complete at each moment.
 4. OPTIMIZE and REORG write new versions with the same rows. Cuts continue to name older versions, whose files
-   stay; the next cut names the newest. Only `smelt maintain` also rewrites tables of earlier versions with
-   timestamps mistaken by other readers (`pipelines.runtime.old_timestamps`).
+   stay; the next cut names the newest.
 
 In a lake without a path, maintenance also compacts bronze, the control tables and quality
 (`pipelines.runtime.table_files`). No cut names these tables: their properties decide how long removed files
@@ -23,10 +22,10 @@ spares the files of a cycle in progress, also without such locks.
 **A failure stays with its table**, and no failure of maintenance ends a run. `record` opens an error for the
 table. Continuous runs retry after growing pauses between cycles, and so does the next `smelt maintain`; the
 other tables have their turn. A table without VACUUM or compaction is still correct: the table continues, cuts
-name the table, and no run stops. So these errors have their own code. They have the name of the table in the
-lake (`silver.orders`, `gold.customer`), not of the source's table or of the document: the layers open and
-close those errors. `silver.spark.failure_scope` decides which failures are no table's: maintenance pauses
-after such a failure too, and records nothing.
+name the table, and no run stops. So these errors have their own code, and the name of the table in the lake
+(`silver.orders`): the layers open and close the errors of the source's tables and of the documents.
+`silver.spark.failure_scope` decides which failures are no table's: maintenance pauses after such a failure
+too, and records nothing.
 """
 
 from __future__ import annotations
@@ -86,13 +85,7 @@ def stops(error: OpenError) -> bool:
 
 
 def record(control: ControlTables, name: str, error: Exception) -> None:
-    """Open the error of a table; first close an open error with another cause.
-
-    Args:
-        control: control tables of the lake.
-        name: name of the table with its layer.
-        error: the error of the maintenance.
-    """
+    """Open the error of a table, named with its layer; first close an open error with another cause."""
     reason = cause_of(error)
     message = without_secrets(f"maintenance failed: {reason}")
     control.restate_error(
@@ -113,13 +106,7 @@ def close(control: ControlTables, name: str) -> None:
 
 
 def close_others(control: ControlTables, layers: Collection[str], names: Collection[str]) -> None:
-    """Close the errors of tables named by no cut any more, which are not maintained.
-
-    Args:
-        control: control tables of the lake.
-        layers: layers of the tables.
-        names: names of the maintained tables, with their layers.
-    """
+    """Close the errors of tables of `layers` named by no cut any more, which are not maintained (`names`)."""
     for error in control.open_errors():
         layer = error.name.partition(".")[0]
         if error.code == MAINTENANCE_FAILED and layer in layers and error.name not in names:
@@ -129,20 +116,14 @@ def close_others(control: ControlTables, layers: Collection[str], names: Collect
 _T = TypeVar("_T")
 _LOGGER: Final = logging.getLogger("deltasmelt.maintenance")
 _CUTS: Final = "control.cuts"
-_TABLES: Final = "control.tables"
-"""Names for errors without a single table; `control.tables` is no table."""
+_TABLES: Final = "control.tables"  # for errors without a single table; no table has this name
 _CLUSTER_BYTES: Final = 4 * FILE_BYTES
 """Size at which new files no longer cause a rewrite of a cluster; Delta would rewrite up to 100 GB."""
-_COMMITS: Final = 20
-"""Number of commits to a table between two counts of its files."""
-_EVERY: Final = 3600.0
-"""Seconds between two removals of expired cuts and files."""
-_LOOK_EVERY: Final = 30.0
-"""Seconds between two rounds over the tables."""
-_TURN: Final = 1.0
-"""Seconds of maintenance before the next cycle's turn; at least one table."""
-_STARTS_WITHIN: Final = 60.0
-"""Seconds until a requested VACUUM reads the clock."""
+_COMMITS: Final = 20  # commits to a table between two counts of its files
+_EVERY: Final = 3600.0  # seconds between two removals of expired cuts and files
+_LOOK_EVERY: Final = 30.0  # seconds between two rounds over the tables
+_TURN: Final = 1.0  # seconds of maintenance before the next cycle's turn; at least one table
+_STARTS_WITHIN: Final = 60.0  # seconds until a requested VACUUM reads the clock
 _SETTINGS: Final = {
     "spark.databricks.delta.optimize.maxFileSize": str(FILE_BYTES),
     "spark.databricks.delta.optimize.minFileSize": str(SMALL),
@@ -180,15 +161,11 @@ class _Last:
 
 
 class Maintenance:
-    """Maintains one lake's tables.
+    """Maintains one lake's tables, in a new session beside the given session.
 
     Args:
-        spark: a session; maintenance uses a new session beside it.
-        lake: the lake.
-        control: control tables of the lake.
         retention: seconds for which superseded cuts stay readable.
         documents: True if gold is built from silver here.
-        layers: layers of the tables.
         shapes: silver's tables by name, with their clustering; other tables keep their order.
 
     Attributes:
@@ -350,6 +327,8 @@ class Maintenance:
                 result.done.append("purged")
                 files = files_of(self._spark, table, address)
             # After what writes files anyhow: it writes their timestamps anew.
+            # Only `smelt maintain` also rewrites tables of earlier versions with timestamps mistaken by other
+            # readers (`pipelines.runtime.old_timestamps`).
             if renew and layer not in OTHERS and renewed(self._spark, address, table, run):
                 result.done.append("timestamps rewritten")
                 files = files_of(self._spark, table, address)
@@ -366,15 +345,13 @@ class Maintenance:
         than the retention ago. All files of this version and of each later version left the table, if ever,
         after this commit. So did the changes read by gold between two of them. The reason for an old version
         does not matter: an idle table, a long cycle, or a gold far behind, whose cut of silver is kept.
-
-        The table's properties hold the retention (`pipelines.runtime.log_entries`). Maintenance with an
-        earlier failure leaves the older property, and removes nothing.
         """
         committed, in_catalog = table.committed_at(oldest), not table.shows_files
         count = 0 if in_catalog else data_files(table)  # a catalog hides the files in a folder
         if committed is None or (count <= files.count and not in_catalog):
             return 0  # nobody knows what that version needs; or no file but those of the newest version
         retention = max(self._retention, time.time() - committed + _STARTS_WITHIN)
+        # A failure before this line leaves the older property of the table, and removes nothing.
         state_retention(table, address, retention, run)
         run(f"VACUUM {address}")
         return 0 if in_catalog else count - data_files(table)
@@ -385,16 +362,9 @@ class Maintenance:
 
 
 def expired(lake: Lake, control: ControlTables, now: datetime, retention: float, *, documents: bool) -> int:
-    """Remove expired cuts from `control.cuts`; return their number.
-
-    Old runs and closed errors go, too. The remaining cuts are thinned with their age, which frees no file
-    (`bronze.lake.thinning`). With an unreadable mark of a document, nothing is thinned: the document may
-    continue at any cut.
+    """Remove expired cuts, old runs and closed errors; return the number of removed cuts.
 
     Args:
-        lake: the lake.
-        control: control tables of the lake.
-        now: the present time.
         retention: seconds for which superseded cuts stay readable.
         documents: True if gold is built from silver here.
     """
@@ -403,5 +373,7 @@ def expired(lake: Lake, control: ControlTables, now: datetime, retention: float,
     control.expire_runs(now, before)
     control.expire_errors(before)
     removed = control.expire_cuts(before, gold=documents)
+    # Thinning by age frees no file (`bronze.lake.thinning`). With an unreadable mark of a document, nothing
+    # is thinned: the document may continue at any cut.
     control.thin_cuts(now, gold=documents, positions=positions(lake, control))
     return removed

@@ -3,9 +3,6 @@
 The loop may end at any point. Each MERGE commits its position together with its rows, a cut is recorded after
 all its tables, and the next start continues from there. So a stop never waits for the end of a long cycle.
 
-A continuous run maintains tables between two cycles, if this pays (`pipelines.runtime.maintenance`); no
-failure of maintenance ends the run.
-
 Long work delays nothing else. A large table is folded while cycles of the other tables pass
 (`silver.run.long_work`). Cycles also pass while gold builds for more than some seconds: gold has a thread of
 its own, and reads silver at the versions of one cut. During long work, the run keeps the layer's lease and
@@ -13,11 +10,8 @@ maintains no table; each end of long work gives maintenance a turn. No pause bet
 the success of such work.
 
 The loop waits for a lake without an answer, at any point of a cycle (`silver.spark.failure_scope`): the next
-cycle sees all work done so far. A Spark without an answer ends the loop.
-
-The loop notices new bronze commits by reading bronze's position (milliseconds; in an object store one
-request), and reads the positions of tables from Delta's logs. The loop starts and calls Spark only with rows
-to fold or documents to build.
+cycle sees all work done so far. A Spark without an answer ends the loop. The loop starts and calls Spark only
+with rows to fold or documents to build.
 """
 
 from __future__ import annotations
@@ -69,12 +63,10 @@ if TYPE_CHECKING:
     from deltasmelt.silver.spark.lazy_session import LazySession
 
 _POLL_SECONDS: Final = 0.1
-POLL_SECONDS_IN_STORES: Final = 1.0
-"""Seconds between two polls in an object store, where each poll costs a request."""
+POLL_SECONDS_IN_STORES: Final = 1.0  # each poll of an object store costs a request
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
-PATIENCE_SECONDS: Final = 600.0
-"""Seconds of retries after temporary failures, in a run that must catch up."""
+PATIENCE_SECONDS: Final = 600.0  # of retries after temporary failures, in a run that must catch up
 _LOGGER = logging.getLogger("deltasmelt.stages")
 
 
@@ -83,10 +75,7 @@ def record_definitions(
 ) -> None:
     """Record the errors of unreadable documents; close the errors of removed documents.
 
-    Args:
-        control: the lake's control tables.
-        defined: names of the readable documents.
-        unreadable: errors of other documents, by name.
+    `defined` are the names of the readable documents.
     """
     unreadable = unreadable or {}
     for name, error in unreadable.items():
@@ -107,12 +96,8 @@ class Stages:
     """Silver and gold of one pipeline.
 
     Args:
-        spark: a session; a lazy session is started at its first use.
-        pipeline: the pipeline.
-        documents: gold's documents.
-        layers: the stages to run.
         observe: receives each cut with its runs.
-        maintain: maintain the tables between cycles.
+        maintain: maintain the tables between cycles, if this pays (`pipelines.runtime.maintenance`).
         after_cycle: receives the session after each cycle with a cut of silver; returns at once.
         unreadable: errors of unreadable documents, by name.
 
@@ -181,7 +166,6 @@ class Stages:
 
         Args:
             target: the LSN at the end of the loop, once known; None until then, or for ever.
-            stop: event that ends the loop.
             patience: seconds of retries after temporary failures.
 
         Raises:
@@ -242,12 +226,12 @@ class Stages:
     def cycle(self, *, at_once: bool = True) -> bool:
         """Fold new changes into silver, then build gold; return whether any layer moved.
 
-        Args:
-            at_once: do not wait until silver's next cycle is due (``silver.every``).
+        With `at_once`, do not wait until silver's next cycle is due (``silver.every``).
         """
         self._read_positions()
         moved = False
         if self._silver is not None and (at_once or self._is_due()):
+            # Milliseconds; in an object store one request.
             position = self._position.read()
             if position is None and self._folded_version >= 0:
                 raise vanished(self._lake.label)
@@ -293,10 +277,8 @@ class Stages:
     def _build(self, gold: Gold, *, leaves: bool) -> bool:
         """Build gold from silver's newest cut, or retry a failed document; return whether gold has a new cut.
 
-        Args:
-            gold: the documents.
-            leaves: return after some seconds, and leave the result to a later call; otherwise build until
-                gold has finished silver's newest cut.
+        With `leaves`, return after some seconds, and leave the result to a later call; otherwise build until
+        gold has finished silver's newest cut.
         """
         moved, submitted, seconds = False, False, 0.0
         while True:
@@ -351,14 +333,12 @@ class Stages:
         return True
 
     def _has_work(self, *, at_once: bool) -> bool:
-        """Check whether silver has work without a new version of bronze.
-
-        Long work has a result, or must be waited for; or a failed table's pause is over.
-        """
+        """Check whether silver has work without a new version of bronze."""
         if self._silver is None:
             return False
         long, rest = self._silver.long_work, time.monotonic() - self._cycle_start
         retries = self._silver.owes_retry and rest >= backoff.FIRST_SECONDS  # a refused table stays due
+        # Long work has a result, or must be waited for; or a failed table's pause is over.
         return bool(long.has_ended or (at_once and long.tables) or retries)
 
     def end(self) -> None:
@@ -397,12 +377,7 @@ def maintenance(
 ) -> Maintenance:
     """Return the maintenance of a pipeline's tables.
 
-    Args:
-        spark: a session.
-        pipeline: the pipeline.
-        control: control tables of the lake.
-        layers: layers of the tables.
-        documents: cluster silver's tables by the joins of these documents; None keeps the present order.
+    The joins of `documents` decide the clustering of silver's tables; None keeps the present order.
     """
     from deltasmelt.pipelines.runtime.maintenance import Maintenance  # noqa: PLC0415 - loads Spark
 

@@ -4,9 +4,8 @@ The parts, and why none hangs:
 
 * the reader is a child process without a JVM (`reader_supervision`);
 * silver and gold run in a worker thread. Spark starts at their first use; a job without work never starts
-  Spark. A continuous run starts Spark at once, and a job as soon as work is certain: the JVM then starts
-  while the reader takes its snapshot, or writes received changes. Signals reach Python's main thread alone,
-  and the main thread never waits inside Spark, so Ctrl-C acts at once;
+  Spark. Signals reach Python's main thread alone, and the main thread never waits inside Spark, so Ctrl-C
+  acts at once;
 * `wait` watches both and raises the error of either;
 * the end of the block requests the reader's end and allows the reader and a running cycle a moment. Then
   Spark is stopped under the cycle, while a slow reader ends. Together they take `END_SECONDS` at most; job
@@ -16,8 +15,6 @@ The parts, and why none hangs:
 `is_little` decides whether a job has little to carry: the JVM then compiles quickly and does not optimise.
 Most of a short job's cost is compiling code with few runs. Measured: a JVM with its quick compiler alone
 needs 0.78 of the CPU for such a job. Over some million rows the unoptimised code would be slower.
-So the size of all readable data counts: the lake, the database, and the log held back by the slot. With an
-unknown size, the job counts as large.
 """
 
 from __future__ import annotations
@@ -59,10 +56,8 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.settings import Pipeline
     from deltasmelt.pipelines.spark.session_owner import Borrowed, Owned
 
-LITTLE: Final = 64 * 2**20
-"""Largest bytes of a little lake, and of a database with the WAL held back by its slot."""
-_FILES: Final = 5_000
-"""Largest number of counted files; a lake with more files is large."""
+LITTLE: Final = 64 * 2**20  # bytes of a lake, and of a database with the WAL held back by its slot
+_FILES: Final = 5_000  # largest number of counted files; a lake with more files is large
 _BYTES: Final = """
 SELECT pg_database_size(current_database()) + coalesce(max(pg_wal_lsn_diff(
   CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END,
@@ -74,7 +69,7 @@ FROM pg_replication_slots WHERE slot_name = %s
 def is_little(pipeline: Pipeline, layers: Collection[Layer]) -> bool:
     """Check whether neither the lake nor, for a run with a reader, the source holds more than `LITTLE`.
 
-    The size of a lake in an object store, or of a server without an answer, is unknown: then return False.
+    A lake in an object store, or a server without an answer, has an unknown size and counts as large.
     """
     folder = pipeline.lake_address().folder
     try:
@@ -105,10 +100,7 @@ def _sizes(folder: Path) -> Iterator[int]:
 
 
 def _to_read(source: SourceSettings) -> float:
-    """Return the bytes of the database and of the log after its slot; infinity if the server is silent.
-
-    The reader will report the reason.
-    """
+    """Return the bytes of the database and of the log after its slot; infinity if the server is silent."""
     from deltasmelt.bronze.postgres.connection import (  # noqa: PLC0415 - silver and gold need no server
         connect,
         translated,
@@ -122,7 +114,7 @@ def _to_read(source: SourceSettings) -> float:
             within(source.timing.session_settings, connection),
         ):
             row = connection.execute(_BYTES, [source.slot]).fetchone()
-    except SmeltError:
+    except SmeltError:  # the reader will report the reason
         return float("inf")
     return float("inf") if row is None else float(row[0])
 
@@ -140,18 +132,14 @@ class Supervisor:
     """Runs some stages of a pipeline until their target or the end of the block.
 
     Args:
-        pipeline: the pipeline.
         documents: gold's documents, read and checked beforehand.
-        layers: the stages to run.
         until: with ``bronze``: the server's WAL position at the start, for the reader to reach. Without: the
             LSN for the later stages to reach.
         command: name of the command for the lake's lock.
         observe: receives each cut with its runs.
-        progress: receives the reader's progress.
         announce: receives slow activities, in a few words.
         loaded_reader: an already loaded process of the reader (`loaded_reader`).
         after_cycle: receives the session after each cycle of a continuous run; returns at once.
-        unreadable: as in `Stages`.
     """
 
     def __init__(
@@ -292,6 +280,7 @@ class Supervisor:
     def _hear(self, event: dict[str, Any]) -> None:
         """Pass on the reader's report, and notice whether silver will need Spark."""
         brings = event["changes"] or event["snapshots"]
+        # The JVM starts as soon as work is certain, while the reader takes its snapshot or writes changes.
         if brings and self._lazy is not None and not self._stop.is_set():
             self._lazy.prepare()
         if self._progress is not None:
@@ -302,7 +291,7 @@ class Supervisor:
         if lazy is None:
             return
         try:
-            if self._until is None:
+            if self._until is None:  # a continuous run starts Spark at once
                 lazy.get()
             with death_reported(self._pipeline.spark, self.log):
                 # While the reader starts: loading all of silver and gold takes about as long.
