@@ -130,7 +130,7 @@ _SETTINGS: Final = {
     "spark.databricks.delta.optimize.clustering.mergeStrategy.minCubeSize.threshold": str(_CLUSTER_BYTES),
     # VACUUM lists a table's one folder with as many tasks as Spark lists partitions, 10,000.
     "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-    # Delta wants a week, so that nobody's running job loses its files; ours hold the layer's lock.
+    # Delta wants a week, so that no running job loses its files; deltasmelt's jobs hold the layer's lock.
     "spark.databricks.delta.retentionDurationCheck.enabled": "false",
     "spark.databricks.delta.vacuum.logging.enabled": "false",  # two commits each, without a change
     **ORDERED_FILES,
@@ -297,8 +297,8 @@ class Maintenance:
             files = files_of(self._spark, table, address)
             result = MaintenanceResult(layer, name, files, files)
             writer.check()
-            # What is committed here may have Delta remove the entries that say them. Bronze's are its
-            # reader's to say again; one that was stopped long ago does not.
+            # The commits below may let Delta remove the log entries with the marks. The reader restates the
+            # marks of bronze, but not while the reader is stopped.
             if layer not in OTHERS or name == CHANGES:
                 table.state_marks()
             if remove and layer in OTHERS:
@@ -308,8 +308,8 @@ class Maintenance:
                 oldest = self._control.oldest_version(layer, name)
                 oldest = table.version() if oldest is None else oldest
                 result.removed_files = self._vacuum(run, table, address, oldest, files)
-                # Delta's own clean-up goes by the age of entries, so it could take the version of a table
-                # that nothing happened to since; it is switched off.
+                # Delta's own clean-up is off: Delta removes entries by age, and so could remove the needed
+                # version of an idle table.
                 writer.check()
                 result.removed_log_entries = cut_log(table, oldest)
                 if result.removed_files or result.removed_log_entries:
@@ -326,9 +326,9 @@ class Maintenance:
                 run(f"REORG TABLE {address} APPLY (PURGE)")
                 result.done.append("purged")
                 files = files_of(self._spark, table, address)
-            # After what writes files anyhow: it writes their timestamps anew.
-            # Only `smelt maintain` also rewrites tables of earlier versions with timestamps mistaken by other
-            # readers (`pipelines.runtime.old_timestamps`).
+            # After OPTIMIZE and REORG, which rewrite files, and so timestamps, in any case. Only
+            # `smelt maintain` also rewrites tables of earlier versions with timestamps mistaken
+            # by other readers (`pipelines.runtime.old_timestamps`).
             if renew and layer not in OTHERS and renewed(self._spark, address, table, run):
                 result.done.append("timestamps rewritten")
                 files = files_of(self._spark, table, address)

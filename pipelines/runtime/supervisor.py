@@ -349,7 +349,7 @@ class Supervisor:
     def _end_stages(self) -> None:
         if self._worker is not None:
             self._worker.join(_CYCLE_SECONDS)
-        # A Spark that is still starting is not waited for: its JVM ends with our end of its standard input.
+        # No wait for a Spark that is still starting: its JVM ends when its standard input closes.
         with self._starting:
             taken = self._taken
         if taken is not None:

@@ -105,7 +105,7 @@ class HeldSession:
             else:
                 yield
         except Exception as error:
-            # An inner block's error has the reason of the death, which the closed session no longer tells.
+            # An inner block's error has the reason of the death, which the closed session no longer has.
             reported = isinstance(error, SmeltError) and error.code == CODE
             death_error = (
                 None if reported else death(error, self._pipeline.spark, spark_log(self._pipeline.pipeline))

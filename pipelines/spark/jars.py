@@ -304,7 +304,7 @@ def _jars(words: list[str]) -> list[str]:
         return [str(jar) for jar in jars]
     try:
         pipeline = load_pipeline(file)
-    except ConfigurationError:
+    except ConfigurationError:  # the job itself reports an unreadable pipeline file
         return [str(jar) for jar in jars]
     scheme = pipeline.lake_address().place.scheme
     if scheme is not None:

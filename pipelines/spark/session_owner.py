@@ -1,6 +1,6 @@
 """Decide whose session a command uses: an existing session is borrowed, otherwise a session is started.
 
-`take` alone decides. Both kinds have `work` (the session for a block) and `end`.
+`take` alone decides. Each kind has `work` (the session for a block) and `end`.
 
 **Borrowed** (`Borrowed`): a session of a notebook or of Databricks. In a block of work, statements have the
 meaning of a session of this project: the settings that decide the meaning are set, and restored afterwards.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.settings import Pipeline
 
 _LOCK: Final = threading.RLock()
-"""Of two threads without a session, one starts a session, and the other borrows this session."""
+"""Guards the start: one of two threads without a session starts a session, the other borrows it."""
 _CANCEL_SECONDS: Final = 5.0
 _LOGGER: Final = logging.getLogger("deltasmelt.session")
 _started: str | None = None
