@@ -211,9 +211,9 @@ class LakeSql:
             names = list(self._known)
         try:
             if self._alone and _is_plain(statement):
-                # The statement may use a name that a view of files lacks; Delta's view then answers.
                 # Read small tables directly from their files (`silver.spark.small_reads`): Delta needs two
-                # further seconds of a cold Spark for a small table.
+                # further seconds of a cold Spark for a small table. The statement may use a name that a view
+                # of files lacks; Delta's view then answers.
                 with suppress(AnalysisException):
                     return self._answer(statement, names, alone=True)
             try:

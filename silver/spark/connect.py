@@ -220,7 +220,7 @@ class Connect:
         # PySpark would close the client again when Python collects the session. A second close ends the
         # thread pool of all sessions of the process, and waits for the pool, also for requests to a lost
         # server. Python may collect during the start of a thread of the pool; the wait then never ends.
-        client.close = _do_nothing  # Python's collection would close the client again
+        client.close = _do_nothing
         try:
             client._channel.close()  # noqa: SLF001 - `close` without the thread pool
             client._closed = True  # noqa: SLF001
