@@ -171,15 +171,15 @@ class Sides:
             return Unproven(name, reason)
         view = f"smelt_source_{uuid.uuid4().hex}"
         shared = access_of(session).share(rows, view)
-        sampled = self._sample is not None and has_sample(source.relation, self._settings.types)
-        silvers = session.table(stored).columns
-        if self._sample is not None and sampled:
-            stored = f"(SELECT * FROM {stored} WHERE {in_spark(source.relation, self._sample)})"
-        # Silver may keep columns that the source dropped, and does so until silver reads the new shape.
-        shared_names = {column.name for column in source.columns}
-        columns = tuple(column for column in table.columns if column.name in shared_names)
-        table = replace(history_of(table) if target.history else table, columns=columns)
         try:
+            sampled = self._sample is not None and has_sample(source.relation, self._settings.types)
+            silvers = session.table(stored).columns
+            if self._sample is not None and sampled:
+                stored = f"(SELECT * FROM {stored} WHERE {in_spark(source.relation, self._sample)})"
+            # Silver may keep columns that the source dropped, and does so until silver reads the new shape.
+            shared_names = {column.name for column in source.columns}
+            columns = tuple(column for column in table.columns if column.name in shared_names)
+            table = replace(history_of(table) if target.history else table, columns=columns)
             comparison = compare(session, table, shared, stored, int(silver.lsn))
         finally:
             access_of(session).unshare(view)

@@ -186,7 +186,8 @@ def spark_executors(settings: dict[str, str], *, workers: int, log: Path) -> Ite
     try:
         yield SparkExecutors(taken.spark)
     finally:
-        taken.end()
+        # The reader's last commit needs the rest of the time in which the reader must end.
+        taken.end(patience=_GIVE_UP_SECONDS)
 
 
 def _start(settings: dict[str, str], workers: int, log: Path) -> SparkSession:

@@ -121,7 +121,7 @@ def spark_session(
     brief: bool = False,
     lake: str | None = None,
 ) -> SparkSession:
-    """Start a session: remote, or local with Delta. `session_owner.take` first looks for an existing session.
+    """Return the existing session, or start a session: remote, or local with Delta.
 
     Args:
         settings: the pipeline file's `spark` section, which overrides deltasmelt's defaults.
@@ -135,6 +135,8 @@ def spark_session(
         DefiniteError: Delta's jars are unavailable, or the JVM does not start.
     """
     require_pyspark()
+    if (session := active_session()) is not None:
+        return session  # a process has one Spark context
     _quiet()
     settings = settings or {}
     if not is_elsewhere(settings):

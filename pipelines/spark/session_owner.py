@@ -26,7 +26,13 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.lake.catalog.session import is_local
 from deltasmelt.pipelines.spark.remote import is_elsewhere
-from deltasmelt.pipelines.spark.session import active_session, set_all, spark_session, stop_session
+from deltasmelt.pipelines.spark.session import (
+    SPARK_STOP_SECONDS,
+    active_session,
+    set_all,
+    spark_session,
+    stop_session,
+)
 from deltasmelt.pipelines.terminal.interrupts import Terminated
 from deltasmelt.pipelines.terminal.logs import spark_log
 from deltasmelt.silver.spark.access import access_of
@@ -60,12 +66,18 @@ class Owned:
         try:
             yield self.spark
         except (KeyboardInterrupt, Terminated):
-            _request(access_of(self.spark).abandon)
+            # The caller then releases the lake's lock, so the server gets time to end every statement.
+            _request(access_of(self.spark).abandon, SPARK_STOP_SECONDS)
             raise
 
-    def end(self, working: SparkSession | None = None) -> None:  # noqa: ARG002 - `Borrowed.end` uses the argument
-        """Stop the session, with all its work."""
-        stop_session(self.spark)
+    def end(
+        self,
+        working: SparkSession | None = None,  # noqa: ARG002 - `Borrowed.end` uses the argument
+        *,
+        patience: float = SPARK_STOP_SECONDS,
+    ) -> None:
+        """Stop the session, with all its work; after `patience` seconds without the work's end."""
+        stop_session(self.spark, patience=patience)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,16 +106,16 @@ class Borrowed:
                 self.end(session)
                 raise
 
-    def end(self, working: SparkSession | None = None) -> None:
+    def end(self, working: SparkSession | None = None, *, patience: float = _CANCEL_SECONDS) -> None:
         """Leave the session to its owner; `working` is the session of `work` if statements still run.
 
         The statements are cancelled at a server, and in a session of `table_session`; the owner of any other
         session of a JVM cancels its jobs.
         """
         if working is not None and self.is_ours:
-            _request(access_of(self.spark).cancel)
+            _request(access_of(self.spark).cancel, patience)
         elif working is not None and working is not self.spark:
-            _request(lambda: cancel_work(working))
+            _request(lambda: cancel_work(working), patience)
 
 
 def existing_session() -> Borrowed | None:
@@ -150,8 +162,8 @@ def _start(
     return Owned(spark_session(pipeline.spark, log=log, announce=announce, brief=brief, lake=lake))
 
 
-def _request(cancel: Callable[[], None]) -> None:
-    """Send a request to cancel from a separate thread, and wait a moment."""
+def _request(cancel: Callable[[], None], seconds: float) -> None:
+    """Send a request to cancel from a separate thread, and wait at most some seconds for its end."""
 
     def send() -> None:
         try:
@@ -162,4 +174,4 @@ def _request(cancel: Callable[[], None]) -> None:
     # The caller's thread may have been interrupted within a call of Spark.
     sending = threading.Thread(target=send, name="smelt-cancel", daemon=True)
     sending.start()
-    sending.join(_CANCEL_SECONDS)
+    sending.join(seconds)

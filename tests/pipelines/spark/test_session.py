@@ -14,6 +14,7 @@ from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
 from deltasmelt.pipelines.commands.context import spark_for
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.spark.launch import jvm_options, properties_text
+from deltasmelt.pipelines.spark.session import spark_session
 from deltasmelt.pipelines.terminal.jvm_errors import SparkFailure, in_words
 from deltasmelt.pipelines.terminal.output import Output
 from deltasmelt.silver.spark.access import access_of
@@ -44,6 +45,12 @@ def test_settings_are_written_as_java_reads_them() -> None:
     assert properties_text(settings) == (
         "spark.a=C\\:\\\\x\\ \\=\\ \\#1\\n\\ two\nspark.hadoop.fs.s3a.bucket.a\\:b.secret.key=\\ ü\\!\n"
     )
+
+
+@pytest.mark.spark
+def test_a_second_call_returns_the_existing_session(spark: SparkSession) -> None:
+    """A notebook runs a cell again, or opened a lake before; a process has one Spark context."""
+    assert spark_session().sparkContext is spark.sparkContext
 
 
 @pytest.mark.spark
