@@ -271,9 +271,9 @@ def test_cycles_pass_while_gold_builds(
 ) -> None:
     build = Gold.cycle
 
-    def gated(gold: Gold) -> Cut | None:
+    def gated(gold: Gold, *, at_once: bool) -> Cut | None:
         assert gate.open.wait(120)
-        return build(gold)
+        return build(gold, at_once=at_once)
 
     gate.open.set()
     notes = document("document: notes\nroot: public.calm\nfields: [id, note]\n")
@@ -302,7 +302,8 @@ def test_cycles_pass_while_gold_builds(
     assert [layer for layer, _ in folding.cycles].count("gold") <= 3
 
     # A failure is the loop's, as if gold had been waited for; the next cycle builds again.
-    def fails(_gold: Gold) -> Cut | None:
+    def fails(_gold: Gold, *, at_once: bool) -> Cut | None:
+        assert not at_once
         assert gate.open.wait(120)
         raise TransientError("away", code="lake-unreachable")
 
