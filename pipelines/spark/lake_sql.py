@@ -54,7 +54,6 @@ _ALWAYS: Final[tuple[tuple[Layer, str], ...]] = (
     ("quality", "results"),
 )
 _LSN: Final = re.compile(r"[0-9A-Fa-f]+/[0-9A-Fa-f]+|\d+")
-_SHOWS: Final = re.compile(r"\s*(?:show|use)\b", re.IGNORECASE)
 _DESCRIBES: Final = re.compile(r"\s*desc", re.IGNORECASE)
 _GLOBAL: Final = "global_temp."
 _MISSING: Final = "TABLE_OR_VIEW_NOT_FOUND"
@@ -208,7 +207,7 @@ class LakeSql:
         statement = self.readable(statement)
         # Only the named tables: a view costs about a second in a cold Spark.
         names = [(layer, name) for layer, name in self._known if _named(name, statement)]
-        if _SHOWS.match(statement):
+        if re.match(r"\s*(show|use)\b", statement, re.IGNORECASE):
             names = list(self._known)
         try:
             if self._alone and _is_plain(statement):
@@ -252,7 +251,7 @@ class LakeSql:
 
     def _with_views(self, statement: str) -> str:
         """Return the statement with the names of views in place of the names of tables."""
-        if self._temporary and not _SHOWS.match(statement):  # SHOW COLUMNS FROM takes no alias
+        if self._temporary:
             return aliased(statement, self._known, self._odd.__getitem__)
         views = {table: view for table, (view, _) in self._registered.items() if view.startswith(_GLOBAL)}
         return with_views(statement, {**self._odd, **views})

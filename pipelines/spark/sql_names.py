@@ -82,6 +82,7 @@ def aliased(statement: str, tables: Collection[TableAddress], view: Callable[[Ta
     statement may name; `view` returns the name of a table's view.
     """
     found = _finder(tables)
+    shows = re.match(r"\s*show\b", statement, re.IGNORECASE)  # SHOW COLUMNS FROM takes no alias
     alike = Counter(name.lower() for _, name in named_tables(statement, tables))
     written, at = "", 0
     for piece in _PIECE.finditer(statement):
@@ -93,7 +94,7 @@ def aliased(statement: str, tables: Collection[TableAddress], view: Callable[[Ta
         at, behind = piece.end(), _BEHIND.match(statement, piece.end())
         if behind is not None and behind["dot"]:  # a column of the table
             written += alias
-        elif _READ.search(written) and behind is not None and _is_end(behind["word"]):
+        elif not shows and _READ.search(written) and behind is not None and _is_end(behind["word"]):
             written += f"{view(table)} AS {alias}"
         else:
             written += view(table)

@@ -243,6 +243,7 @@ def test_unwritable_report_is_rejected_before_checks(
             "WITH b AS (SELECT 1 FROM v1 AS `orders`) TABLE b",
         ),
         ("DESCRIBE silver.orders", "DESCRIBE v1"),
+        ("show columns from silver.orders", "show columns from v1"),
         ("FROM ( -- all\n silver.orders) SELECT 1", "FROM ( -- all\n v1 AS `orders`) SELECT 1"),
         (
             "SELECT 'silver.b' FROM silver.orders TABLESAMPLE (5 ROWS)",
