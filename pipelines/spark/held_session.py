@@ -108,13 +108,13 @@ class HeldSession:
             # An inner block's error has the reason of the death, which the closed session no longer has.
             reported = isinstance(error, SmeltError) and error.code == CODE
             death_error = (
-                None if reported else death(error, self._pipeline.spark, spark_log(self._pipeline.pipeline))
+                error if reported else death(error, self._pipeline.spark, spark_log(self._pipeline.pipeline))
             )
-            if death_error is None and not reported:
+            if death_error is None:
                 raise
             if of is None or (self._taken is not None and of is self._taken.spark):
                 self.close()
-            if death_error is None:
+            if death_error is error:
                 raise
             raise death_error from error
 

@@ -67,7 +67,7 @@ class Owned:
             yield self.spark
         except (KeyboardInterrupt, Terminated):
             # The caller then releases the lake's lock, so the server gets time to end every statement.
-            _request(access_of(self.spark).abandon, SPARK_STOP_SECONDS)
+            finish_within(SPARK_STOP_SECONDS, access_of(self.spark).abandon)
             raise
 
     def end(
@@ -113,9 +113,9 @@ class Borrowed:
         session of a JVM cancels its jobs.
         """
         if working is not None and self.is_ours:
-            _request(access_of(self.spark).cancel, patience)
+            finish_within(patience, access_of(self.spark).cancel)
         elif working is not None and working is not self.spark:
-            _request(lambda: cancel_work(working), patience)
+            finish_within(patience, lambda: cancel_work(working))
 
 
 def existing_session() -> Borrowed | None:
@@ -162,16 +162,18 @@ def _start(
     return Owned(spark_session(pipeline.spark, log=log, announce=announce, brief=brief, lake=lake))
 
 
-def _request(cancel: Callable[[], None], seconds: float) -> None:
-    """Send a request to cancel from a separate thread, and wait at most some seconds for its end."""
+def finish_within(seconds: float, work: Callable[[], None]) -> None:
+    """Run a last work with Spark on a separate thread for at most some seconds; log an error of the work.
 
-    def send() -> None:
+    The caller's thread may have been interrupted within a call of Spark, and Spark may never answer.
+    """
+
+    def run() -> None:
         try:
-            cancel()
-        except Exception as error:  # noqa: BLE001 - this process ends anyhow
-            _LOGGER.info("what still runs could not be cancelled: %s", error)
+            work()
+        except Exception as error:  # noqa: BLE001 - the caller ends anyhow
+            _LOGGER.info("Spark did not end normally: %s", error)
 
-    # The caller's thread may have been interrupted within a call of Spark.
-    sending = threading.Thread(target=send, name="smelt-cancel", daemon=True)
-    sending.start()
-    sending.join(seconds)
+    thread = threading.Thread(target=run, name="smelt-finish", daemon=True)
+    thread.start()
+    thread.join(seconds)

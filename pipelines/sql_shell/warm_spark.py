@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from deltasmelt.pipelines.spark.jvm_death import death
 from deltasmelt.pipelines.spark.session import SPARK_STOP_SECONDS
-from deltasmelt.pipelines.spark.session_owner import take
+from deltasmelt.pipelines.spark.session_owner import finish_within, take
 from deltasmelt.pipelines.terminal.jvm_errors import in_words
 from deltasmelt.pipelines.terminal.logs import spark_log
 from deltasmelt.silver.spark.access import access_of
@@ -137,18 +137,8 @@ class WarmSpark:
 
     def stop(self) -> None:
         """Stop the session; wait for a session still starting, which holds files to remove."""
-
-        def close() -> None:
-            try:
-                self._held.close()
-            except Exception as error:  # noqa: BLE001 - the session has ended; the shell has reported the reason
-                _LOGGER.info("Spark did not end normally: %s", error)
-
         self._lazy.ended.wait()
-        # To restore a borrowed session needs answers of Spark, which may never come.
-        closing = threading.Thread(target=close, name="smelt-shell-end", daemon=True)
-        closing.start()
-        closing.join(2 * SPARK_STOP_SECONDS)
+        finish_within(2 * SPARK_STOP_SECONDS, self._held.close)
 
     def wait(self, seconds: float) -> bool:
         """Wait for the start; return whether the start has ended."""
