@@ -138,7 +138,7 @@ class Gold:
         runs = {} if self._spark.started else self._unchanged_runs(inputs)
         resting = set() if at_once else {name for name in self._failed if self._failed.rests(name)}
         names = [name for name in self._starts if name in rebuild or not (name in runs or name in resting)]
-        self._left_out = not resting.isdisjoint(self._starts)
+        self._left_out = bool(resting)
         attempt = partial(self._build_all, inputs, runs)
         self._failed.retry(attempt(names), attempt)
         ended = [run for name in self._starts if (run := runs.get(name)) is not None]

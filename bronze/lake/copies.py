@@ -1,4 +1,4 @@
-"""Separate lakes beside a lake for the source's rows, each for one comparison.
+"""Scratch lakes, each with the source's rows for one comparison.
 
 **After a killed process.** A living process touches its copy every minute. So a copy untouched for an hour
 has no process: the next comparison removes the copy, and so does `smelt maintain` (`remove_left`). A process

@@ -84,5 +84,5 @@ class StoredNote:
 
 @cache
 def _stored(_: Place, root: Location, name: str) -> StoredNote:
-    """Return the thread that puts a lake's note; of another lake at the same location another thread."""
+    """Return the thread that puts a note; two lakes at one location have two threads."""
     return StoredNote(root, name)
