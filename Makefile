@@ -22,7 +22,9 @@ demo: archive compiled  ## A live shop through bronze, silver and gold, with a q
 check: lint compiled  ## Lint, then every test that needs neither PostgreSQL nor a JVM nor another process
 	@$(BIN)/python -m pytest -q -n 2 --maxschedchunk 8 -m "not spark and not postgres and not process and not torture" $(ARGS)
 
-test: java lint archive compiled lowest  ## Lint, then every test but the long fault scenarios, two processes with Spark, one without
+# The archive is made beside lint: each keeps one core busy for a minute and a half.
+test: java $(VENV)/.ready  ## Lint, then every test but the long fault scenarios, two processes with Spark, one without
+	@$(MAKE) --no-print-directory -j 2 lint archive compiled lowest
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not torture" $(ARGS)
 
 lowest: $(VENV)/.ready  ## The decoder, and every import, on the lowest versions that pyproject.toml allows
