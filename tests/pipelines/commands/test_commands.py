@@ -1,8 +1,7 @@
 """Each command succeeds once as a process with a JVM of its own: arguments, exit code, and main output.
 
-Tests next to the commands' code cover all further cases. `tests.pipelines.runtime.test_run` runs the commands
-on the tests' session. `test_run`, `test_shell` and `test_jobs_spark_submit` run `smelt run`, stages and
-`smelt sql` as processes in `make test`.
+Tests next to the commands' code cover all further cases, on the tests' session. `test_run`, `test_shell` and
+`test_jobs_spark_submit` run `smelt run`, stages and `smelt sql` as processes in `make test`.
 """
 
 from __future__ import annotations

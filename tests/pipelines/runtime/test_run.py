@@ -411,51 +411,6 @@ def test_explain_shows_join_paths_and_the_last_run(
     assert schema["properties"]["orders"]["type"] == "array"
 
 
-def printed(shop: Shop, command: str, *words: str, code: int = 0) -> str:
-    """Run a command on the tests' session; require the exit code and return the output."""
-    process = smelt_here(command, shop.file, *words, folder=shop.folder)
-    assert process.returncode == code, process.stderr
-    assert "Traceback" not in process.stdout + process.stderr
-    return process.stdout
-
-
-@pytest.mark.postgres
-@pytest.mark.spark
-def test_further_commands_succeed(shop: Shop, spark: SparkSession) -> None:
-    """Arguments, exit code and main output; `tests.pipelines.commands` runs the commands as processes."""
-    assert spark is not None
-    assert json.loads(printed(shop, "preview", "customer", "--key", "51"))["name"] == "new"
-    assert printed(shop, "explain", "customer").startswith("gold.customer: one document per row of")
-    verdicts = json.loads(printed(shop, "verify", "--document", "*", "--output", "json"))["documents"]
-    assert [(verdict["document"], verdict["equal"], verdict["compared"]) for verdict in verdicts] == [
-        ("customer", True, 50)
-    ]
-    report = shop.folder / "report.html"
-    output = printed(shop, "quality", "--report", str(report), "--output", "json", code=3)
-    assert json.loads(output)["success"] is True, "the code is that of the stopped table"
-    assert "customers" in report.read_text()
-
-    control = ControlTables(shop.pipeline.lake_address())
-    before, built = control.latest_cut("silver"), control.latest_cut("gold")
-    lines = [json.loads(line) for line in printed(shop, "maintain", "--output", "json").splitlines()]
-    assert {f"{result['layer']}.{result['name']}" for result in lines} == {
-        "silver.customers", "silver.orders", "gold.customer",
-    }  # fmt: skip
-    lines = printed(shop, "rebuild", "silver").splitlines()
-    assert {line.partition(":")[0] for line in lines} == {"silver.customers", "silver.orders"}
-    after = control.latest_cut("silver")
-    assert before is not None
-    assert after is not None
-    assert after.tables.keys() == before.tables.keys()
-    assert all(after.tables[name] > version for name, version in before.tables.items())
-    assert printed(shop, "rebuild", "gold") == "gold.customer: rebuilt in full from silver\n"
-    rebuilt = control.latest_cut("gold")
-    assert built is not None
-    assert rebuilt is not None
-    assert rebuilt.commit_lsn == after.commit_lsn
-    assert rebuilt.tables["customer"] > built.tables["customer"]
-
-
 @pytest.mark.torture
 @pytest.mark.postgres
 @pytest.mark.spark

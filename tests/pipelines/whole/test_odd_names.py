@@ -17,7 +17,7 @@ from deltasmelt.bronze.setup.slot import read_slot
 from deltasmelt.pipelines.commands.context import open_gold
 from deltasmelt.pipelines.commands.drop import run_drop
 from deltasmelt.pipelines.commands.preview import preview_document
-from deltasmelt.pipelines.commands.rebuild import rebuild_gold, rebuild_silver
+from deltasmelt.pipelines.commands.rebuild import rebuild_silver, run_rebuild
 from deltasmelt.pipelines.health.status import read_status
 from deltasmelt.pipelines.quality import run_quality
 from deltasmelt.pipelines.runtime.maintenance import Maintenance
@@ -248,7 +248,7 @@ def test_upkeep_and_rebuilds_leave_tables_equal(odd: Odd) -> None:
     assert results.keys() == {*names, *DOCUMENTS}
     some = [ELSEWHERE, CHANGED[-1]]
     assert rebuild_silver(odd.spark, odd.pipeline, some, Output(Format.JSON)) == []
-    assert rebuild_gold(odd.spark, odd.pipeline, ["Odd"], Output(Format.JSON)) == []
+    run_rebuild(odd.pipeline, "gold", "Odd", Output(Format.JSON))
     assert not (odd.file.parent / "lake" / ".rebuild").exists()
     odd.cut = odd.control.latest_cut("silver")
     assert odd.differences(NAMES) == {}
