@@ -240,6 +240,7 @@ def load_pipeline(path: Path | str, text: str | None = None) -> Pipeline:
     pipeline._path = file  # noqa: SLF001 - our own model; the file is not one of its keys
     _refuse_misread(pipeline, yaml)
     _refuse_executors(pipeline, yaml)
+    _refuse_retention(pipeline, yaml)
     _enter_store(pipeline, yaml)
     pipeline = _paced(pipeline)
     files = _connection_files(pipeline.source, file.parent)
@@ -292,6 +293,27 @@ def _refuse_executors(pipeline: Pipeline, yaml: YamlFile) -> None:
             code="executors-unfit",
             where=yaml.where(("snapshot", "engine")),
             remedy="leave snapshot.engine at local, or set lake.path",
+        )
+
+
+def _refuse_retention(pipeline: Pipeline, yaml: YamlFile) -> None:
+    """Refuse a retention of bronze in a catalog, and renewed snapshots without a retention."""
+    if pipeline.bronze.retention is None:
+        if pipeline.bronze.renew is not None:
+            raise ConfigurationError(
+                "bronze.renew replaces snapshots that are older than bronze.retention, which is not set",
+                code="retention-unfit",
+                where=yaml.where(("bronze", "renew")),
+                remedy="set bronze.retention, or remove bronze.renew",
+            )
+    # The reader removes whole files, and only the catalog knows the files of its tables.
+    elif not pipeline.lake_address().place.shows_files:
+        raise ConfigurationError(
+            "bronze.retention removes whole files, but this lake is in a catalog, and only the catalog knows "
+            "its files",
+            code="retention-unfit",
+            where=yaml.where(("bronze", "retention")),
+            remedy="remove bronze.retention, or set lake.path",
         )
 
 

@@ -62,6 +62,7 @@ _MEANINGS: Final = {
 CODES: Final = frozenset(
     (
         *_MEANINGS,
+        "changes-removed",
         "identity-missing",
         "column-retyped",
         "table-recreated",

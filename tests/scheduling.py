@@ -45,6 +45,7 @@ LONGEST_FIRST: Final = (
     "gold/language/test_random_schemas.py",
     "pipelines/jobs/test_databricks_lake.py",
     "gold/builder/test_starts.py",
+    "pipelines/runtime/test_bronze_retention.py",
     "pipelines/runtime/test_clustering.py",
     "silver/run/test_one_tables_trouble.py",
     "gold/language/test_language.py",

@@ -175,7 +175,7 @@ class LakeSettings(Section):
 
 
 class BronzeSettings(Section):
-    """The frequency of the reader's commits.
+    """The frequency of the reader's commits, and how long bronze keeps changes.
 
     Attributes:
         flush_interval: seconds between commits while changes arrive; in an object store another default
@@ -183,11 +183,15 @@ class BronzeSettings(Section):
         flush_bytes: bytes of WAL messages that cause a commit, or a part of one transaction, before the
             interval.
         heartbeat: seconds after which an idle reader moves the slot forward.
+        retention: seconds for which bronze keeps changes that nothing needs any longer; None: for ever.
+        renew: bytes of old snapshots that the reader may replace by new snapshots, a day.
     """
 
     flush_interval: Duration = 0.5
     flush_bytes: ByteSize = 64_000_000
     heartbeat: Duration = 30.0
+    retention: Annotated[Duration, Field(ge=86400)] | None = None
+    renew: ByteSize | None = None
 
 
 class SnapshotSettings(Section):

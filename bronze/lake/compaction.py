@@ -32,7 +32,7 @@ from deltasmelt.bronze.lake.parquet import HELD_BYTES, PartWriter, delete_files,
 from deltasmelt.bronze.lake.table import sorted_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from deltasmelt.bronze.lake.table import Table
 
@@ -127,6 +127,29 @@ def rewrite(
         delete_files(table.table_uri, [action.path for action in added])
         return False
     return True
+
+
+def remove_files(
+    table: Table, paths: Collection[str], schema: pa.Schema, *, owner: Transaction | None = None
+) -> bool:
+    """Remove files with their rows in one commit without new files; return whether the commit was made.
+
+    A table that permits only appends first loses this property: Delta refuses the removal otherwise.
+
+    Args:
+        table: open handle, which the function refreshes to the newest version.
+        owner: a mark that must be unchanged, as in `compact`.
+    """
+    table.refresh()
+    try:
+        table.permit_removals()
+    except CommitFailedError:  # another process has committed: the caller tries again
+        return False
+    version = table.version()
+    removed = [
+        _removal(path, size, data_change=True) for path, size in _sizes(table).items() if path in paths
+    ]
+    return bool(removed) and _replace(table, removed, schema, as_of=version, owner=owner)
 
 
 def _sizes(table: Table) -> dict[str, int]:

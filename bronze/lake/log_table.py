@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.table import Actions
 
 # `checkpoint_if_due` makes checkpoints, and `tidy` removes old entries.
+_APPEND_ONLY = "delta.appendOnly"
 _NOTHING_BESIDES = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -142,6 +143,22 @@ class LogTable(DeltaTable, Table):
             schema_mode="merge",
             post_commithook_properties=_NOTHING_BESIDES,
         )
+
+    def permit_removals(self) -> None:
+        """Unset ``delta.appendOnly``, in one commit; a table without the property stays unchanged."""
+        if self.metadata().configuration.get(_APPEND_ONLY) != "true":
+            return
+
+        def permit() -> None:
+            self.alter.set_table_properties(
+                {_APPEND_ONLY: "false"},
+                commit_properties=CommitProperties(custom_metadata={ACTIONS_KEY: "1"}),
+                post_commithook_properties=_NOTHING_BESIDES,
+            )
+
+        before = self.version()
+        perform(Effect.COMMIT, self.table_uri, permit)
+        self.settle(before)
 
     def tidy(self, *, retention_hours: int | None = None) -> None:
         """Remove log entries and joined files past their retention."""

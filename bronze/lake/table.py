@@ -333,6 +333,9 @@ class Table:
         """Change rows in place, as `bronze.lake.compaction.rewrite`; None if files must be rewritten."""
         return None
 
+    def permit_removals(self) -> None:
+        """Make a table that permits only appends permit removals, too; durable on return."""
+
     def removed_files(self) -> list[str]:
         """Return existing files that the log names as removed."""
         return []

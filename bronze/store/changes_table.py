@@ -29,7 +29,7 @@ from deltasmelt.bronze.lake.client import CommitFailedError, Transaction
 from deltasmelt.bronze.lake.failures import lake_failures
 from deltasmelt.bronze.lake.parquet import delete_files, file_system
 from deltasmelt.bronze.store.contract import CHANGES_SCHEMA, require_format
-from deltasmelt.bronze.store.marks import READER_APP
+from deltasmelt.bronze.store.marks import READER_APP, kept_from
 from deltasmelt.bronze.store.ownership import foreign
 from deltasmelt.bronze.store.position import Position, position_of, same_position
 
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from deltasmelt.bronze.lake.client import AddAction
     from deltasmelt.bronze.lake.table import Table
+    from deltasmelt.bronze.lsn import Lsn
 
 
 PREFIXES: Final = ("stream-", "snapshot-")
@@ -161,6 +162,7 @@ class ChangesTable:
         self._attempted: list[Position] = []  # since the last commit known to have succeeded
         self._flushed = self._table.version()
         self._owner = self._table.transaction_version(READER_APP)
+        self._kept_from = kept_from(self._table)
         self._ours = secrets.randbits(62)
         self._unseen = False  # the handle may be behind a commit of this reader
         self._adopts = False
@@ -171,6 +173,12 @@ class ChangesTable:
         """The newest version that the handle has read and flushed."""
         with self._lock:
             return self._flushed
+
+    @property
+    def kept_from(self) -> Lsn:
+        """The mark of removed changes in the newest version that the handle has read."""
+        with self._lock:
+            return self._kept_from
 
     @property
     def owner(self) -> Transaction:
@@ -306,6 +314,7 @@ class ChangesTable:
         self._flushed = version
         self._position = position
         self._owner = owner
+        self._kept_from = kept_from(self._table)
         self._unseen = False
         return version
 

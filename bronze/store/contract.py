@@ -2,7 +2,7 @@
 
 `bronze.changes` contains each change once, in commit order, with values in PostgreSQL's own text.
 `bronze.relations` has one row for each version of a table's shape. Both are append-only Delta tables
-(``delta.appendOnly``).
+(``delta.appendOnly``), except that a pipeline with `bronze.retention` removes whole files of old changes.
 
 A transaction becomes visible in `bronze.changes` by one Delta commit, whatever its size: the reader first
 writes parts of a large transaction as parquet files, and a single commit at the transaction's end names all

@@ -6,8 +6,8 @@ therefore valid exactly from the commit of its rows. All marks are on `bronze.ch
 
 Marks of the stream: `STREAM_APP`, `CONFIRM_APP`, `TIME_APP`, `SENT_APP`, `SENT_TIME_APP`,
 `SENT_FRONTIER_APP`, `TIMELINE_APP`, `SERVER_START_APP`, `READER_APP`, `STARTING_OVER_APP`. Mark of the
-comments: `COMMENTS_APP`. Marks of each table: `snapshot_app`, `resnapshot_app`, `gap_app`, `healed_app`,
-`resnapshotted_app`, `fingerprint_app`.
+comments: `COMMENTS_APP`. Mark of removed changes: `KEPT_APP`. Marks of each table: `snapshot_app`,
+`resnapshot_app`, `gap_app`, `healed_app`, `resnapshotted_app`, `fingerprint_app`.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transaction-identifiers.
 """
@@ -27,6 +27,7 @@ __all__ = [
     "COMMENTS_APP",
     "COMPACTION_APP",
     "CONFIRM_APP",
+    "KEPT_APP",
     "READER_APP",
     "SENT_APP",
     "SENT_FRONTIER_APP",
@@ -39,6 +40,7 @@ __all__ = [
     "fingerprint_app",
     "gap_app",
     "healed_app",
+    "kept_from",
     "resnapshot_app",
     "resnapshotted_app",
     "snapshot_app",
@@ -79,6 +81,10 @@ COMMENTS_APP: Final = "deltasmelt.comments"
 """Time of the newest record of comments, in microseconds since 1970 (`bronze.store.comments`)."""
 
 
+KEPT_APP: Final = "deltasmelt.kept-from"
+"""Bronze has all changes from this LSN on, and may lack earlier changes (`bronze.store.retention`)."""
+
+
 def snapshot_app(table: TableName) -> str:
     """Return the id of the mark: LSN of the newest complete snapshot of a table."""
     return f"deltasmelt.snapshot:{table.quoted}"
@@ -113,3 +119,8 @@ def snapshot_of(changes: Table, table: TableName) -> Lsn | None:
     """Return the LSN of a table's newest complete snapshot in an open `bronze.changes`, or None."""
     version = changes.transaction_version(snapshot_app(table))
     return None if version is None else Lsn(version)
+
+
+def kept_from(changes: Table) -> Lsn:
+    """Return the LSN from which on an open `bronze.changes` has all changes; 0 before any removal."""
+    return Lsn(changes.transaction_version(KEPT_APP) or 0)

@@ -36,6 +36,7 @@ from deltasmelt.bronze.lake.client import DeltaError
 from deltasmelt.bronze.lake.compaction import COMPACT_ABOVE, compact
 from deltasmelt.bronze.lake.failures import lake_failures
 from deltasmelt.bronze.lake.parquet import PartWriter
+from deltasmelt.bronze.lsn import ZERO
 from deltasmelt.bronze.store.catalog_log import STORAGE, StorageLog
 from deltasmelt.bronze.store.changes_table import ChangesTable, moved_meanwhile, remove_leftovers
 from deltasmelt.bronze.store.comments import COMMENTS, RecordedComments
@@ -54,6 +55,7 @@ from deltasmelt.bronze.store.contract import (
 from deltasmelt.bronze.store.ownership import owner_properties
 from deltasmelt.bronze.store.position import same_position
 from deltasmelt.bronze.store.relations import append_relations, relations_of
+from deltasmelt.bronze.store.retention import remove_old
 from deltasmelt.bronze.store.streamed_log import PARTITIONS, StreamedLog
 from deltasmelt.bronze.store.table_marks import TableMarks
 
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
 
     from deltasmelt.bronze.lake.client import AddAction
     from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.bronze.postgres.connection import ServerIdentity
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.bronze.store.position import Position
@@ -92,14 +95,15 @@ class DeltaSink:
       does the sink (`write`, `commit`) until `discard`, with which a session ends. No commit can name rows
       from before the failure, and no later position can be committed.
     * *A commit*: the commit may have succeeded, with the answer lost (`bronze.store.changes_table`).
-    * *Work after a commit* (a checkpoint, compaction): the commit remains, and the next session finds it.
+    * *Work after a commit* (a checkpoint, compaction, the removal of old changes): the commit remains, and
+      the next session finds it.
 
     Threads: the session's writer thread calls `write` and `commit`. The reader's thread, which also runs the
     session, calls `claim`, `discard`, `relations`, `add_relations` and, before a session, `commit`. The
     copies' threads call `parts`, `remove`, `add_relations` and `position`. The copies and the reader use
     `tables`.
 
-    * `_writing` guards `_writer`, `_commits_since_compaction`, `_tidied` and `_claimed`.
+    * `_writing` guards `_writer`, `_commits_since_compaction`, `_tidied`, `_removed_before` and `_claimed`.
     * `_relations_lock` guards `_relations`, the handle of `bronze.relations`.
     * `_changes`, `_storages`, `_comments`, `_streamed` and `tables` never change, and have their own locks.
 
@@ -129,6 +133,7 @@ class DeltaSink:
         self._writer = self._new_writer()
         self._commits_since_compaction = 0
         self._tidied = self._changes.version
+        self._removed_before = ZERO
         self._claimed = False
 
     @property
@@ -190,6 +195,7 @@ class DeltaSink:
             if self._commits_since_compaction >= _COMPACT_AFTER_COMMITS:
                 self._commits_since_compaction = 0
                 self._compact()
+            self._remove_old()
             if version // _TIDY_EVERY > self._tidied // _TIDY_EVERY:
                 self._tidy()
         return replace(position, version=version)
@@ -267,6 +273,18 @@ class DeltaSink:
                 owner=self._changes.owner,
             )
         )
+
+    def _remove_old(self) -> None:
+        """Remove the changes before a new mark (`bronze.store.retention`); the next commit retries."""
+        kept = self._changes.kept_from
+        if kept <= self._removed_before:
+            return
+
+        def work(changes: Table) -> None:
+            if remove_old(changes, self._changes.owner):
+                self._removed_before = kept
+
+        self._changes.maintain(work)
 
     def _tidy(self) -> None:
         """Keep the number of log entries and of unneeded files bounded."""

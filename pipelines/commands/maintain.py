@@ -6,13 +6,18 @@ While a pipeline runs, the command alternates with the cycles, table by table. T
 from __future__ import annotations
 
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.copies import remove_left
+from deltasmelt.bronze.lake.delta import open_table
 from deltasmelt.bronze.lake.spark_errors import cause_of
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.bronze.store.relations import read_relations
 from deltasmelt.pipelines.commands.context import documents_to_join, require_lake, spark_for
 from deltasmelt.pipelines.runtime.progress_text import maintenance_text
+from deltasmelt.pipelines.runtime.retention import BronzeRetention, boundary_lines
 from deltasmelt.pipelines.runtime.stages import maintenance
 from deltasmelt.pipelines.terminal.failures import TABLES_STOPPED, Failure, without_secrets
 
@@ -45,11 +50,25 @@ def run_maintain(pipeline: Pipeline, output: Output) -> None:
                 output.value(asdict(result))
             else:
                 output.line(maintenance_text(result))
+        if pipeline.bronze.retention is not None:
+            for line in _retention(pipeline, control):
+                output.report(line)
         for name, error in work.failed.items():
             output.report(without_secrets(f"{name}: {cause_of(error)}"))
     if work.failed:
         names = ", ".join(sorted(work.failed))
         raise Failure(f"maintenance failed: {names}", exit_code=TABLES_STOPPED)
+
+
+def _retention(pipeline: Pipeline, control: ControlTables) -> Iterator[str]:
+    """Yield the state of bronze after the decision of this maintenance."""
+    lake = pipeline.lake_address()
+    changes = open_table(lake.uri("bronze", CHANGES))
+    if changes is not None:
+        retention = BronzeRetention(pipeline, control)
+        lines = boundary_lines(retention.boundary(changes, read_relations(lake), datetime.now(UTC)))
+        yield f"bronze {next(lines)}"
+        yield from lines
 
 
 def _next(tables: Iterator[MaintenanceResult], output: Output) -> MaintenanceResult | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from deltasmelt.pipelines.health.status import StatusReader, slot_text, slot_warnings
 from deltasmelt.pipelines.health.status_json import plain_status, status_schema
 from deltasmelt.pipelines.runtime.progress_text import snapshot_text
+from deltasmelt.pipelines.runtime.retention import boundary_lines
 from deltasmelt.pipelines.terminal.output import ERROR, TITLE, WARNING, bytes_text, counted, seconds_text
 
 if TYPE_CHECKING:
@@ -72,6 +73,11 @@ def _print(status: Status, output: Output) -> None:
     _print_slot(status, output)
     if status.snapshot is not None:
         output.line(f"reader   {snapshot_text(status.snapshot)}")
+    if status.retention is not None:
+        first, *rest = boundary_lines(status.retention)
+        output.line(f"bronze   {first}")
+        for line in rest:
+            output.line(f"         {line}")
     output.line()
     output.table(LADDER_COLUMNS, ladder_rows(status.ladder), right=LADDER_COLUMNS[1:])
     for title, states in (("tables", status.tables), ("documents", status.documents)):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import difflib
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from deltasmelt.bronze.catalog.collations import other_orders
@@ -42,6 +43,7 @@ from deltasmelt.bronze.store.contract import (
 from deltasmelt.bronze.store.ownership import foreign, owner_properties
 from deltasmelt.bronze.store.position import position_of
 from deltasmelt.bronze.store.relations import read_relations
+from deltasmelt.bronze.store.retention import growth
 from deltasmelt.bronze.stream.continuity import check_start, slot_gone
 from deltasmelt.gold.builder.spark_settings import HASH, LSN
 from deltasmelt.gold.compile.compiler import compile_tree
@@ -53,6 +55,7 @@ from deltasmelt.pipelines.private import why_unwritable
 from deltasmelt.pipelines.quality.cut import held_columns
 from deltasmelt.pipelines.quality.masking import parse_masked
 from deltasmelt.pipelines.quality.suite_files import check_suites
+from deltasmelt.pipelines.terminal.output import bytes_text
 from deltasmelt.silver.schema.catalog import check_table, histories, is_named, silver_table
 
 if TYPE_CHECKING:
@@ -95,6 +98,8 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
     lake = None if unreachable else _collect(findings, lambda: _Lake(pipeline))
     if lake is not None:
         findings += lake.foreign(owner_properties(pipeline.pipeline))
+        if pipeline.bronze.retention is None:
+            findings += _collect(findings, lake.growing) or []
     relations: Sequence[Relation] = [] if lake is None else lake.relations
     orders: Mapping[tuple[TableName, str], str] = {}
     if not offline:
@@ -142,6 +147,26 @@ class _Lake:
     def foreign(self, ours: Mapping[str, str]) -> list[Finding]:
         """Return findings about a lake with the changes of another pipeline, cluster or database."""
         return [Finding.of(error) for error in foreign(self.uri, self.properties, ours)]
+
+    def growing(self) -> list[Finding]:
+        """Return a finding about the growth of bronze, which keeps every change; none in the first day."""
+        if self.changes is None or not self.changes.shows_files:
+            return []
+        with lake_opened(self.uri):
+            grown = growth(self.changes, datetime.now(UTC))
+        if grown is None:
+            return []
+        return [
+            Finding(
+                level="info",
+                code="bronze-grows",
+                subject="bronze.retention",
+                message=f"bronze keeps every change for ever: {bytes_text(grown.size)} now, growing by "
+                f"{bytes_text(int(grown.bytes_per_day))} a day (over {grown.days:,.0f} days); after another "
+                f"year {bytes_text(grown.after_a_year)}",
+                remedy="set bronze.retention, for instance to 90d; or leave bronze as it is",
+            )
+        ]
 
 
 def _collect(findings: list[Finding], step: Callable[[], _T]) -> _T | None:

@@ -11,7 +11,9 @@ repeat old facts. So a lake that lacks the `bronze.changes` of an earlier poll c
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
@@ -29,11 +31,11 @@ from deltasmelt.bronze.store.relations import RelationsWatch
 from deltasmelt.pipelines.health.clustering import clustering_hints
 from deltasmelt.pipelines.runtime.maintenance import stops
 from deltasmelt.pipelines.runtime.reader_progress import read_progress
+from deltasmelt.pipelines.runtime.retention import BronzeRetention
 from deltasmelt.silver.schema.decimals import UNREPRESENTABLE_ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from datetime import datetime
 
     from deltasmelt.bronze.lake.control import Cut, OpenError, Run
     from deltasmelt.bronze.lake.table import Table
@@ -41,8 +43,11 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.progress import SnapshotView
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.bronze.store.position import Position
+    from deltasmelt.bronze.store.retention import Boundary
     from deltasmelt.pipelines.health.clustering import ClusteringHint
     from deltasmelt.pipelines.settings import Pipeline
+
+_BOUNDARY_SECONDS: Final = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +83,8 @@ class LakeHalf:
     documents: tuple[TableStatus, ...]
     errors: tuple[OpenError, ...]
     clustering: tuple[ClusteringHint, ...]
+    # the boundary of bronze; None without `bronze.retention`
+    retention: Boundary | None = None
 
 
 class LakeReader:
@@ -96,6 +103,8 @@ class LakeReader:
         self._relations = RelationsWatch(self._lake)
         self._control = ControlTables(self._lake)
         self._backlog = Backlog()
+        self._retention = BronzeRetention(self._pipeline, self._control)
+        self._boundary: tuple[float, Boundary] | None = None
 
     def read(self) -> LakeHalf:
         """Read the lake's present state.
@@ -136,7 +145,17 @@ class LakeReader:
             documents=_documents(self._control, cuts["gold"], errors),
             errors=errors,
             clustering=clustering_hints(self._pipeline, relations, {} if silver is None else silver.tables),
+            retention=None if changes is None else self._held_back(changes, relations),
         )
+
+    def _held_back(self, changes: Table, relations: Sequence[Relation]) -> Boundary | None:
+        """Return the boundary of bronze as of some minutes ago: each read asks every table of silver."""
+        if self._pipeline.bronze.retention is None:
+            return None
+        now = time.monotonic()
+        if self._boundary is None or now - self._boundary[0] > _BOUNDARY_SECONDS:
+            self._boundary = now, self._retention.boundary(changes, relations, datetime.now(UTC))
+        return self._boundary[1]
 
 
 _Count: TypeAlias = "tuple[int, datetime | None]"

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lsn import Lsn
     from deltasmelt.bronze.progress import SnapshotView
     from deltasmelt.bronze.setup.slot import SlotState
+    from deltasmelt.bronze.store.retention import Boundary
     from deltasmelt.pipelines.health.clustering import ClusteringHint
     from deltasmelt.pipelines.health.lake_half import LakeHalf, TableStatus
     from deltasmelt.pipelines.health.server_half import ServerHalf
@@ -99,6 +100,8 @@ class Status:
     errors: tuple[OpenError, ...]
     clustering: tuple[ClusteringHint, ...] = ()
     wal: WalBudget | None = None
+    # the boundary of bronze; None without `bronze.retention`
+    retention: Boundary | None = None
     # True after a complete read of the lake; otherwise every fact of the lake is unknown and empty
     lake_read: bool = True
 
@@ -191,6 +194,7 @@ def _status(
         errors=() if lake is None else lake.errors,
         clustering=() if lake is None else lake.clustering,
         wal=wal,
+        retention=None if lake is None else lake.retention,
         lake_read=lake is not None,
     )
 

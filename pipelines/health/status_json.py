@@ -88,6 +88,9 @@ def status_schema() -> _Schema:
                 "errors": _list(_error(), "open errors"),
                 "clustering": _list(_hint(), "tables that `smelt maintain` would cluster"),
                 "wal": _optional(_wal(), "write-ahead log that the slot holds back; null: unknown"),
+                "retention": _optional(
+                    _retention(), "what bronze still has; null: unknown, or bronze.retention is not set"
+                ),
             }
         ),
     }
@@ -175,6 +178,29 @@ def _error() -> _Schema:
             "remedy": _text("what to do", optional=True),
             "commit_lsn": _lsn("position in the log", optional=True),
             "opened_at": {"type": ["string", "null"], "format": "date-time", "description": "since when"},
+        }
+    )
+
+
+def _retention() -> _Schema:
+    holder = _object(
+        {
+            "name": _text("table of the source, or table of silver"),
+            "kind": {
+                "enum": ["snapshot", "silver"],
+                "description": "snapshot: the table's newest snapshot is old; silver: the table lags behind",
+            },
+            "lsn": _lsn("the first change that the table needs"),
+            "bytes": _count("bytes of files that the table needs, and that are old enough to go"),
+        }
+    )
+    return _object(
+        {
+            "kept_from": _lsn("bronze has all changes from this LSN on"),
+            "due": _lsn("all changes before this LSN are older than bronze.retention"),
+            "lsn": _lsn("changes before this LSN may go"),
+            "holders": _list(holder, "tables that need older changes, oldest first"),
+            "held_bytes": _count("bytes of files that are old enough to go, and still needed"),
         }
     )
 

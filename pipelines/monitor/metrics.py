@@ -231,6 +231,9 @@ def _of_lake(status: Status, gauge: _Gauges) -> Iterator[Metric]:
     yield gauge(
         "clustering_hints", "Tables that `smelt maintain` would cluster.", [((), len(status.clustering))]
     )
+    if status.retention is not None:
+        held = status.retention.held_bytes
+        yield gauge("bronze_held_bytes", "Bytes of bronze past its retention, still needed.", [((), held)])
 
 
 def _of_slot(status: Status, gauge: _Gauges) -> Iterator[Metric]:

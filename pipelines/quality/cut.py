@@ -14,7 +14,9 @@ from deltasmelt.bronze.errors import ConfigurationError
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import DeltaError
 from deltasmelt.bronze.lake.consistent_cut import choose_cut
+from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.store.contract import CHANGES, RELATIONS
+from deltasmelt.bronze.store.marks import kept_from
 from deltasmelt.pipelines.quality.expectations import CutTable, LeftOut
 from deltasmelt.silver.schema.catalog import HISTORY_SUFFIX
 from deltasmelt.silver.spark.small_reads import table_at
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
     from deltasmelt.bronze.lake.control_tables import ControlTables
     from deltasmelt.bronze.lake.location import Lake
-    from deltasmelt.bronze.lsn import Lsn
     from deltasmelt.silver.schema.catalog import SilverTable
 
 
@@ -43,12 +44,16 @@ class QualityCut:
     commit_ts: datetime | None
     tables: tuple[CutTable, ...]
     left_out: tuple[LeftOut, ...] = ()
+    # before this LSN, bronze may have lost parts of transactions (`bronze.retention`)
+    kept_from: Lsn = ZERO
 
     def frame(self, spark: SparkSession, lake: Lake, table: CutTable) -> DataFrame:
         """Return the table at the cut; for bronze, the rows committed at or before the cut."""
         frame = table_at(spark, lake, table.layer, table.name, table.version)
         if table.layer == "bronze":
-            return frame.where(f"{BRONZE_TABLES[table.name]} <= {int(self.commit_lsn)}")
+            frame = frame.where(f"{BRONZE_TABLES[table.name]} <= {int(self.commit_lsn)}")
+        if table.qualified == f"bronze.{CHANGES}" and self.kept_from:
+            frame = frame.where(f"commit_lsn >= {int(self.kept_from)}")
         return frame
 
     def sizes(self, lake: Lake) -> dict[str, int]:
@@ -94,8 +99,10 @@ def quality_cut(lake: Lake, control: ControlTables, *, with_gold: bool, where: s
     if with_gold and cut.gold is None:
         has_cuts = control.latest_cut("gold") is not None
         left_out = (LeftOut("gold", "no cut at an LSN of silver" if has_cuts else "no cut yet"),)
-    # Bronze has no cuts: bronze is append-only, and its rows have the LSN from which they count.
+    # Bronze has no cuts: no row of bronze ever changes, and its rows have the LSN from which they count.
     opened = {name: delta.open_table(lake.uri("bronze", name)) for name in BRONZE_TABLES}
     bronze = (CutTable("bronze", name, table.version()) for name, table in opened.items() if table)
     derived = (CutTable(layer, name, version) for (layer, name), version in cut.versions.items())
-    return QualityCut(cut.commit_lsn, cut.commit_ts, (*bronze, *derived), left_out)
+    changes = opened[CHANGES]
+    kept = ZERO if changes is None else kept_from(changes)
+    return QualityCut(cut.commit_lsn, cut.commit_ts, (*bronze, *derived), left_out, kept)

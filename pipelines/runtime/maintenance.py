@@ -116,6 +116,7 @@ def close_others(control: ControlTables, layers: Collection[str], names: Collect
 _T = TypeVar("_T")
 _LOGGER: Final = logging.getLogger("deltasmelt.maintenance")
 _CUTS: Final = "control.cuts"
+_CHANGES: Final = "bronze.changes"
 _TABLES: Final = "control.tables"  # for errors without a single table; no table has this name
 _CLUSTER_BYTES: Final = 4 * FILE_BYTES
 """Size at which new files no longer cause a rewrite of a cluster; Delta would rewrite up to 100 GB."""
@@ -167,6 +168,7 @@ class Maintenance:
         retention: seconds for which superseded cuts stay readable.
         documents: True if gold is built from silver here.
         shapes: silver's tables by name, with their clustering; other tables keep their order.
+        retain: decides which changes of bronze may go (`pipelines.runtime.retention`), if any.
 
     Attributes:
         failed: error of the last maintenance of tables, by layer and name; a later success removes the error.
@@ -182,6 +184,7 @@ class Maintenance:
         documents: bool,
         layers: Sequence[Layer] = ("silver", "gold"),
         shapes: Mapping[str, SilverTable] | None = None,
+        retain: Callable[[], object] | None = None,
     ) -> None:
         self._spark = access_of(spark).child()
         for name, value in _SETTINGS.items():
@@ -192,6 +195,7 @@ class Maintenance:
         self._documents = documents
         self._layers = layers
         self._shapes = shapes or {}
+        self._retain = retain
         self._handles: dict[str, CachedTable] = {}
         self._last: dict[tuple[Layer, str], _Last] = {}
         self._waiting: list[tuple[Layer, str]] = []
@@ -206,6 +210,8 @@ class Maintenance:
         Raises nothing: `failed` then has the errors.
         """
         self._guarded(_CUTS, self.expire, at_once=True)
+        if self._retain is not None:
+            self._guarded(_CHANGES, self._retain, at_once=True)
         for layer, name in self._guarded(_CUTS, self._tables, at_once=True) or ():
             work = partial(self._maintain, layer, name, optimize=True, purge=True, remove=True, renew=True)
             result = self._guarded(f"{layer}.{name}", work, at_once=True)
@@ -222,6 +228,8 @@ class Maintenance:
             self._next_round = start + _LOOK_EVERY
             if start >= self._next_expiry and self._guarded(_CUTS, self.expire) is not None:
                 self._next_expiry = start + _EVERY
+                if self._retain is not None:
+                    self._guarded(_CHANGES, self._retain)
             self._waiting = self._guarded(_TABLES, self._tables) or []
         while self._waiting and time.monotonic() - start < _TURN:
             layer, name = self._waiting.pop(0)

@@ -380,9 +380,10 @@ def maintenance(
     The joins of `documents` decide the clustering of silver's tables; None keeps the present order.
     """
     from deltasmelt.pipelines.runtime.maintenance import Maintenance  # noqa: PLC0415 - loads Spark
+    from deltasmelt.pipelines.runtime.retention import BronzeRetention  # noqa: PLC0415 - with it
 
     lake = pipeline.lake_address()
-    shapes = None
+    shapes, retains = None, pipeline.bronze.retention is not None and "silver" in layers
     if documents is not None:
         shapes = by_name(read_relations(lake), clustered(pipeline.silver, documents))
     return Maintenance(
@@ -393,4 +394,5 @@ def maintenance(
         documents=bool(pipeline.gold.documents),
         layers=layers,
         shapes=shapes,
+        retain=BronzeRetention(pipeline, control).decide if retains else None,
     )

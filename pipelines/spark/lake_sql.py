@@ -27,7 +27,8 @@ from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import DeltaError
 from deltasmelt.bronze.lake.consistent_cut import choose_cut
 from deltasmelt.bronze.lake.control_tables import ControlTables
-from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.store.marks import kept_from
 from deltasmelt.pipelines.spark.sql_names import aliased, odd_views, with_views
 from deltasmelt.pipelines.spark.sql_writes import refuse_writing, spelled_out
 from deltasmelt.pipelines.terminal.jvm_errors import spark_message
@@ -164,6 +165,8 @@ class LakeSql:
         self._odd = self._named_apart()
         self._registered: dict[tuple[Layer, str], tuple[str, str]] = {}
         self._schemas: set[Layer] = set()
+        # after a statement over `bronze.changes`: its first LSN; 0 if nothing was removed
+        self.kept_from = ZERO
 
     def move(self, cut: ConsistentCut) -> None:
         """Show a new cut from now on; a view with an unchanged definition stays."""
@@ -318,6 +321,10 @@ class LakeSql:
             select += f" VERSION AS OF {version}"
         if table == ("bronze", "changes"):
             select += f" WHERE commit_lsn <= {int(self.cut.commit_lsn)}"
+            changes = delta.open_table(self._lake.uri(*table)) if self._lake.place.shows_files else None
+            self.kept_from = ZERO if changes is None else kept_from(changes)
+            # Before this LSN, bronze may have lost parts of transactions (`bronze.store.retention`).
+            select += f" AND commit_lsn >= {int(self.kept_from)}" if self.kept_from else ""
         return self._odd.get(table) or quote(*table), select
 
     def _version(self, table: tuple[Layer, str]) -> int | None:

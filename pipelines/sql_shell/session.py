@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.lsn import ZERO
 from deltasmelt.pipelines.spark.lake_sql import LakeSql, cut_of, parse_as_of
 from deltasmelt.pipelines.sql_shell import meta_commands as meta
 from deltasmelt.pipelines.sql_shell.catalog import Cells, CutCatalog, columns_listed, is_list, tables_listed
@@ -85,6 +86,7 @@ class SqlSession:
         self._lake: LakeSql | None = None
         self._fresh: FreshSql | None = None
         self.cut_read: ConsistentCut | None = None
+        self._kept_from = ZERO
         self._last: str | None = None
         self._display = display
         self._person = display.environment is not None
@@ -133,6 +135,11 @@ class SqlSession:
         lake = self._lake_at_cut(spark)
         frame = lake.query(text)
         self.cut_read = lake.cut
+        if lake.kept_from > self._kept_from:
+            self._kept_from = lake.kept_from
+            self._output.report(
+                f"bronze.changes begins at {lake.kept_from}: earlier changes were removed (bronze.retention)"
+            )
         if not frame.columns or (not self._is_for_people and text.split(maxsplit=1)[0].lower() == "set"):
             return "done"
         if self._display.export is not None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from deltasmelt.bronze.errors import TableError, resnapshot_remedy
 from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.store.gaps import healed_at, is_left_out, is_whole
-from deltasmelt.bronze.store.marks import snapshot_of
+from deltasmelt.bronze.store.marks import kept_from, snapshot_of
 from deltasmelt.silver.errors import name_refused
 from deltasmelt.silver.plan.activity import Activity, Work, activity_of, activity_query
 from deltasmelt.silver.run.bronze_window import files_after, whole
@@ -156,6 +156,38 @@ def check_relation(
     )
 
 
+def check_kept(
+    table: SilverTable, start: Lsn, activity: Activity | None, kept: Lsn, healed: Lsn | None
+) -> None:
+    """Check that bronze still has the changes after `start`, or that a snapshot replaces their effect.
+
+    `kept` is the LSN from which on bronze has all changes (`bronze.store.retention`). A boundary respects
+    silver's positions, so only a table that was rolled back or that the source left out is behind `kept`.
+    `healed` is the LSN of the snapshot that healed a gap, if any (`Work.healed`).
+
+    Raises:
+        TableError: ``changes-removed``.
+    """
+    if start + 1 >= kept:
+        return
+    # The snapshot replaces all current rows. A history and soft deletes need every change in between, except
+    # before the snapshot that healed a gap: silver omits these changes in any case.
+    snapshot = None if activity is None else activity.snapshot
+    replaces = healed if table.versioned else snapshot
+    if replaces is not None and replaces >= kept:
+        return
+    rebuild = f"accept that silver.{table.name} lacks what changed in between: smelt rebuild FILE silver "
+    raise TableError(
+        table.table,
+        f"silver.{table.name} contains the changes up to {start}, and bronze has removed the changes before "
+        f"{kept} (bronze.retention)",
+        code="changes-removed",
+        remedy=f"restore a newer copy of silver.{table.name}; or {rebuild}{table.table}"
+        if table.versioned
+        else resnapshot_remedy(table.table, "resnapshot the table"),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One attempt of a cycle to carry tables to an LSN.
@@ -179,6 +211,10 @@ class Attempt:
     unfinished: Collection[TableName] = ()
     targets: Collection[str] = ()
     undecided: dict[TableName, Exception] = field(default_factory=dict)
+
+
+def _check_kept(attempt: Attempt, table: SilverTable, start: Lsn, activity: Activity | None) -> None:
+    check_kept(table, start, activity, kept_from(attempt.bronze), healed_at(attempt.bronze, table.table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +283,7 @@ class Worklist:
                 check_relation(table, stored, attempt.relations, start, activity)
                 if (stored is None or stored.mark is None) and not (activity and activity.snapshot):
                     continue  # the snapshot belongs to another relation with this name
+                _check_kept(attempt, table, start, activity)
                 found += [self._entry(attempt, table, reading), *self._histories(attempt, table, reading)]
         return found
 
@@ -321,6 +358,7 @@ class Worklist:
             start = self._start(attempt, history)
             if start is None:
                 continue
+            _check_kept(attempt, history, start, None)
             changes, activity = reading.changes, reading.activity
             # Mostly both are at the same LSN, and one read of bronze serves both.
             if start != reading.start:

@@ -15,6 +15,8 @@ from deltasmelt.pipelines.terminal.failures import without_secrets
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from deltasmelt.bronze.config.sections import BronzeSettings
+
 SOURCE = "source: {host: db, slot: s, publication: p}\n"
 
 
@@ -153,6 +155,25 @@ def test_executors_cannot_copy_into_catalog_lake(tmp_path: Path) -> None:
     for lake, engine in (("catalog: main", "local"), ("path: ./lake, catalog: main", "spark")):
         text = f"pipeline: shop\n{SOURCE}lake: {{{lake}}}\nsnapshot: {{engine: {engine}}}\n"
         assert load_pipeline(pipeline_file(tmp_path, text)).snapshot.engine == engine
+
+
+def test_bronze_retention_fits_lake_and_has_bounds(tmp_path: Path) -> None:
+    def load(keys: str, lake: str = "path: lake") -> BronzeSettings:
+        text = f"pipeline: shop\n{SOURCE}lake: {{{lake}}}\nbronze: {{{keys}}}\n"
+        return load_pipeline(pipeline_file(tmp_path, text)).bronze
+
+    bronze = load("retention: 90d, renew: 10GB")
+    assert (bronze.retention, bronze.renew) == (90 * 86400, 10_000_000_000)
+    assert load("heartbeat: 30s").retention is None
+    for keys, lake, code in (
+        ("retention: 90d", "catalog: main", "retention-unfit"),
+        ("renew: 10GB", "path: lake", "retention-unfit"),
+        ("retention: 1h", "path: lake", "yaml-content"),
+    ):
+        with pytest.raises(ConfigurationError) as raised:
+            load(keys, lake)
+        assert raised.value.code == code
+        assert ":4" in str(raised.value.where)
 
 
 def test_catalog_lake_has_own_pace_and_leases(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.progress import SnapshotView
 from deltasmelt.bronze.setup.slot import SlotState
+from deltasmelt.bronze.store.retention import Boundary, Holder
 from deltasmelt.pipelines.health.clustering import ClusteringHint
 from deltasmelt.pipelines.health.lake_half import TableStatus
 from deltasmelt.pipelines.health.status import Rung, Status
@@ -40,7 +41,7 @@ def fields(schema: dict[str, Any], *path: str) -> set[str]:
     [
         (Status, ()), (Rung, ("ladder",)), (SlotState, ("slot",)), (SnapshotView, ("snapshot",)),
         (TableStatus, ("tables",)), (TableStatus, ("documents",)), (OpenError, ("errors",)),
-        (ClusteringHint, ("clustering",)),
+        (ClusteringHint, ("clustering",)), (Boundary, ("retention",)), (Holder, ("retention", "holders")),
     ],
 )  # fmt: skip
 def test_schema_has_exact_keys_of_status(kind: Any, path: tuple[str, ...]) -> None:

@@ -10,6 +10,7 @@ from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.progress import SnapshotView
 from deltasmelt.bronze.setup.slot import SlotState
+from deltasmelt.bronze.store.retention import Boundary, Holder
 from deltasmelt.pipelines.health.clustering import ClusteringHint
 from deltasmelt.pipelines.health.lake_half import TableStatus
 from deltasmelt.pipelines.health.status import Rung, Status
@@ -89,4 +90,7 @@ ILL = dataclasses.replace(
         OpenError("pipeline", "shop", "copies-wait-for-transactions", f"waits for open transactions: {OPEN}"),
     ),
     clustering=(ClusteringHint("orders", "customer_id", 40, 30.0, 900_000_000),),
+    retention=Boundary(
+        Lsn(10), Lsn(90), Lsn(40), (Holder("public.lines", "snapshot", Lsn(40), 7_000_000),), 7_000_000
+    ),
 )  # fmt: skip

@@ -218,7 +218,7 @@ def test_dashboard_panels_do_not_overlap_and_name_source() -> None:
 def test_the_dashboard_or_a_rule_uses_most_metrics() -> None:
     used = {name for _, query in queries() for name in re.findall(r"deltasmelt_\w+", query)}
     assert known() - used <= {
-        "deltasmelt_slot_exists", "deltasmelt_clustering_hints",
+        "deltasmelt_slot_exists", "deltasmelt_clustering_hints", "deltasmelt_bronze_held_bytes",
         "deltasmelt_snapshot_tables", "deltasmelt_snapshot_rows", "deltasmelt_snapshot_bytes",
         "deltasmelt_snapshot_left_seconds",
     }  # fmt: skip

@@ -155,6 +155,11 @@ def test_page_probe_metrics_and_alerts_are_harmless(tmp_path: Path, monkeypatch:
         tables=tuple(replace(table, name=HOSTILE, error=HOSTILE) for table in ILL.tables),
         errors=(OpenError("pipeline", HOSTILE, "x", HOSTILE, HOSTILE),),
         clustering=tuple(replace(hint, table=HOSTILE, column=HOSTILE) for hint in ILL.clustering),
+        retention=ILL.retention
+        and replace(
+            ILL.retention,
+            holders=tuple(replace(holder, name=HOSTILE) for holder in ILL.retention.holders),
+        ),
     )  # fmt: skip
     samples = Samples()
     samples.add(hostile)

@@ -1,0 +1,326 @@
+"""The end of old changes: which files of `bronze.changes` may go, and their removal (`bronze.retention`).
+
+**The boundary.** A decision reads the lake and chooses an LSN B: no reader of bronze needs a change before B.
+B is the least of these LSNs:
+
+* the first change that is younger than the retention, by the time at which bronze received the change. The
+  newest file of the stream always stays: the next start compares the file with the server's log;
+* the newest complete snapshot of each table that the pipeline carries. A rebuild, the first fold of a table,
+  and the first fold of a new history begin with this snapshot. So **the base of a rebuild is a snapshot in
+  bronze**. Silver's rows as of a cut would be a second base: a rebuild must also correct wrong rows of
+  silver, and the copy of a base would cost as much as the table. A snapshot exists already, and the reader
+  can take the next snapshot at any time;
+* the position of each table of silver and of each history, also of a table that an error has stopped. The
+  pipeline states these positions (`Need`), because bronze does not know silver. A fresh read begins at the
+  same positions. Gold reads silver's change feed, and `smelt verify` reads the source: neither holds bronze.
+
+Until a requested snapshot is complete, the last complete snapshot counts; and until silver has loaded the new
+snapshot, silver's position. A table whose first copy may be running needs all its changes: the copy began at
+an earlier LSN, and no row of the table is before its first shape. A table that the source no longer has is
+never folded or rebuilt again, so its rows go by age. The shapes in `bronze.relations` stay, because old rows
+that share a file with needed rows can be read only by their shapes; a table has one shape for each ALTER
+TABLE, so the shapes do not grow with time.
+
+**One writer.** `keep_from` records B as the mark `KEPT_APP`, alone in a commit, in parallel with a reader,
+like a request for a snapshot (`bronze.store.gaps`). Only the lake's reader removes files
+(`bronze.store.sink`): the next commit of the stream sees the mark, and `remove_old` removes whole files by
+their statistics. So the mark is durable before any file goes, and every reader of bronze can compare its own
+position with the mark (`kept_from`). The mark only grows, as snapshots and positions do.
+
+**The removal is honest.** Delta refuses a removal of rows from a table with ``delta.appendOnly``, and permits
+a removal with ``dataChange = false`` only for rows that the same commit adds again. So the first removal
+unsets the property, and the removal states ``dataChange = true``. A streaming query of another program that
+follows `bronze.changes` therefore stops with Delta's own message, unless the query has ``ignoreDeletes``.
+
+**At each point of failure:**
+
+* *killed before the mark*: nothing has changed; the next maintenance decides again.
+* *killed after the mark*: all files are still there. Each reader that starts removes the files at its first
+  commit with the mark.
+* *killed between property and removal*: the table permits removals, and nothing is removed.
+* *killed after the removal*: the files are in no version, and stay on disk for a day (`Table.tidy`), for
+  readers of older versions.
+* *a lost answer, a late commit*: the next removal reads the table again, and names only present files. Delta
+  refuses a late commit, because the number of its log entry is taken.
+* *a compaction in parallel*: a removal carries the mark of a compaction and of the reader, so only one of
+  both succeeds (`bronze.lake.compaction`); the other reads the table again.
+* *a snapshot, a gap or a request in parallel*: each needs only changes after a snapshot that B respects.
+
+A file stays whole while one row may be needed. So rows before the mark may remain for a while, also parts of
+a transaction whose other rows are gone: whoever reads bronze from the start reads from the mark.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.client import Transaction
+from deltasmelt.bronze.lake.compaction import remove_files
+from deltasmelt.bronze.lake.parquet import file_system
+from deltasmelt.bronze.lake.table import retry_conflict
+from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.store.changes_table import PREFIXES, commit_marks
+from deltasmelt.bronze.store.contract import CHANGES_SCHEMA
+from deltasmelt.bronze.store.gaps import is_left_out, needs_snapshot
+from deltasmelt.bronze.store.marks import KEPT_APP, fingerprint_app, kept_from, snapshot_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from deltasmelt.bronze.lake.table import Table
+    from deltasmelt.bronze.shapes import Relation
+
+_STREAM: Final = PREFIXES[0]
+_DAY: Final = timedelta(days=1)
+_YEAR: Final = 365.25
+
+
+@dataclass(frozen=True, slots=True)
+class ChangesFile:
+    """A file of `bronze.changes`; first and last LSN are None without statistics."""
+
+    path: str
+    size: int
+    first: Lsn | None
+    last: Lsn | None
+    written: datetime
+    # the table, if all rows belong to one table
+    table: TableName | None = None
+
+    @property
+    def is_streamed(self) -> bool:
+        """Whether the rows came from the stream, and not from a snapshot."""
+        return self.path.startswith(_STREAM)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A table that needs all changes from an LSN on: a table of the source, or a table of silver."""
+
+    name: str
+    first: Lsn
+    # `snapshot`: a table of the source, with its newest snapshot; `silver`: a table of silver, behind bronze
+    kind: Literal["snapshot", "silver"] = "snapshot"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A table that needs changes older than the retention, and the bytes of their files."""
+
+    name: str
+    # as in `Need`
+    kind: Literal["snapshot", "silver"]
+    # the first change that the table needs
+    lsn: Lsn
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """The boundary of bronze at one moment."""
+
+    # bronze has all changes from this LSN on; 0 before the first removal
+    kept_from: Lsn
+    # all changes before this LSN are older than the retention
+    due: Lsn
+    # changes before this LSN may go; never after `due`
+    lsn: Lsn
+    # tables that need changes before `due`, oldest first
+    holders: tuple[Holder, ...]
+    # bytes of all files with only changes from `lsn` up to `due`
+    held_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """The measured growth of `bronze.changes`."""
+
+    # bytes of all files
+    size: int
+    # bytes of the stream's files for each day between the oldest and the newest row
+    bytes_per_day: float
+    days: float
+
+    @property
+    def after_a_year(self) -> int:
+        """Bytes of all files after another year."""
+        return int(self.size + self.bytes_per_day * _YEAR)
+
+
+# -- the mark, and the removal
+
+
+@retry_conflict
+def keep_from(uri: str, lsn: Lsn) -> None:
+    """Record that no reader needs a change before an LSN; durable on return. The mark only grows.
+
+    Raises:
+        DeltaError, OSError: the lake cannot be written.
+    """
+    changes = delta.open_existing(uri)
+    if lsn > kept_from(changes):
+        commit_marks(changes, [Transaction(KEPT_APP, int(lsn))])
+
+
+def remove_old(changes: Table, owner: Transaction) -> bool:
+    """Remove all files with only changes before the mark; return False if the caller must retry.
+
+    `owner` is the mark of the lake's reader, who alone removes files.
+    """
+    changes.refresh()
+    kept = kept_from(changes)
+    paths = {file.path for file in files_of(changes) if file.last is not None and file.last < kept}
+    return not paths or remove_files(changes, paths, CHANGES_SCHEMA, owner=owner)
+
+
+# -- the decision
+
+
+def files_of(changes: Table) -> list[ChangesFile]:
+    """Return the files of an open `bronze.changes`."""
+    rows = pa.table(changes.get_add_actions(flatten=True)).to_pylist()
+    return [
+        ChangesFile(
+            row["path"],
+            row["size_bytes"],
+            _lsn(row.get("min.commit_lsn")),
+            _lsn(row.get("max.commit_lsn")),
+            _time(row["modification_time"]),
+            _only_table(row),
+        )
+        for row in rows
+    ]
+
+
+def _lsn(value: int | None) -> Lsn | None:
+    return None if value is None else Lsn(value)
+
+
+def _time(value: datetime | int) -> datetime:
+    if isinstance(value, int):
+        return datetime.fromtimestamp(value / 1000, UTC)
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value
+
+
+def _only_table(row: dict[str, Any]) -> TableName | None:
+    names = [row.get(f"min.{column}") for column in ("table_schema", "table_name")]
+    if None in names or names != [row.get(f"max.{column}") for column in ("table_schema", "table_name")]:
+        return None
+    return TableName(str(names[0]), str(names[1]))
+
+
+def snapshot_needs(changes: Table, relations: Iterable[Relation]) -> list[Need]:
+    """Return the need of each carried table: its newest complete snapshot, and all later changes.
+
+    `relations` are all versions of shapes, read after `changes`.
+    """
+    begins: dict[TableName, Lsn] = {}
+    for relation in relations:
+        begins[relation.table] = min(begins.get(relation.table, relation.from_lsn), relation.from_lsn)
+    needs = []
+    for table, begin in sorted(begins.items()):
+        snapshot = snapshot_of(changes, table)
+        # A poll records a fingerprint before the table's first copy begins. Without a fingerprint no copy has
+        # begun, so the first snapshot will be later than all rows of this moment.
+        polled = changes.transaction_version(fingerprint_app(table)) is not None
+        if (snapshot is not None or polled) and not is_left_out(changes, table):
+            needs.append(Need(str(table), begin if snapshot is None else snapshot))
+    return needs
+
+
+def due_at(changes: Table, files: Sequence[ChangesFile], before: datetime) -> Lsn:
+    """Return the first LSN that bronze received at or after a time; ZERO if every change is younger.
+
+    The search reads the time of a few files, because the stream's files are in the order of their times.
+    """
+    streamed = [file for file in files if file.is_streamed and file.first is not None]
+    streamed.sort(key=lambda file: file.last or ZERO)
+    older = streamed[:-1]
+
+    def is_young(file: ChangesFile) -> bool:
+        time = _received(changes.table_uri, file.path, last=True)
+        return time is None or time >= before
+
+    count = bisect_left(older, True, key=is_young)
+    return min((file.first or ZERO for file in streamed[count:]), default=ZERO)
+
+
+def boundary(files: Sequence[ChangesFile], due: Lsn, needs: Iterable[Need], kept: Lsn) -> Boundary:
+    """Return the boundary of bronze. Pure."""
+    needing = sorted((need for need in needs if need.first < due), key=lambda need: (need.first, need.name))
+    lsn = needing[0].first if needing else due
+
+    def held(first: Lsn) -> int:
+        return sum(file.size for file in files if file.last is not None and first <= file.last < due)
+
+    holders = tuple(Holder(need.name, need.kind, need.first, held(need.first)) for need in needing)
+    return Boundary(kept, due, max(lsn, kept), holders, held(lsn))
+
+
+def renewable(
+    changes: Table, files: Sequence[ChangesFile], tables: Iterable[TableName], budget: int, now: datetime
+) -> dict[TableName, Lsn]:
+    """Return the tables to take again within a budget of bytes a day, with the LSN of each old snapshot.
+
+    A table's load is the size of its snapshot in bronze. Open requests, and snapshots of the last day, have
+    used a part of the budget already. The oldest snapshot comes first; a table beyond the rest is skipped.
+
+    Args:
+        tables: tables of the source that hold the boundary back.
+    """
+    sizes: dict[tuple[TableName, Lsn], int] = {}
+    used = 0
+    for file in files:
+        if not file.is_streamed and file.table is not None and file.last is not None:
+            place = file.table, file.last
+            sizes[place] = sizes.get(place, 0) + file.size
+            used += file.size if file.written > now - _DAY else 0
+    snapshots = {(table, snapshot_of(changes, table) or ZERO) for table in tables}
+    open_requests = {place for place in snapshots if needs_snapshot(changes, place[0])}
+    rest = budget - used - sum(sizes.get(place, 0) for place in open_requests)
+    chosen = {}
+    for table, lsn in sorted(snapshots - open_requests, key=lambda place: (place[1], place[0])):
+        size = sizes.get((table, lsn), 0)
+        if size <= rest:
+            chosen[table] = lsn
+            rest -= size
+    return chosen
+
+
+def growth(changes: Table, now: datetime) -> Growth | None:
+    """Return the growth of an open `bronze.changes`; None before a day of changes."""
+    files = files_of(changes)
+    streamed = [file for file in files if file.is_streamed and file.first is not None]
+    if not streamed:
+        return None
+    oldest = min(streamed, key=lambda file: file.first or ZERO)
+    begin = _received(changes.table_uri, oldest.path, last=False)
+    if begin is None or now - begin < _DAY:
+        return None
+    days = (now - begin) / _DAY
+    return Growth(sum(file.size for file in files), sum(file.size for file in streamed) / days, days)
+
+
+@lru_cache(maxsize=4096)
+def _received(uri: str, path: str, *, last: bool) -> datetime | None:
+    """Return the time at which bronze received the last or first rows of a file; no file ever changes."""
+
+    def read() -> datetime | None:
+        with file_system(uri).open_input_file(path) as file, pq.ParquetFile(file) as parquet:
+            group = parquet.num_row_groups - 1 if last else 0
+            times = parquet.read_row_group(group, ["ingested_at"])["ingested_at"]
+            newest: datetime | None = (pc.max if last else pc.min)(times).as_py()
+            return newest
+
+    return perform(Effect.READ_FILE, f"{uri}/{path}", read)

@@ -1,0 +1,127 @@
+"""The reader removes old changes in parallel with a stream, whatever fails at each of the commits.
+
+One database and one lake: each round adds changes and snapshots, moves the boundary to the oldest snapshot,
+meets a fault, and continues without a fault.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from deltalake import DeltaTable
+from psycopg.conninfo import make_conninfo
+
+from deltasmelt.bronze.config.sections import BronzeSettings
+from deltasmelt.bronze.effects import Effect, guarded
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.delta import open_existing
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.store.gaps import request_snapshots
+from deltasmelt.bronze.store.relations import read_relations
+from deltasmelt.bronze.store.retention import Need, files_of, keep_from, snapshot_needs
+from tests.bronze.enumerated import Case, Killed, SourceAndLake
+from tests.bronze.replaying import (
+    assert_bronze_equals_source,
+    bronze_rows,
+    execute,
+    read_all,
+    source_of,
+)
+from tests.bronze.standard_history import IMPATIENT
+
+if TYPE_CHECKING:
+    from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.lsn import Lsn
+    from tests.bronze.enumerated import Kind
+
+TABLES = [TableName("public", name) for name in ("items", "others")]
+# From the last commit of a reader backwards: of the removal, of the property, and of the stream.
+CASES: Final[tuple[tuple[int, Kind, bool], ...]] = (
+    (2, "after", True),
+    (1, "before", True),
+    (1, "late", False),
+    (0, "before", True),
+    (0, "after", True),
+    (0, "late", False),
+)
+SETTINGS = BronzeSettings(flush_interval=0.02, heartbeat=0.1)
+
+
+class World:
+    """A source with two tables, and a lake that keeps only what the newest snapshots need."""
+
+    def __init__(self, dsn: str, lake_path: str) -> None:
+        self.source: SourceSettings = source_of(dsn, timing=IMPATIENT)
+        self.admin = make_conninfo(dsn, dbname="postgres")
+        self.lake, self.uri = lake_path, f"{lake_path}/bronze/changes"
+        self.round = 0
+        execute(
+            self.source,
+            "CREATE TABLE items (id int PRIMARY KEY, note text)",
+            "CREATE TABLE others (id int PRIMARY KEY, note text)",
+            "INSERT INTO items SELECT i, 'n' FROM generate_series(1, 20) i",
+        )
+        self.read()
+
+    def read(self) -> None:
+        read_all(self.source, self.lake, bronze=SETTINGS)
+
+    def change(self) -> None:
+        self.round += 1
+        execute(
+            self.source,
+            f"INSERT INTO items VALUES ({100 + self.round}, 'new')",
+            f"UPDATE items SET note = 'round {self.round}' WHERE id < 4",
+            f"INSERT INTO others VALUES ({self.round}, 'o')",
+        )
+
+    def needs(self) -> list[Need]:
+        return snapshot_needs(open_existing(self.uri), read_relations(Lake(self.lake)))
+
+    def boundary(self) -> Lsn:
+        """Take the tables again, and move the boundary to the oldest snapshot."""
+        for need in self.needs():
+            request_snapshots(self.uri, [TableName.parse(need.name)], need.first)
+        self.read()
+        self.change()
+        DeltaTable(self.uri).alter.set_table_properties({"delta.appendOnly": "true"})
+        kept = min(need.first for need in self.needs())
+        keep_from(self.uri, kept)
+        return kept
+
+    def read_with(self, case: Case | None) -> SourceAndLake:
+        guard = SourceAndLake(self.admin, Path(self.uri), case, {})
+        with guarded(guard):
+            try:
+                self.read()
+            except Killed:
+                assert guard.killed
+        assert guard.confirmed_too_far == []
+        return guard
+
+    def check(self, kept: Lsn) -> None:
+        """Nothing needed is gone, nothing is there twice, and no whole file is older than the boundary."""
+        assert_bronze_equals_source(self.source, self.lake, *map(str, TABLES))
+        assert all(file.last is None or file.last >= kept for file in files_of(open_existing(self.uri)))
+        places = [(row["table_name"], row["commit_lsn"], row["seq"]) for row in bronze_rows(self.lake)]
+        assert len(places) == len(set(places))
+        assert ControlTables(Lake(self.lake)).open_errors() == []
+
+
+def test_removal_meets_faults_at_every_commit(database: str, lake_path: str) -> None:
+    world = World(database, lake_path)
+    world.change()
+    kept = world.boundary()
+    commits = world.read_with(None).seen[Effect.COMMIT]
+    world.check(kept)
+    first = kept
+    for back, kind, kill in CASES:
+        kept = world.boundary()
+        world.read_with(Case(Effect.COMMIT, commits - back, kind, kill))
+        world.change()
+        world.read()
+        world.check(kept)
+    assert kept > first
+    assert len(bronze_rows(lake_path)) < 150  # of about 400 rows
