@@ -1,6 +1,7 @@
 """`smelt maintain`: maintain every table of silver and gold now, and print a line for each.
 
-While a pipeline runs, the command alternates with the cycles, table by table. The reader maintains bronze.
+While a pipeline runs, the command alternates with the cycles, table by table. The reader maintains bronze;
+with `bronze.retention` this command decides which changes the reader removes (`pipelines.runtime.retention`).
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def run_maintain(pipeline: Pipeline, output: Output) -> None:
             else:
                 output.line(maintenance_text(result))
         if pipeline.bronze.retention is not None:
-            for line in _retention(pipeline, control):
+            for line in retention_lines(pipeline, control):
                 output.report(line)
         for name, error in work.failed.items():
             output.report(without_secrets(f"{name}: {cause_of(error)}"))
@@ -60,7 +61,7 @@ def run_maintain(pipeline: Pipeline, output: Output) -> None:
         raise Failure(f"maintenance failed: {names}", exit_code=TABLES_STOPPED)
 
 
-def _retention(pipeline: Pipeline, control: ControlTables) -> Iterator[str]:
+def retention_lines(pipeline: Pipeline, control: ControlTables) -> Iterator[str]:
     """Yield the state of bronze after the decision of this maintenance."""
     lake = pipeline.lake_address()
     changes = open_table(lake.uri("bronze", CHANGES))

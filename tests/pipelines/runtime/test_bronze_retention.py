@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
@@ -17,13 +18,16 @@ from deltasmelt.bronze.store.changes_table import commit_changes
 from deltasmelt.bronze.store.contract import CHANGES_SCHEMA, MEASURED
 from deltasmelt.bronze.store.gaps import resnapshot_of
 from deltasmelt.bronze.store.marks import CONFIRM_APP, STREAM_APP, kept_from
+from deltasmelt.pipelines.commands.maintain import retention_lines
 from deltasmelt.pipelines.commands.rebuild import rebuild_silver
+from deltasmelt.pipelines.commands.status import show_status
 from deltasmelt.pipelines.health.check import run_check
 from deltasmelt.pipelines.health.status import StatusReader
 from deltasmelt.pipelines.health.status_json import plain_status
 from deltasmelt.pipelines.quality.change_log import check_log, of_log
 from deltasmelt.pipelines.quality.cut import quality_cut
 from deltasmelt.pipelines.runtime.retention import BronzeRetention, boundary_lines
+from deltasmelt.pipelines.runtime.stages import maintenance
 from deltasmelt.pipelines.spark.lake_sql import LakeSql
 from deltasmelt.pipelines.terminal.output import Output
 from deltasmelt.silver.cycle import Silver
@@ -140,9 +144,12 @@ def snapshots_hold_until_silver_has_newer(world: World) -> None:
         bronze.add(lsn, [update(PEOPLE, "2", f"b{lsn}")])
         bronze.commit(lsn + 9)
     world.silver.cycle()
-    decided = world.retention.decide()
-    assert decided is not None
-    assert decided.lsn == kept_from(world.changes()) == 45
+    kept = pipeline_of(str(world.path), KEPT)
+    work = maintenance(world.spark, kept, world.control, ("silver",))
+    with patch.object(work, "_tables", list):  # the decision alone
+        assert list(work.all_tables()) == []
+    assert work.failed == {}
+    assert kept_from(world.changes()) == 45
 
 
 def everything_after_boundary_is_there(world: World, before: dict[str, list[tuple[Any, ...]]]) -> None:
@@ -177,6 +184,24 @@ def older_copy_of_silver_loses_nothing_silently(world: World) -> None:
     assert rebuild_silver(spark, world.pipeline, [PEOPLE.table], Output()) == []
     assert control.open_errors() == []
     assert cells_at(spark, lake, "people", "id, note") == [(1, "a3"), (2, "b61")]
+
+
+def test_status_and_maintain_name_what_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline = pipeline_of(str(tmp_path), KEPT)
+    bronze = StreamedWriter(pipeline.lake_address())
+    bronze.relations(SHAPES)
+    bronze.snapshot(ORDERS, 10, [["1", "a"]])
+    for lsn in (31, 41):
+        bronze.add(lsn, [insert(ORDERS, str(lsn), "b")])
+        bronze.commit(lsn)
+    show_status(pipeline, Output())
+    shown = capsys.readouterr().out
+    assert "bronze   keeps all changes so far" in shown
+    assert "public.orders holds" in shown
+    assert "its newest snapshot is at 0/A; smelt snapshot FILE public.orders" in shown
+    lines = list(retention_lines(pipeline, ControlTables(pipeline.lake_address())))
+    assert lines[0].startswith("bronze keeps all changes so far; ")
+    assert "public.orders holds" in lines[1]
 
 
 def test_growth_is_a_finding_without_retention(tmp_path: Path) -> None:
