@@ -165,6 +165,11 @@ class Relation:
         return self.from_lsn, self.after_lsn
 
     @property
+    def names(self) -> dict[int, str]:
+        """Names of the columns, by attnum."""
+        return {column.attnum: column.name for column in self.columns if column.attnum is not None}
+
+    @property
     def fold_key(self) -> tuple[str, ...]:
         """Columns by which an old tuple names a row: the key, or an identity that lacks key columns."""
         identity = tuple(column.name for column in self.columns if column.in_identity)

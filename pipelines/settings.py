@@ -43,7 +43,13 @@ from deltasmelt.silver.settings import SilverSettings
 WILDCARDS: Final = frozenset("*?[")
 """Wildcards of file patterns; a text without wildcards is a name."""
 _CONNECTION_FILES = ("sslrootcert", "sslcert", "sslkey", "passfile")
-_SECRETS = (("source", "dsn"), ("source", "password"), ("source", "sslpassword"), ("alerts", "webhook"))
+_SECRETS = (
+    ("source", "dsn"),
+    ("source", "password"),
+    ("source", "sslpassword"),
+    ("source", "hash_key"),
+    ("alerts", "webhook"),
+)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?:\}|:-)")
 
 

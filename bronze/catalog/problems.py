@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 from deltasmelt.bronze.catalog.one_snapshot import DamagedError
 from deltasmelt.bronze.errors import TableError
 from deltasmelt.bronze.identifiers import TableName, folded, quote_identifier
+from deltasmelt.bronze.rules import RuleLostError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -44,6 +45,8 @@ def unreadable(table: TableName, reason: str, error: Exception) -> TableError:
     """
     if isinstance(error, DamagedError):
         return damaged(table, str(error), reason)
+    if isinstance(error, RuleLostError):
+        return rule_lost(table, str(error))
     text = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_WORDS]
     return TableError(
         table,
@@ -52,6 +55,17 @@ def unreadable(table: TableName, reason: str, error: Exception) -> TableError:
         remedy="the error is a defect of deltasmelt; report the error with the reader's log. The reader "
         "retries and resnapshots the table automatically; to stop this, leave the table out with "
         "source.exclude",
+    )
+
+
+def rule_lost(table: TableName, message: str) -> TableError:
+    """Return the error of a table whose rule in the pipeline file names a former name."""
+    return TableError(
+        table,
+        message,
+        code="column-rule-lost",
+        remedy="write the rule for the present name under source.columns, or remove the rule of the former "
+        "name; the reader resnapshots the table automatically",
     )
 
 

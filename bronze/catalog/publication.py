@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from deltasmelt.bronze.drift.membership import SINCE_SCHEMAS, published_schemas
-from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.identifiers import TableName, quote_identifier
 from deltasmelt.bronze.postgres.unnamed import unnamed_tables
 
 if TYPE_CHECKING:
@@ -41,6 +41,39 @@ class Member:
     columns: frozenset[int] | None = None
     # the WHERE clause, or `NOT_PRINTED`; None without a filter
     row_filter: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The membership of a table that the rules of the pipeline file demand (`bronze.rules`)."""
+
+    relation_id: int
+    # names and attnums of the column list; None means all columns
+    columns: tuple[str, ...] | None = None
+    attnums: frozenset[int] | None = None
+    # the row filter in the pipeline file; empty without a filter
+    where: str = ""
+    # the row filter as the server prints it; None without a filter
+    printed: str | None = None
+
+    def is_met(self, member: Member) -> bool:
+        """Check whether the publication carries the table as demanded."""
+        return member.columns == self.attnums and member.row_filter == self.printed
+
+    def clause(self, table: TableName) -> str:
+        """Return the table with list and filter, for a statement on the publication."""
+        names = "" if self.columns is None else f" ({', '.join(map(quote_identifier, self.columns))})"
+        # The server's print has no comment that could hide the bracket.
+        condition = self.printed or self.where
+        return f"ONLY {table.quoted}{names}{f' WHERE ({condition})' if condition else ''}"
+
+    def statements(self, publication: str, table: TableName) -> list[str]:
+        """Return the SQL that replaces the membership; in one transaction no change is missed."""
+        name = quote_identifier(publication)
+        return [
+            f"ALTER PUBLICATION {name} DROP TABLE ONLY {table.quoted};",
+            f"ALTER PUBLICATION {name} ADD TABLE {self.clause(table)};",
+        ]
 
 
 @dataclass(frozen=True, slots=True)

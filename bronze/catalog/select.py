@@ -36,7 +36,13 @@ from deltasmelt.bronze.catalog.problems import (
     with_name_clashes,
     without_name,
 )
-from deltasmelt.bronze.catalog.publication import SINCE_GENERATED, Publication, is_published, read_publication
+from deltasmelt.bronze.catalog.publication import (
+    SINCE_GENERATED,
+    Member,
+    Publication,
+    is_published,
+    read_publication,
+)
 from deltasmelt.bronze.catalog.queries import (
     ColumnRow,
     RelationRow,
@@ -49,6 +55,7 @@ from deltasmelt.bronze.catalog.queries import (
     storage_of,
     unique_indexes_of,
 )
+from deltasmelt.bronze.catalog.ruled_tables import with_rules
 from deltasmelt.bronze.catalog.source_table import Partition, SkippedRelation, SourceTable, TableFacts
 from deltasmelt.bronze.catalog.types import TypeTrees, resolve_types
 from deltasmelt.bronze.errors import SmeltError
@@ -80,6 +87,8 @@ class _Context:
     keys: Mapping[str, Sequence[str]]
     manage: bool
     version: int
+    # tables whose column list follows the rules of the pipeline file
+    ruled: Collection[TableName] = ()
 
 
 def select_tables(
@@ -103,9 +112,11 @@ def select_tables(
         ConfigurationError: a table in `source.keys` has an invalid name.
         psycopg.errors.SerializationFailure: the catalog changes meanwhile; a retry reads the new state.
     """
+    ruled = source.rules.tables.keys()
 
     def read(rows: Sequence[RelationRow]) -> list[SourceTable]:
         context = _context(connection, rows, source.publication, source.keys, manage=source.manage)
+        context = replace(context, ruled=ruled)
         parts = {
             row.oid: [part.oid for part in context.partitions.get(row.oid, ())] or [row.oid] for row in rows
         }
@@ -114,7 +125,7 @@ def select_tables(
         return _with_storage(connection, source.publication, tables, context.types) if storage else tables
 
     try:
-        return _selected(connection, source, lambda rows: (read(rows), []))[0]
+        return with_rules(connection, source, _selected(connection, source, lambda rows: (read(rows), []))[0])
     except psycopg.DatabaseError as error:
         if not is_idle(connection) or not may_be_damage(error):  # the caller's snapshot stays as old
             raise
@@ -122,7 +133,7 @@ def select_tables(
     tables, failed = _selected(connection, source, lambda rows: in_parts(connection, rows, read))
     if new := set(failed) - set(before):
         raise psycopg.errors.SerializationFailure("; ".join(f"{row.table}: {reason}" for row, reason in new))
-    return tables
+    return with_rules(connection, source, tables)
 
 
 def _selected(
@@ -323,9 +334,14 @@ def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTabl
     # Each leaf's own replica identity decides the contents of an old tuple. `ALTER TABLE … REPLICA IDENTITY`
     # on the root does not change the leaves, so the leaves are checked too.
     leaves = {partition.table: partition.identity for partition in partitions}
+    # The reader sets the column list of a table with rules a moment later, after it knows the key.
+    unlisted = Member() if row.table in context.ruled else member
+    keyed = [
+        column for column in rows if is_published(column.attnum, column.generated, publication, unlisted)
+    ]
     choice = choose_key(
         row.table,
-        {column.name: column.not_null for column in published},
+        {column.name: column.not_null for column in keyed},
         indexes,
         identity,
         override=key_override(row.table, context.keys),
@@ -380,6 +396,7 @@ def _source_table(row: RelationRow, context: _Context, size: Size) -> SourceTabl
         owner=row.owner,
         owned=row.owned,
         unpublished=unpublished,
+        identities=tuple(leaves.values()) or (identity,),
         blocked=carried and member is not None and facts.refuses_updates,
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from deltasmelt.bronze.catalog.keys import Identity, UniqueIndex
-    from deltasmelt.bronze.catalog.publication import Member
+    from deltasmelt.bronze.catalog.publication import Member, Wanted
     from deltasmelt.bronze.comments import Comments
     from deltasmelt.bronze.drift.storage import Storage
     from deltasmelt.bronze.errors import TableError
@@ -86,6 +86,10 @@ class SourceTable:
     owned: bool = True
     # ordinary columns that the publication's column list leaves out
     unpublished: tuple[str, ...] = ()
+    # the membership that rules of the pipeline file demand; None without rules (`bronze.rules`)
+    wanted: Wanted | None = None
+    # replica identities that decide the contents of old rows: the table's, or each leaf partition's
+    identities: tuple[Identity, ...] = ()
     # whether the publication makes UPDATEs and DELETEs of the table fail now
     blocked: bool = False
     # traces of changes that the log does not carry; None if not requested

@@ -33,7 +33,8 @@ def publication_findings(
     role: str,
 ) -> Iterator[Finding]:
     """Yield findings about the publication; `may_create` means that `role` has CREATE on the database."""
-    publication = read_publication(connection, source.publication)
+    ruled = [table.wanted.relation_id for table in tables if table.wanted is not None]
+    publication = read_publication(connection, source.publication, ruled)
     unpublished = [
         table for table in tables if all(problem.code in _WANTED_ALL_THE_SAME for problem in table.problems)
     ]
@@ -42,6 +43,7 @@ def publication_findings(
         source.publication,
         [table.table for table in unpublished],
         via_root=source.manage or any(table.kind == "p" for table in unpublished),
+        wanted={table.table: table.wanted for table in unpublished if table.wanted is not None},
     )
     subject = f"publication {source.publication}"
     if statements:

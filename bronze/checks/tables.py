@@ -51,6 +51,7 @@ def table_findings(
 ) -> Iterator[Finding]:
     """Yield findings about tables, selected or not."""
     yield from _patterns(connection, source, tables)
+    yield from _rules_without_table(source, tables)
     by_schema = _without_privilege(tables)
     for table in tables:
         for problem in table.problems:
@@ -159,6 +160,21 @@ def _patterns(
                 message=f"source.keys names {text}, which the patterns do not select",
                 remedy=_correction("remove this key, or correct the name", text, names),
             )
+
+
+def _rules_without_table(source: SourceSettings, tables: Sequence[SourceTable]) -> Iterator[Finding]:
+    """Yield rules for tables that the patterns do not select: such a rule protects nothing."""
+    names = [str(table.table) for table in tables]
+    for section, rules in (("source.columns", source.columns), ("source.where", source.where)):
+        for text in rules:
+            if str(TableName.parse(text)) not in names:
+                yield Finding(
+                    level="error",
+                    code="rule-table-unknown",
+                    subject=section,
+                    message=f"{section} has rules for {text}, which the patterns do not select",
+                    remedy=_correction("remove these rules, or correct the name", text, names),
+                )
 
 
 def _key(table: SourceTable, source: SourceSettings) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -18,6 +18,11 @@ from pydantic import (
 )
 
 from deltasmelt.bronze.config.timing import LEASE_SECONDS, Timing
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.rules import Rules
+
+SHORTEST_KEY: Final = 16
+"""Least length in bytes of the key of hashes."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -93,6 +98,8 @@ class SourceSettings(Section):
 
     Either `dsn` (a libpq URI or keyword string) or libpq's own keywords. libpq takes missing values from the
     environment, the service file and the password file. `host` may name several servers, separated by commas.
+
+    `columns` has by table the columns to exclude, hash or mask; `where` has by table the condition on rows.
     """
 
     dsn: SecretStr | None = None
@@ -120,6 +127,9 @@ class SourceSettings(Section):
     tables: Annotated[list[str], Field(min_length=1)] = ["public.*"]
     exclude: list[str] = []
     keys: dict[str, Annotated[list[str], Field(min_length=1)]] = {}
+    columns: dict[str, dict[str, Literal["exclude", "hash", "mask"]]] = {}
+    where: dict[str, str] = {}
+    hash_key: SecretStr | None = None
     _timing: Timing = PrivateAttr(default_factory=Timing)
 
     @property
@@ -132,6 +142,29 @@ class SourceSettings(Section):
         copy = self.model_copy()
         copy._timing = timing  # noqa: SLF001 - our own; the copy is not shared yet
         return copy
+
+    @property
+    def rules(self) -> Rules:
+        """The rules for columns and rows."""
+        return Rules.of(
+            self.columns, self.where, "" if self.hash_key is None else self.hash_key.get_secret_value()
+        )
+
+    @field_validator("columns", "where")
+    @classmethod
+    def _rules_name_a_table(cls, rules: dict[str, Any]) -> dict[str, Any]:
+        for table in rules:
+            TableName.parse(table)
+        return rules
+
+    @model_validator(mode="after")
+    def _hashes_have_a_key(self) -> Self:
+        if any("hash" in rules.values() for rules in self.columns.values()):
+            if self.hash_key is None:
+                raise ValueError("a rule of columns is hash: add hash_key: ${SMELT_HASH_KEY}")
+            if len(self.hash_key.get_secret_value().encode()) < SHORTEST_KEY:
+                raise ValueError(f"hash_key is shorter than {SHORTEST_KEY} bytes: its hashes can be guessed")
+        return self
 
     @field_validator("tables", "exclude")
     @classmethod

@@ -12,6 +12,8 @@ Invariants, however the messages are cut into batches:
   (`_announce`).
 * **No change of a known table is dropped silently.** An unforeseen error in one table's shape affects this
   table alone (`_announce`).
+* **Rules come before everything else**: names, types and cells of a table pass the rules here
+  (`bronze.rules`), so no other part of the reader gets an excluded or a clear value.
 * **Malformed input is refused** with the LSN, before any row of the slice is returned. Afterwards the decoder
   is unusable.
 
@@ -35,6 +37,7 @@ from deltasmelt.bronze.pgoutput.earlier_changes import EarlierChanges
 from deltasmelt.bronze.pgoutput.framing import HEADER, Block, malformed, slices
 from deltasmelt.bronze.pgoutput.layouts import NO_RELATION, AnnouncedLayouts, TupleLayout, only_used
 from deltasmelt.bronze.pgoutput.messages import (
+    AnnouncedColumn,
     AnnouncedRelation,
     AnnouncedType,
     LogicalMessage,
@@ -48,6 +51,7 @@ from deltasmelt.bronze.pgoutput.relation_versions import ShapeVersions
 from deltasmelt.bronze.pgoutput.rows import IS_CHANGE, SliceRows, assemble
 from deltasmelt.bronze.pgoutput.transactions import Commit, OpenTransaction, Transactions
 from deltasmelt.bronze.postgres.heartbeat import HEARTBEAT_PREFIX
+from deltasmelt.bronze.rules import TEXT_OID, TableRules
 from deltasmelt.bronze.store.contract import CHANGES_SCHEMA
 
 if TYPE_CHECKING:
@@ -62,6 +66,7 @@ __all__ = ["Commit", "Decoded", "StreamDecoder"]
 
 # Slices bound the memory beyond input and output, fit the processor's cache and hold all offsets in int32.
 _SLICE_BYTES: Final = 4 << 20
+_NEVER: Final = 2**63 - 1
 _RARE: Final = np.zeros(256, np.bool_)
 _RARE[[framing.RELATION, framing.TYPE, framing.TRUNCATE, framing.MESSAGE]] = True
 
@@ -121,6 +126,9 @@ class StreamDecoder:
         knows: checks whether any shape of a relation is recorded, so that its name may once have been
             selected.
         recorded: returns the recorded version of a relation, by oid, that holds at an LSN.
+        rules: returns the rules of a relation, by oid, under a table name.
+        reads_after: by table, an LSN up to which changes are dropped: a snapshot after this LSN replaces the
+            changes, which the server sent by former rules (`bronze.reader.session_decoder`).
         unreadable: called when an unforeseen error makes the decoder drop changes of a table, before any row
             of their transaction is returned. Gets the table, the commit LSN and the error; for later changes
             of the table no error. Without `unreadable` the decoder raises the error.
@@ -134,9 +142,13 @@ class StreamDecoder:
         *,
         knows: Callable[[int], bool] = lambda _: False,
         recorded: Callable[[int, Lsn], Relation | None] = lambda *_: None,
+        rules: Callable[[int, TableName], TableRules] = lambda *_: TableRules(),
+        reads_after: Mapping[TableName, Lsn] | None = None,
         unreadable: Callable[[TableName, Lsn, Exception | None], None] | None = None,
     ) -> None:
         self._describe = describe
+        self._rules = rules
+        self._reads_after = reads_after or {}
         self._unreadable = unreadable
         self._left_out: dict[int, TableName] = {}
         self._selected = selected
@@ -254,7 +266,9 @@ class StreamDecoder:
         layouts, layout_of_row = self._layouts.of_rows(
             frames, message_of_row, relation_id, announced, list(written.values())
         )
-        keep = np.array([entry.selected for entry in layouts], np.bool_)[layout_of_row]
+        # A layout that is not selected keeps no change; other layouts keep changes after an LSN, mostly zero.
+        after = [self._keeps_after(layout) for layout in layouts]
+        keep = frames.lsn[message_of_row] > np.array(after, np.int64)[layout_of_row]
         if not keep.all():
             # A table that becomes readable again within the slice is reported too, for its rows before that
             # point.
@@ -264,6 +278,12 @@ class StreamDecoder:
             message_of_row, relation_id = message_of_row[keep], relation_id[keep]
             layout_of_row = layout_of_row[keep]
         return SliceRows(message_of_row, relation_id, *only_used(layouts, layout_of_row))
+
+    def _keeps_after(self, layout: TupleLayout) -> int:
+        """Return the LSN after which changes of a layout are kept."""
+        if not layout.selected:
+            return _NEVER
+        return -1 if layout.table is None else self._reads_after.get(layout.table, -1)
 
     def _earlier(self, frames: Frames, transactions: Transactions, message: int) -> EarlierChanges:
         return EarlierChanges(frames, transactions, message, self._last_change)
@@ -281,12 +301,16 @@ class StreamDecoder:
         """
         names = [column.name for column in announced.columns]
         relation_id, table, version = announced.relation_id, announced.table, None
+        gate = None
         self._left_out.pop(relation_id, None)
         try:
             kept_as = self._kept_as(relation_id, announced.table, commit_lsn)
             if kept_as is not None:
                 table = kept_as
-                version = self._versions.begin(replace(announced, table=table), commit_lsn, earlier)
+                rules = self._rules(relation_id, table)
+                ruled = replace(announced, table=table, columns=_ruled(announced.columns, rules))
+                version = self._versions.begin(ruled, commit_lsn, earlier, rules)
+                gate = rules.gate(names)
         except SmeltError:
             raise
         except Exception as error:
@@ -303,7 +327,7 @@ class StreamDecoder:
             return TupleLayout.of(table, names, selected=False)
         batch.relations.append(version)
         self._partitions.leads(version)
-        return TupleLayout.of(version.table, names)
+        return TupleLayout.of(version.table, names, gate=gate)
 
     def _report_left_out(
         self,
@@ -327,6 +351,16 @@ class StreamDecoder:
         # name is selected.
         catalog = self._describe(relation_id, commit_lsn) if self._knows(relation_id) else None
         return catalog.table if catalog is not None and self._selected(catalog.table) else None
+
+
+def _ruled(columns: Sequence[AnnouncedColumn], rules: TableRules) -> tuple[AnnouncedColumn, ...]:
+    """Return the columns as the lake knows them (`TableRules.shape`)."""
+    actions = ((column, rules.action(column.name)) for column in columns)
+    return tuple(
+        column if action is None else replace(column, type_oid=TEXT_OID, typmod=-1)
+        for column, action in actions
+        if action != "exclude"
+    )
 
 
 def _parse(

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.pgoutput.framing import Frames, Positions
+    from deltasmelt.bronze.rules import Gate
 
 
 NO_RELATION: Final = -1
@@ -30,11 +31,11 @@ NO_RELATION: Final = -1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TupleLayout:
-    """Names of a row's cells."""
+    """Names of a row's cells, and the rules of the cells."""
 
     # None for the row of a logical decoding message
     table: TableName | None
-    # in tuple order; for a logical decoding message its prefix and content
+    # in tuple order, without excluded columns; for a logical decoding message its prefix and content
     names: tuple[str, ...]
     # whether bronze keeps rows of this layout
     selected: bool
@@ -42,13 +43,27 @@ class TupleLayout:
     blob: bytes
     # start of each name in `blob`
     starts: Positions
+    # number of cells in a tuple of the stream
+    sent: int
+    # None if no rule concerns the table's cells
+    gate: Gate | None = None
 
     @classmethod
-    def of(cls, table: TableName | None, names: Sequence[str], *, selected: bool = True) -> Self:
-        """Return the layout of these names."""
-        encoded = [name.encode() for name in names]
+    def of(
+        cls,
+        table: TableName | None,
+        names: Sequence[str],
+        *,
+        selected: bool = True,
+        gate: Gate | None = None,
+    ) -> Self:
+        """Return the layout of these names, the columns of the stream's tuples."""
+        stored = (
+            names if gate is None else [name for name, kept in zip(names, gate.kept, strict=True) if kept]
+        )
+        encoded = [name.encode() for name in stored]
         ends = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-        return cls(table, tuple(names), selected, b"".join(encoded), ends[:-1])
+        return cls(table, tuple(stored), selected, b"".join(encoded), ends[:-1], len(names), gate)
 
 
 class AnnouncedLayouts:

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Final
 from deltasmelt.bronze.builtin_types import builtin_type, format_type
 from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.retypes import kindred, same_text
+from deltasmelt.bronze.rules import RuleLostError
 from deltasmelt.bronze.shapes import BY_KEY, Column, PgType, Relation, same_shape
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.pgoutput.earlier_changes import EarlierChanges
     from deltasmelt.bronze.pgoutput.messages import AnnouncedColumn, AnnouncedRelation, AnnouncedType
+    from deltasmelt.bronze.rules import TableRules
 
 _MOST_SETS: Final = 5000
 """Largest number of attnum sets to try; beyond this bound the message is in doubt."""
@@ -357,6 +359,18 @@ def _is_unique(
     return False
 
 
+def _require_rules(rules: TableRules, former: Relation | None, version: Relation) -> None:
+    """Check that each column with a rule still has the rule under its present name.
+
+    Raises:
+        RuleLostError: a column was renamed away from its rule, or may have been.
+    """
+    if lost := rules.lost({} if former is None else former.names, version.names):
+        raise RuleLostError(f"column {lost[0][0]}, which source.columns protects, is called {lost[0][1]} now")
+    if former is not None and any(column.attnum is None for column in version.columns):
+        raise RuleLostError("a column that source.columns protects may have been renamed")
+
+
 class ShapeVersions:
     """The newest version of each relation in this session; parameters as in `StreamDecoder`."""
 
@@ -375,11 +389,21 @@ class ShapeVersions:
         """Record a Type message."""
         self._types[announced.oid] = announced
 
-    def begin(self, announced: AnnouncedRelation, commit_lsn: Lsn, earlier: EarlierChanges) -> Relation:
+    def begin(
+        self,
+        announced: AnnouncedRelation,
+        commit_lsn: Lsn,
+        earlier: EarlierChanges,
+        rules: TableRules | None = None,
+    ) -> Relation:
         """Return the version that a Relation message of a selected table begins.
 
         Args:
-            announced: the message, with the name under which bronze keeps the table.
+            announced: the message, with the name under which bronze keeps the table, and after the rules.
+            rules: rules of the table's columns.
+
+        Raises:
+            RuleLostError: a column may have another name than its rule.
         """
         relation_id = announced.relation_id
         former, catalog = self._newest.get(relation_id), self._describe(relation_id, commit_lsn)
@@ -390,6 +414,8 @@ class ShapeVersions:
         if recorded is not None and (former is None or former.place < recorded.place):
             former = recorded
         version = relation_version(announced, commit_lsn, catalog=catalog, known=former, types=self._types)
+        if rules is not None and rules.changes_values:
+            _require_rules(rules, former, version)
         if former is not None and same_shape(version, former):
             # The transaction's rows before the message had this shape as well, so the version begins at its
             # former place.

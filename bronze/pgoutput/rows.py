@@ -19,6 +19,7 @@ import pyarrow as pa
 from deltasmelt.bronze.pgoutput.framing import DELETE, HEADER, INSERT, MESSAGE, TRUNCATE, UPDATE
 from deltasmelt.bronze.pgoutput.layouts import NO_RELATION, name_lists, unchanged_lists
 from deltasmelt.bronze.pgoutput.tuples import texts, walk
+from deltasmelt.bronze.rules import is_kept, protect
 from deltasmelt.bronze.store.contract import (
     CHANGES_SCHEMA,
     OP_DELETE,
@@ -156,11 +157,15 @@ def _tuples(frames: Frames, rows: SliceRows) -> dict[str, pa.Array]:
         row = old_rows[int(np.searchsorted(np.cumsum(old.widths), cell, side="right"))]
         frames.malformed(int(rows.message[row]), "an old tuple contains a value that was not sent")
 
+    new_cells, old_cells = (
+        _protected(rows, chosen, tuples, texts(frames, tuples))
+        for chosen, tuples in ((new_rows, new), (old_rows, old))
+    )
     return {
-        "new": _lists(frames, count, new_rows, new),
-        "old": _lists(frames, count, old_rows, old),
+        "new": _lists(count, new_rows, new_cells),
+        "old": _lists(count, old_rows, old_cells),
         "old_is_key": _old_is_key(tag, has_old),
-        "unchanged": _unchanged(rows, new_rows, new),
+        "unchanged": _unchanged(rows, new_rows, new_cells),
     }
 
 
@@ -168,22 +173,57 @@ def _walk(frames: Frames, rows: SliceRows, chosen: Positions, positions: Positio
     """Walk the tuples of some rows and compare their widths with the layouts."""
     message = rows.message[chosen]
     tuples = walk(frames, message, positions)
-    announced = np.array([len(layout.names) for layout in rows.layouts])[rows.layout[chosen]]
+    announced = np.array([layout.sent for layout in rows.layouts])[rows.layout[chosen]]
     for row in np.flatnonzero(tuples.widths != announced)[:1].tolist():
         columns = f"a tuple has {tuples.widths[row]} columns, the server announced {announced[row]}"
         frames.malformed(int(message[row]), columns)
     return tuples
 
 
-def _lists(frames: Frames, count: int, chosen: Positions, tuples: Tuples) -> pa.ListArray:
+@dataclass(frozen=True, slots=True)
+class _Cells:
+    """The cells of some tuples as the lake may hold them."""
+
+    # number of cells of each tuple
+    widths: Positions
+    values: pa.StringArray
+    # indexes of the cells that were not sent because an out-of-line value did not change, ascending
+    unchanged: Positions
+
+
+def _protected(rows: SliceRows, chosen: Positions, tuples: Tuples, cells: pa.StringArray) -> _Cells:
+    """Apply the rules of the rows' tables to the cells (`bronze.rules`)."""
+    gates = [layout.gate for layout in rows.layouts]
+    key = next((gate.key for gate in gates if gate is not None), None)
+    if key is None or len(cells) == 0:
+        return _Cells(tuples.widths, cells, tuples.unchanged)
+    by_layout = [
+        np.zeros(layout.sent, np.int8) if gate is None else gate.codes
+        for layout, gate in zip(rows.layouts, gates, strict=True)
+    ]
+    first = np.cumsum([0, *map(len, by_layout)])[:-1]
+    tuple_of_cell = np.repeat(np.arange(len(chosen)), tuples.widths)
+    start = np.cumsum(tuples.widths) - tuples.widths
+    column = np.arange(len(cells)) - start[tuple_of_cell]
+    codes = np.concatenate(by_layout)[first[rows.layout[chosen]][tuple_of_cell] + column]
+    kept = is_kept(codes)
+    place = np.cumsum(kept) - 1
+    return _Cells(
+        np.bincount(tuple_of_cell[kept], minlength=len(chosen)),
+        protect(cells, codes, key),
+        place[tuples.unchanged[kept[tuples.unchanged]]],
+    )
+
+
+def _lists(count: int, chosen: Positions, cells: _Cells) -> pa.ListArray:
     """Return the tuples as lists; NULL for rows without a tuple."""
     if len(chosen) == 0:
         return pa.nulls(count, TEXT_LIST)
     widths = np.zeros(count + 1, np.int64)
-    widths[chosen + 1] = tuples.widths
+    widths[chosen + 1] = cells.widths
     valid = np.zeros(count, np.bool_)
     valid[chosen] = True
-    return list_array(np.cumsum(widths), texts(frames, tuples), valid)
+    return list_array(np.cumsum(widths), cells.values, valid)
 
 
 def _old_is_key(tag: NDArray[np.uint8], has_old: NDArray[np.bool_]) -> pa.BooleanArray:
@@ -192,7 +232,7 @@ def _old_is_key(tag: NDArray[np.uint8], has_old: NDArray[np.bool_]) -> pa.Boolea
     return pa.array(tag == _KEY, mask=~has_old)
 
 
-def _unchanged(rows: SliceRows, new_rows: Positions, new: Tuples) -> pa.ListArray:
+def _unchanged(rows: SliceRows, new_rows: Positions, new: _Cells) -> pa.ListArray:
     count = len(rows.message)
     if len(new.unchanged) == 0:
         return pa.nulls(count, TEXT_LIST)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from deltasmelt.bronze.catalog.ruled_tables import with_lost_rules
 from deltasmelt.bronze.catalog.select import select_tables
 from deltasmelt.bronze.drift.joining import Joining, may_forget
 from deltasmelt.bronze.drift.membership import fingerprints, transactions
@@ -281,7 +282,7 @@ class CarriedTables:
     ) -> tuple[list[SourceTable], set[TableName]]:
         """Return the selected tables, and the members among them; a table that cannot join has a problem."""
         last_poll = self._newest
-        tables = select_tables(connection, self._source, storage=True)
+        tables = self._selected(connection)
         waiting = {
             name: error
             for name, error in self._locked.items()
@@ -290,15 +291,17 @@ class CarriedTables:
         members = {table.table for table in tables if table.problem is None} - waiting.keys()
         locked: list[TableError] = []
         blocked = [table.table for table in tables if table.blocked]
-        changed = ensure_publication(connection, self._source, sorted(members), locked, without=blocked)
+        wanted = {table.table: table.wanted for table in tables if table.wanted is not None}
+        changed = ensure_publication(
+            connection, self._source, sorted(members), locked, without=blocked, wanted=wanted
+        )
         for error in locked:
             self._errors.cannot_join(error, last_poll.requests.get(error.table))
         self._locked = waiting | {error.table: error for error in locked}
         if changed:
             # Select again, because the tables are members now; the next poll finds tables created since.
             selected = {table.table for table in tables}
-            tables = select_tables(connection, self._source, storage=True)
-            tables = [table for table in tables if table.table in selected]
+            tables = [table for table in self._selected(connection) if table.table in selected]
         self._unreadable.release({table.table for table in tables}, last_poll.carried)
         left_out = {**self._locked, **self._unreadable.errors()}
         tables = [
@@ -310,6 +313,14 @@ class CarriedTables:
         ]
         return tables, members - left_out.keys()
 
+    def _selected(self, connection: psycopg.Connection[Any]) -> list[SourceTable]:
+        return with_lost_rules(
+            self._source.rules,
+            select_tables(connection, self._source, storage=True),
+            self._landing.shapes.names,
+            self._landing.sink.tables.observed_storage,
+        )
+
     def _compare(self, catalog: _Catalog, stream_requests: _Requests, stop: threading.Event) -> CatalogPoll:
         """Compare the server's answers with bronze, and make the result the newest poll."""
         tables, sink = catalog.tables, self._landing.sink
@@ -317,9 +328,7 @@ class CarriedTables:
         names = tuple(table.table for table in healthy)
         selected = [table.table for table in tables]
         ways, end, frontier = catalog.fingerprints, catalog.end, catalog.frontier
-        resnapshot_unpublished(
-            self._landing, self._source.publication, selected, ways, end, frontier=frontier
-        )
+        resnapshot_unpublished(self._landing, self._source, selected, ways, end, frontier=frontier)
         unknown = self._landing.shapes.unknown_columns()
         waiting_for_copy = sink.tables.needing_copy(names)
         recorded = resnapshot_rewritten(

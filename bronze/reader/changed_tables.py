@@ -32,11 +32,13 @@ from deltasmelt.bronze.drift.storage import plain_defaults
 from deltasmelt.bronze.drift.streamed import StreamedParts
 from deltasmelt.bronze.lsn import LAST, ZERO, Lsn
 from deltasmelt.bronze.shapes import as_recorded, same_shape
+from deltasmelt.bronze.store.rule_marks import STILL_HELD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from deltasmelt.bronze.catalog.source_table import SourceTable
+    from deltasmelt.bronze.config.sections import SourceSettings
     from deltasmelt.bronze.drift.storage import Storage
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.reader.quiet_shapes import Recorded
@@ -56,7 +58,7 @@ class UnderWay(NamedTuple):
 
 def resnapshot_unpublished(
     landing: Landing,
-    publication: str,
+    source: SourceSettings,
     selected: Collection[TableName],
     memberships: Mapping[TableName, int],
     lsn: Lsn,
@@ -66,6 +68,7 @@ def resnapshot_unpublished(
     """Request tables whose changes were temporarily unpublished or left out; forget dropped tables.
 
     Args:
+        source: names the publication and the rules.
         selected: all selected tables, including tables that are left out.
         memberships: the current way in which each carried table is carried
             (`bronze.drift.membership.fingerprints`).
@@ -74,12 +77,18 @@ def resnapshot_unpublished(
     """
     left_out = sorted(landing.shapes.tables() - set(selected))
     fingerprints = {table: memberships.get(table, NOT_CARRIED) for table in selected}
-    for table in landing.sink.tables.note_membership(fingerprints, left_out, lsn):
+    carried = [table for table, membership in memberships.items() if membership != NOT_CARRIED]
+    rules = landing.sink.tables.changed_rules(source.rules, carried)
+    for table in landing.sink.tables.note_membership(fingerprints, left_out, lsn, rules):
+        if (reason := rules.reasons.get(table)) is not None:
+            _LOGGER.warning("%s is resnapshotted: %s; %s", table, reason, STILL_HELD)
+            landing.progress.set(said=f"{table} is resnapshotted: {reason}; {STILL_HELD}")
+            continue
         _LOGGER.warning(
             "%s is resnapshotted: publication %s did not contain all of the table, or the reader left out "
             "its changes, for a while before %s",
             table,
-            publication,
+            source.publication,
             lsn,
         )
         landing.progress.set(said=f"{table} is resnapshotted: the table was not published the whole time")

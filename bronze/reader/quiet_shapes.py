@@ -172,7 +172,9 @@ class _Recorder:
         return {relation.relation_id for relation in unchanged}, after, busy
 
     def _described(self, ids: Sequence[int]) -> dict[int, Relation]:
-        return describe_relations(self.connection, ids, self.source.keys, self.source.publication)
+        relations = describe_relations(self.connection, ids, self.source.keys, self.source.publication)
+        rules = self.source.rules
+        return {oid: rules.table(relation.table).shape(relation) for oid, relation in relations.items()}
 
     def _is_locked(self, relation: Relation, busy: list[Relation], *, nowait: bool) -> bool:
         statement = f"LOCK TABLE ONLY {relation.table.quoted} IN ACCESS SHARE MODE"

@@ -156,7 +156,8 @@ def start_over(
         healthy = [table.table for table in selected if table.problem is None]
         blocked = [table.table for table in selected if table.blocked]
         # A table that is locked now joins at a later poll.
-        ensure_publication(connection, source, healthy, [], without=blocked)
+        wanted = {table.table: table.wanted for table in selected if table.wanted is not None}
+        ensure_publication(connection, source, healthy, [], without=blocked, wanted=wanted)
         if anew:
             # The decision must be durable before the slot is dropped.
             _give_up(changes, uri, position)

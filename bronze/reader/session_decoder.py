@@ -12,7 +12,7 @@ from deltasmelt.bronze.postgres.conversion import to_utf8
 from deltasmelt.bronze.stream.encodings import ConvertingDecoder
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     import psycopg
@@ -21,11 +21,21 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.lsn import Lsn
     from deltasmelt.bronze.reader.carried_tables import CarriedTables
+    from deltasmelt.bronze.rules import Rules, TableRules
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.bronze.store.landing import Landing
     from deltasmelt.bronze.store.position import Position
+    from deltasmelt.bronze.store.relations import ShapeLog
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
+
+
+def rules_by_relation(rules: Rules, shapes: ShapeLog) -> Callable[[int, TableName], TableRules]:
+    """Return a function for the rules of a relation, by oid, under a table name.
+
+    A renamed table keeps its rules until the next poll reports the table (`bronze.catalog.ruled_tables`).
+    """
+    return lambda relation_id, table: rules.table(rules.renamed(shapes.names(relation_id), table) or table)
 
 
 def session_decoder(
@@ -44,10 +54,12 @@ def session_decoder(
         landing: holds the shapes known before, and the gaps of tables that are left out.
         encoding: the server's encoding; None if the server converts texts to UTF-8 itself.
     """
+    rules_of = rules_by_relation(source.rules, landing.shapes)
 
     def describe(relation_id: int, _: Lsn) -> Relation | None:
         with translated(source):
-            return describe_relation(connection, relation_id, source.keys, source.publication)
+            relation = describe_relation(connection, relation_id, source.keys, source.publication)
+        return None if relation is None else rules_of(relation_id, relation.table).shape(relation)
 
     def convert(texts: Sequence[bytes]) -> list[bytes | None]:
         with translated(source):
@@ -68,6 +80,11 @@ def session_decoder(
                 _LOGGER.error("changes of %s are left out from %s on", table, lsn, exc_info=error)
             landing.sink.tables.leave_out({table: lsn})
 
+    # The server sends changes from before a rule by the publication of that time. A new rule opens a gap
+    # (`bronze.store.gaps`), and the snapshot after the gap contains all rows. So no change up to the gap
+    # needs to reach the lake. The change's own LSN decides: a transaction that commits after the gap may
+    # have made changes before the rule, and the snapshot waits for this transaction.
+    reads_after = landing.sink.tables.gaps(list(source.rules.tables))
     shapes = landing.shapes
     versions = shapes.until(position.frontier)
     if encoding is None:
@@ -77,6 +94,8 @@ def session_decoder(
             versions,
             knows=shapes.knows,
             recorded=shapes.at,
+            rules=rules_of,
+            reads_after=reads_after,
             unreadable=unreadable,
         )
     return ConvertingDecoder(
@@ -85,6 +104,8 @@ def session_decoder(
         versions,
         knows=shapes.knows,
         recorded=shapes.at,
+        rules=rules_of,
+        reads_after=reads_after,
         unreadable=unreadable,
         convert=convert,
         left_out=left_out,

@@ -9,6 +9,11 @@ refuses the application's own UPDATEs and DELETEs. The table returns, with a new
 replica identity. A publication that deltasmelt did not create keeps its tables, because another subscriber
 may read the publication.
 
+**Rules** of the pipeline file for columns and rows become the table's column list and row filter
+(`bronze.catalog.ruled_tables`). PostgreSQL has no statement that changes both, so one transaction removes the
+table and adds it again: no other session sees the publication without the table. Its new row in the catalog
+requests a snapshot (`bronze.drift.membership`), which a longer list and a wider filter need.
+
 **Locks.** Adding a table takes a lock on the table. VACUUM, CREATE INDEX CONCURRENTLY and similar commands
 may delay this lock for hours. A table whose lock is not granted does not delay other tables
 (`_add_in_parts`).
@@ -23,6 +28,7 @@ import logging
 import random
 import time
 from collections import deque
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -34,7 +40,8 @@ from deltasmelt.bronze.catalog.publication import (
     is_made_by_us,
     read_publication,
 )
-from deltasmelt.bronze.errors import DefiniteError, TableError, TransientError
+from deltasmelt.bronze.catalog.row_filters import invalid_filter
+from deltasmelt.bronze.errors import DefiniteError, SmeltError, TableError, TransientError
 from deltasmelt.bronze.identifiers import TableName, quote_identifier, quote_literal
 from deltasmelt.bronze.postgres.connection import lock_timeout
 from deltasmelt.bronze.postgres.conninfo import address_of
@@ -43,8 +50,9 @@ from deltasmelt.bronze.postgres.lock_holders import END_HOLDER, LET_GO, describe
 from deltasmelt.bronze.setup.slot_mark import read_comment
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from deltasmelt.bronze.catalog.publication import Wanted
     from deltasmelt.bronze.config.sections import SourceSettings
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
@@ -61,20 +69,30 @@ _ATTEMPTS: Final = 5
 
 
 def publication_statements(
-    publication: Publication | None, name: str, tables: Sequence[TableName], *, via_root: bool = True
+    publication: Publication | None,
+    name: str,
+    tables: Sequence[TableName],
+    *,
+    via_root: bool = True,
+    wanted: Mapping[TableName, Wanted] = MappingProxyType({}),
 ) -> list[str]:
-    """Return the SQL that makes `publication` carry `tables` entirely; empty if complete. Pure.
+    """Return the SQL that makes `publication` carry `tables` as demanded; empty if complete. Pure.
 
     Args:
         publication: the present publication; None if missing.
         via_root: whether partitions must appear under their root's name; irrelevant without partitioned
             tables.
+        wanted: the memberships of tables with rules.
     """
     quoted = quote_identifier(name)
+
+    def clause(table: TableName) -> str:
+        return wanted[table].clause(table) if table in wanted else f"ONLY {table.quoted}"
+
     if publication is None:
         # With `ONLY`, children of table inheritance stay separate tables. Partitions follow their root
         # anyway, and `publish_via_partition_root` publishes them under the root's name.
-        members = ", ".join(f"ONLY {table.quoted}" for table in sorted(tables))
+        members = ", ".join(map(clause, sorted(tables)))
         target = f" FOR TABLE {members}" if tables else ""
         return [f"CREATE PUBLICATION {quoted}{target} WITH (publish_via_partition_root = true);"]
     statements = []
@@ -87,8 +105,12 @@ def publication_statements(
         statements.append(f"ALTER PUBLICATION {quoted} SET ({', '.join(settings)});")
     missing = sorted(table for table in tables if publication.member(table) is None)
     if missing:
-        members = ", ".join(f"ONLY {table.quoted}" for table in missing)
+        members = ", ".join(map(clause, missing))
         statements.append(f"ALTER PUBLICATION {quoted} ADD TABLE {members};")
+    for table in sorted(wanted.keys() & set(tables)):
+        member = publication.member(table)
+        if member is not None and not wanted[table].is_met(member):
+            statements += wanted[table].statements(name, table)
     return statements
 
 
@@ -99,6 +121,7 @@ def ensure_publication(
     locked: list[TableError] | None = None,
     *,
     without: Sequence[TableName] = (),
+    wanted: Mapping[TableName, Wanted] = MappingProxyType({}),
 ) -> list[str]:
     """Make the publication carry `tables` with all operations, through partition roots.
 
@@ -110,6 +133,7 @@ def ensure_publication(
             without `locked` a single such table is an error of all.
         without: tables that the publication blocks; a table that cannot be removed stays
             (`bronze.catalog.problems.of_identity`).
+        wanted: the memberships that rules demand, for tables of `tables` (`bronze.catalog.ruled_tables`).
 
     Returns:
         The SQL that was executed; empty without a change.
@@ -124,14 +148,64 @@ def ensure_publication(
     # transaction, because an application is waiting. Writes in the meantime are not lost: the snapshot after
     # the table's return contains them.
     executed = _taken_out(connection, source, without) if without and source.manage else []
+    ruled = {table: wanted[table] for table in sorted(tables) if table in wanted}
+    if ruled and source.manage:
+        tables = [table for table in tables if table not in ruled]
+        executed += ensure_publication(connection, source, tables, locked)
+        return executed + _set_rules(connection, source, ruled, locked)
     try:
-        return executed + _repeated(connection, source, tables, seconds)
+        return executed + _repeated(connection, source, tables, seconds, wanted)
     except TransientError as error:
         if locked is None or not isinstance(error.__cause__, _LOCKED):
             raise
     # First the publication's own settings: every statement on the publication waits for its lock.
     executed += _repeated(connection, source, (), timing.publication_lock)
     return executed + _add_in_parts(connection, source, tables, locked)
+
+
+def _set_rules(
+    connection: psycopg.Connection[Any],
+    source: SourceSettings,
+    ruled: Mapping[TableName, Wanted],
+    refused: list[TableError] | None,
+) -> list[str]:
+    """Make the publication carry tables by their rules, each in a transaction of its own.
+
+    PostgreSQL may refuse a filter, or the table is locked. Then the table has an error and is not carried,
+    because the publication could send more than the rules allow.
+    """
+    executed: list[str] = []
+    publication = read_publication(
+        connection, source.publication, [wanted.relation_id for wanted in ruled.values()]
+    )
+    for table, wanted in ruled.items():
+        member = None if publication is None else publication.member(table)
+        if member is not None and wanted.is_met(member):
+            continue
+        try:
+            executed += _repeated(connection, source, [table], source.timing.member_lock, {table: wanted})
+        except SmeltError as error:
+            cause = error.__cause__
+            if refused is None or not isinstance(cause, psycopg.Error):
+                raise
+            if isinstance(cause, _LOCKED):
+                refused.append(_not_set_yet(table, source, describe_holder(connection, table, _ADDING)))
+            elif wanted.where and (cause.sqlstate or "").startswith(_REFUSED):
+                reason = cause.diag.message_detail or cause.diag.message_primary or str(cause)
+                refused.append(invalid_filter(table, reason))
+            else:
+                raise
+    return executed
+
+
+def _not_set_yet(table: TableName, source: SourceSettings, holder: str) -> TableError:
+    return TableError(
+        table,
+        f"publication {source.publication} cannot get the rules of source.columns and source.where for the "
+        f"table yet: the table is locked by {holder}",
+        code="publication-rules",
+        remedy=f"nothing to do: the reader retries after the lock is released; {END_HOLDER}",
+    )
 
 
 def _taken_out(
@@ -213,14 +287,20 @@ def _add_in_parts(
 
 
 _LOCKED: Final = (psycopg.errors.LockNotAvailable, psycopg.errors.DeadlockDetected)
+_REFUSED: Final = ("0A", "22", "42")
+"""Prefixes of SQLSTATEs of a row filter that PostgreSQL does not accept."""
 
 
 def _repeated(
-    connection: psycopg.Connection[Any], source: SourceSettings, tables: Sequence[TableName], seconds: float
+    connection: psycopg.Connection[Any],
+    source: SourceSettings,
+    tables: Sequence[TableName],
+    seconds: float,
+    wanted: Mapping[TableName, Wanted] = MappingProxyType({}),
 ) -> list[str]:
     for attempt in range(_ATTEMPTS):
         try:
-            return _change(connection, source, tables, seconds)
+            return _change(connection, source, tables, seconds, wanted)
         except (psycopg.errors.DuplicateObject, psycopg.errors.UniqueViolation) as error:
             # Another session was first; the next attempt reads its result.
             if attempt == _ATTEMPTS - 1:
@@ -234,13 +314,17 @@ def _repeated(
 
 
 def _change(
-    connection: psycopg.Connection[Any], source: SourceSettings, tables: Sequence[TableName], seconds: float
+    connection: psycopg.Connection[Any],
+    source: SourceSettings,
+    tables: Sequence[TableName],
+    seconds: float,
+    wanted: Mapping[TableName, Wanted],
 ) -> list[str]:
-    name = source.publication
-    publication = read_publication(connection, name)
+    name, printed = source.publication, [membership.relation_id for membership in wanted.values()]
+    publication = read_publication(connection, name, printed)
     # If the reader may not change the publication, each partitioned table has an error of its own.
     via_root = source.manage and (publication is None or publication.owned)
-    if not publication_statements(publication, name, tables, via_root=via_root):
+    if not publication_statements(publication, name, tables, via_root=via_root, wanted=wanted):
         return []
     with connection.transaction():
         connection.execute(lock_timeout(seconds).encode())
@@ -249,8 +333,8 @@ def _change(
         connection.execute(
             "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [f"deltasmelt publication {name}"]
         )
-        publication = read_publication(connection, name)
-        statements = publication_statements(publication, name, tables, via_root=via_root)
+        publication = read_publication(connection, name, printed)
+        statements = publication_statements(publication, name, tables, via_root=via_root, wanted=wanted)
         if statements and not source.manage:
             raise _unmanaged(publication, source, statements)
         for statement in statements:

@@ -39,7 +39,9 @@ class Chunk:
         if self.end is not None:
             conditions.append(f"ctid < '({self.end},0)'::tid")
         clause = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        return f"SELECT {columns} FROM ONLY {self.source.quoted}{clause}"
+        # The condition may name the table; a partition has another name.
+        alias = f" AS {quote_identifier(relation.table.name)}" if condition else ""
+        return f"SELECT {columns} FROM ONLY {self.source.quoted}{alias}{clause}"
 
 
 def chunks_of(leaves: Sequence[tuple[TableName, int]], rows: int, chunk_rows: int) -> list[Chunk]:

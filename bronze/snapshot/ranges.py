@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import psycopg
 
 from deltasmelt.bronze.errors import TableError
@@ -15,6 +16,7 @@ from deltasmelt.bronze.postgres.connection import within
 from deltasmelt.bronze.postgres.error_translation import table_error
 from deltasmelt.bronze.postgres.liveness import CopyLine
 from deltasmelt.bronze.postgres.lock_holders import END_HOLDER
+from deltasmelt.bronze.rules import protect
 from deltasmelt.bronze.snapshot.copy_out import cells_of, copy_blocks
 from deltasmelt.bronze.snapshot.rows import SEQ_OF_CHUNK
 
@@ -74,9 +76,13 @@ def rows_of_range(
         return cancelled()
 
     query = chunk.query(relation, condition)
+    gate = source.rules.table(relation.table).gate([column.name for column in relation.columns])
     for block in copy_blocks(connection, query, is_cancelled, poll_seconds=timing.copy_poll):
         try:
-            table = rows.rows(cells_of(block), seq)
+            cells = cells_of(block)
+            if gate is not None:
+                cells = protect(cells, np.tile(gate.codes, len(cells) // len(gate.codes)), gate.key)
+            table = rows.rows(cells, seq)
         except Exception as error:
             raise UnreadableRowsError(f"{type(error).__name__}: {error}") from error
         seq += table.num_rows

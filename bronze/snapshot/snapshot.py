@@ -54,7 +54,7 @@ from deltasmelt.bronze.snapshot.locks import (
     sessions_of,
     weight,
 )
-from deltasmelt.bronze.snapshot.ranges import dropped_error, interrupted_again, locked_by
+from deltasmelt.bronze.snapshot.ranges import dropped_error, interrupted_again, locked_by, lost
 from deltasmelt.bronze.snapshot.table_copy import Outcome, TableCopy
 from deltasmelt.bronze.snapshot.workers import SnapshotCopy
 
@@ -387,9 +387,14 @@ class Snapshot:
             if shape is None or shape.table != table.table:
                 outcome.fail(dropped_error(table.table))
                 continue
+            rules = self._source.rules.table(table.table)
+            if rules.lost(table.relation.names, shape.names):
+                outcome.fail(lost(table.table, "a column with a rule in source.columns was renamed"))
+                continue
+            shape = rules.shape(shape)
             parts = [(leaf.table, leaf.pages) for leaf in leaves[relation_id]]
             chunks = chunks_of(parts, table.rows_estimate, self._settings.chunk_rows)
-            condition = self._condition(shape)
+            condition = " AND ".join(f"({text}\n)" for text in (rules.where, self._condition(shape)) if text)
             copied = {leaf.oid: leaf.part for leaf in leaves[relation_id]}
             storage = None if table.storage is None else table.storage.with_parts(copied)
             copies.append(TableCopy(replace(shape, from_lsn=lsn), chunks, storage, condition))

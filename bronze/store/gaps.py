@@ -15,6 +15,7 @@ is also a gap that is being healed.
 * their texts cannot be converted (`bronze.stream.encodings`), or their shape cannot be read
   (`bronze.reader.table_errors`): a partition's replica identity may send less than a key. The first of many
   such changes opens the gap (`bronze.store.table_marks`);
+* a rule for its columns or rows changed (`bronze.store.rule_marks`);
 * the reader skipped the table after an error, until a session read the table again
   (`bronze.reader.carried_tables`).
 
@@ -56,17 +57,25 @@ from deltasmelt.bronze.store.marks import (
     resnapshotted_app,
     snapshot_of,
 )
+from deltasmelt.bronze.store.rule_marks import UNCHANGED
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.lake.table import Table
+    from deltasmelt.bronze.store.rule_marks import ChangedRules
 
 
 def resnapshot_of(changes: Table, table: TableName) -> Lsn | None:
     """Return R of a table in an open `bronze.changes`; None without a request."""
     version = changes.transaction_version(resnapshot_app(table))
+    return None if version is None else Lsn(version)
+
+
+def gap_of(changes: Table, table: TableName) -> Lsn | None:
+    """Return G of a table in an open `bronze.changes`; None without a gap."""
+    version = changes.transaction_version(gap_app(table))
     return None if version is None else Lsn(version)
 
 
@@ -241,7 +250,11 @@ def _opens(changes: Table, table: TableName, lsn: Lsn, *, beyond: bool) -> bool:
 
 @retry_conflict
 def note(
-    uri: str, memberships: Mapping[TableName, int], left_out: Iterable[TableName], lsn: Lsn
+    uri: str,
+    memberships: Mapping[TableName, int],
+    left_out: Iterable[TableName],
+    lsn: Lsn,
+    rules: ChangedRules = UNCHANGED,
 ) -> list[TableName]:
     """Record the fingerprints of tables; open a gap for each table whose fingerprint differs from the record.
 
@@ -250,6 +263,7 @@ def note(
     Args:
         memberships: the present fingerprint of each table.
         lsn: WAL position of the server, read after the fingerprints.
+        rules: rules that differ from the recorded rules; such a table gets a gap as well.
 
     Returns:
         The tables with a gap; durable on return.
@@ -261,9 +275,10 @@ def note(
     marks, gaps = [], []
     for table, fingerprint in memberships.items():
         recorded = changes.transaction_version(fingerprint_app(table))
-        if recorded == fingerprint:
+        if recorded == fingerprint and table not in rules.reasons:
             continue
-        marks.append(Transaction(fingerprint_app(table), fingerprint))
+        if recorded != fingerprint:
+            marks.append(Transaction(fingerprint_app(table), fingerprint))
         # A difference opens a gap even before a table's first complete snapshot, because the running snapshot
         # may be from before the difference. A first fingerprint opens no gap.
         if recorded is not None:
@@ -271,6 +286,7 @@ def note(
     # A table of this bronze that is not selected now gets a gap only after its return.
     marks_before = ((table, changes.transaction_version(fingerprint_app(table))) for table in left_out)
     marks += [Transaction(fingerprint_app(table), NOT_CARRIED) for table, before in marks_before if before]
+    marks += rules.marks
     if marks:
         # One commit writes fingerprint, gap and request. So a crash or a failed commit leaves either the old
         # fingerprint, and the next poll finds the difference again, or all three.

@@ -6,8 +6,9 @@ therefore valid exactly from the commit of its rows. All marks are on `bronze.ch
 
 Marks of the stream: `STREAM_APP`, `CONFIRM_APP`, `TIME_APP`, `SENT_APP`, `SENT_TIME_APP`,
 `SENT_FRONTIER_APP`, `TIMELINE_APP`, `SERVER_START_APP`, `READER_APP`, `STARTING_OVER_APP`. Mark of the
-comments: `COMMENTS_APP`. Mark of removed changes: `KEPT_APP`. Marks of each table: `snapshot_app`,
-`resnapshot_app`, `gap_app`, `healed_app`, `resnapshotted_app`, `fingerprint_app`.
+comments: `COMMENTS_APP`. Mark of removed changes: `KEPT_APP`. Mark of the key of hashes: `HASH_KEY_APP`.
+Marks of each table: `snapshot_app`, `resnapshot_app`, `gap_app`, `healed_app`, `resnapshotted_app`,
+`fingerprint_app`, `rules_app`.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transaction-identifiers.
 """
@@ -27,6 +28,7 @@ __all__ = [
     "COMMENTS_APP",
     "COMPACTION_APP",
     "CONFIRM_APP",
+    "HASH_KEY_APP",
     "KEPT_APP",
     "READER_APP",
     "SENT_APP",
@@ -43,6 +45,7 @@ __all__ = [
     "kept_from",
     "resnapshot_app",
     "resnapshotted_app",
+    "rules_app",
     "snapshot_app",
     "snapshot_of",
 ]
@@ -76,6 +79,9 @@ READER_APP: Final = "deltasmelt.reader"
 
 STARTING_OVER_APP: Final = "deltasmelt.starting-over"
 """The frontier after which the log is given up (`bronze.reader.recovery`); meaningless past the frontier."""
+
+HASH_KEY_APP: Final = "deltasmelt.hash-key"
+"""A number that identifies the key of hashes, and does not reveal the key (`bronze.rules.key_number`)."""
 
 COMMENTS_APP: Final = "deltasmelt.comments"
 """Time of the newest record of comments, in microseconds since 1970 (`bronze.store.comments`)."""
@@ -113,6 +119,11 @@ def resnapshotted_app(table: TableName) -> str:
 def fingerprint_app(table: TableName) -> str:
     """Return the id of the mark: fingerprint of the table's membership (`bronze.drift.membership`)."""
     return f"deltasmelt.fingerprint:{table.quoted}"
+
+
+def rules_app(table: TableName) -> str:
+    """Return the id of the mark: number of the rules by which the table is carried (`bronze.rules`)."""
+    return f"deltasmelt.rules:{table.quoted}"
 
 
 def snapshot_of(changes: Table, table: TableName) -> Lsn | None:

@@ -24,6 +24,7 @@ from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.store import gaps
 from deltasmelt.bronze.store.comments import DAMAGED, comments_mark, set_mark
 from deltasmelt.bronze.store.marks import snapshot_app, snapshot_of
+from deltasmelt.bronze.store.rule_marks import UNCHANGED, changed_rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -34,10 +35,12 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.lake.client import AddAction
     from deltasmelt.bronze.lake.table import Table
+    from deltasmelt.bronze.rules import Rules
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.bronze.store.catalog_log import StorageLog
     from deltasmelt.bronze.store.changes_table import ChangesTable
     from deltasmelt.bronze.store.comments import RecordedComments
+    from deltasmelt.bronze.store.rule_marks import ChangedRules
     from deltasmelt.bronze.store.streamed_log import StreamedLog
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
@@ -84,6 +87,10 @@ class TableMarks:
     def snapshots(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
         """Return the LSN of each copied table's newest complete snapshot; raises like `needing_copy`."""
         return self._marks_of(tables, snapshot_of)
+
+    def gaps(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
+        """Return the gap marks of tables that have a mark, healed or not; raises like `needing_copy`."""
+        return self._marks_of(tables, gaps.gap_of)
 
     def newest(self, relations: Iterable[Relation]) -> dict[TableName, Lsn]:
         """Return the greatest LSN in bronze of each table apart from the stream; raises like `needing_copy`.
@@ -161,8 +168,16 @@ class TableMarks:
         with lake_failures(self._changes.uri, "bronze"):
             return gaps.move_back(self._changes.uri, snapshots, end)
 
+    def changed_rules(self, rules: Rules, tables: Sequence[TableName]) -> ChangedRules:
+        """Compare the rules of carried tables with the recorded rules; raises like `needing_copy`."""
+        return self._changes.read_newest(lambda changes: changed_rules(changes, rules, tables))
+
     def note_membership(
-        self, memberships: Mapping[TableName, int], left_out: Sequence[TableName], lsn: Lsn
+        self,
+        memberships: Mapping[TableName, int],
+        left_out: Sequence[TableName],
+        lsn: Lsn,
+        rules: ChangedRules = UNCHANGED,
     ) -> list[TableName]:
         """Record the tables' memberships; request snapshots of tables with a gap since (`bronze.store.gaps`).
 
@@ -170,7 +185,7 @@ class TableMarks:
             TransientError: ``lake-unwritable``.
         """
         with lake_failures(self._changes.uri, "bronze"):
-            return gaps.note(self._changes.uri, memberships, left_out, lsn)
+            return gaps.note(self._changes.uri, memberships, left_out, lsn, rules)
 
     def observed_storage(self, table: TableName) -> ObservedStorage | None:
         """Return the results of catalog polls of a table's storage; None before the first poll."""

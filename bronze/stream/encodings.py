@@ -41,6 +41,7 @@ from deltasmelt.bronze.pgoutput.framing import (
     malformed,
 )
 from deltasmelt.bronze.pgoutput.messages import parse_relation
+from deltasmelt.bronze.rules import TableRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -69,11 +70,22 @@ class ConvertingDecoder(StreamDecoder):
         *,
         knows: Callable[[int], bool] = lambda _: False,
         recorded: Callable[[int, Lsn], Relation | None] = lambda *_: None,
+        rules: Callable[[int, TableName], TableRules] = lambda *_: TableRules(),
+        reads_after: Mapping[TableName, Lsn] | None = None,
         unreadable: Callable[[TableName, Lsn, Exception | None], None] | None = None,
         convert: Callable[[Sequence[bytes]], list[bytes | None]],
         left_out: Callable[[Mapping[TableName, Lsn]], None],
     ) -> None:
-        super().__init__(describe, selected, known, knows=knows, recorded=recorded, unreadable=unreadable)
+        super().__init__(
+            describe,
+            selected,
+            known,
+            knows=knows,
+            recorded=recorded,
+            rules=rules,
+            reads_after=reads_after,
+            unreadable=unreadable,
+        )
         self._convert = convert
         self._on_left_out = left_out
         self._refused: dict[TableName, Lsn] = {}

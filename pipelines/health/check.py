@@ -13,6 +13,7 @@ The command checks four subjects, and a failure of one subject hides no finding 
 from __future__ import annotations
 
 import difflib
+import re
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -40,10 +41,12 @@ from deltasmelt.bronze.store.contract import (
     RELATIONS_SCHEMA,
     require_format,
 )
+from deltasmelt.bronze.store.marks import snapshot_of
 from deltasmelt.bronze.store.ownership import foreign, owner_properties
 from deltasmelt.bronze.store.position import position_of
 from deltasmelt.bronze.store.relations import read_relations
 from deltasmelt.bronze.store.retention import growth
+from deltasmelt.bronze.store.rule_marks import STILL_HELD, changed_rules
 from deltasmelt.bronze.stream.continuity import check_start, slot_gone
 from deltasmelt.gold.builder.spark_settings import HASH, LSN
 from deltasmelt.gold.compile.compiler import compile_tree
@@ -64,7 +67,9 @@ if TYPE_CHECKING:
     import psycopg
     from psycopg.rows import TupleRow
 
+    from deltasmelt.bronze.catalog.source_table import SourceTable
     from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.table import Table
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.bronze.store.position import Position
     from deltasmelt.gold.language.document import Document
@@ -206,9 +211,38 @@ def _source(
                 findings += [*foreign_findings, *broken]
             findings += source_findings
             tables = select_tables(connection, pipeline.source, sizes=False)
+            if lake is not None and lake.changes is not None:
+                findings += _changed_rules(pipeline, lake.changes, tables)
             findings += numeric_findings(connection, tables, pipeline.silver)
             orders = other_orders(connection, [table.relation.relation_id for table in tables])
     return [table.relation for table in tables], orders
+
+
+def _changed_rules(pipeline: Pipeline, changes: Table, tables: Iterable[SourceTable]) -> Iterator[Finding]:
+    """Yield the tables that the next start snapshots again, because their rules or the key changed."""
+    copied = [
+        table.table
+        for table in tables
+        if table.problem is None and snapshot_of(changes, table.table) is not None
+    ]
+    for name, reason in changed_rules(changes, pipeline.source.rules, copied).reasons.items():
+        yield Finding(
+            level="warning",
+            code="rules-changed",
+            subject=str(name),
+            message=f"the next start snapshots the table again: {reason}; {STILL_HELD}",
+        )
+
+
+def _with_excluded(pipeline: Pipeline, finding: Finding) -> Finding:
+    """Return a finding about a document; an unknown column that the rules exclude gets this reason."""
+    rules = pipeline.source.rules
+    for table, columns in rules.tables.items():
+        for column in re.findall(rf"{re.escape(str(table))} has no column '([^']+)'", finding.message):
+            if columns.action(column) == "exclude":
+                reason = f"; source.columns excludes {column}"
+                return replace(finding, message=finding.message + reason)
+    return finding
 
 
 def _unwritable(pipeline: Pipeline) -> list[Finding]:
@@ -305,7 +339,7 @@ def _tables(
     complete = True
     for document in documents:
         tree, problems = checked_tree(document, catalog)
-        findings += map(Finding.of, problems)
+        findings += (_with_excluded(pipeline, Finding.of(problem)) for problem in problems)
         if tree is None:
             complete = False
         else:

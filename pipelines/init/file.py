@@ -19,10 +19,13 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from deltasmelt.bronze.identifiers import pattern_of
 from deltasmelt.gold.drafting.files import scalar, yaml_comment
 from deltasmelt.pipelines.health.numeric_digits import better_type
+from deltasmelt.pipelines.init.personal import proposed_action
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.rules import Action
     from deltasmelt.gold.drafting.draft import Proposal, UndraftedTable
     from deltasmelt.pipelines.init.catalog import Excluded, SourceCatalog
 
@@ -118,6 +121,7 @@ def pipeline_text(
         f"  publication: {slot}",
         f"  tables: [{', '.join(schemas)}]    # all tables, future ones included",
         *_exclude(catalog),
+        *_rules(catalog),
         "lake: {path: ./lake}    # a folder, or the URL of an object store",
         *_types(catalog),
         *_gold(proposal, documents),
@@ -147,6 +151,31 @@ def _exclude(catalog: SourceCatalog) -> Iterator[str]:
         for exclusion in exclusions:
             yield f"    - {value_text(pattern_of(exclusion.table.schema, exclusion.table.name))}"
             yield from _wrapped(f"remedy: {exclusion.remedy}", "      # ")
+
+
+def _rules(catalog: SourceCatalog) -> Iterator[str]:
+    """Return proposed rules, as comments, for columns whose names suggest secrets or personal data."""
+    proposed: dict[TableName, dict[str, Action]] = {}
+    for table in catalog.tables:
+        relation = table.relation
+        # A key column must stay unique, and the replica identity needs each of its columns.
+        bound = {*relation.key, *(column.name for column in relation.columns if column.in_identity)}
+        for column in relation.columns:
+            if (action := proposed_action(column.name, key=column.name in bound)) is not None:
+                proposed.setdefault(table.table, {})[column.name] = action
+    if not proposed:
+        return
+    yield from _wrapped(
+        "The names of these columns suggest secrets or personal data. Remove the signs # below, and the "
+        "values never arrive in the lake as they are (docs/privacy.md):",
+        "  # ",
+    )
+    if any("hash" in actions.values() for actions in proposed.values()):
+        yield "  # hash_key: ${SMELT_HASH_KEY}    # at least 16 bytes, from the environment"
+    yield "  # columns:"
+    for name, actions in proposed.items():
+        rules = ", ".join(f"{scalar(_escaped(column))}: {action}" for column, action in actions.items())
+        yield f"  #   {scalar(_escaped(str(name)))}: {{{rules}}}"
 
 
 def _types(catalog: SourceCatalog) -> Iterator[str]:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from deltasmelt.bronze.catalog.source_table import SourceTable
     from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.rules import Rules
     from deltasmelt.gold.language.document import Document
     from deltasmelt.gold.tree.nodes import Tree
     from deltasmelt.gold.verify.against_source import WrongDocument
@@ -75,6 +76,7 @@ class ServerDocument:
         lost: columns with values outside silver's types; queried after a difference.
         withdrawn: different documents with such values: gold cannot be equal there.
         empty: True if the root's table has no rows.
+        ruled: True if the lake's rows differ from the source's by rules of the pipeline file.
     """
 
     name: str
@@ -87,6 +89,7 @@ class ServerDocument:
     lost: str = ""
     withdrawn: int = 0
     empty: bool = False
+    ruled: bool = False
 
     @property
     def compared(self) -> int:
@@ -133,7 +136,7 @@ class ServerDocuments:
         self._source = pipeline.source
         self._tables = {table.table: table for table in tables}
         catalog = silver_catalog([table.relation for table in tables], pipeline.silver)
-        self.results = [_prepared(document, catalog) for document in definitions]
+        self.results = [_prepared(document, catalog, pipeline.source.rules) for document in definitions]
         self._requests: list[_Request] = []
         self._stop = threading.Event()
 
@@ -304,10 +307,15 @@ def _execute(connection: psycopg.Connection[TupleRow], statement: str) -> psycop
         return connection.execute(statement.encode())
 
 
-def _prepared(document: Document, catalog: Mapping[TableName, SilverTable]) -> ServerDocument:
+def _prepared(document: Document, catalog: Mapping[TableName, SilverTable], rules: Rules) -> ServerDocument:
     tree, problems = resolve(document, catalog)
     if tree is None:
         return ServerDocument(document.name, reason=problems[0].message)
+    # The server computes documents from clear values and all rows.
+    ruled = [name for name in sorted(tree.tables()) if rules.table(name).changes_rows]
+    if ruled:
+        reason = f"source.columns or source.where changes the rows of {ruled[0]}"
+        return ServerDocument(document.name, reason=reason, ruled=True)
     if problem := next((table.problem for table in tree.tables().values() if table.problem), None):
         return ServerDocument(document.name, reason=str(problem))
     verifiable = comparable(tree)

@@ -57,6 +57,7 @@ class Sides:
         lake = pipeline.lake_address()
         self._scratch = scratch
         self._settings = pipeline.silver
+        self._rules = pipeline.source.rules
         # What silver keeps besides live rows, the source does not have.
         self._plain = pipeline.silver.model_copy(update={"deletes": "hard", "history": []})
         self._sample = sample
@@ -172,7 +173,9 @@ class Sides:
         view = f"smelt_source_{uuid.uuid4().hex}"
         shared = access_of(session).share(rows, view)
         try:
-            sampled = self._sample is not None and has_sample(source.relation, self._settings.types)
+            sampled = self._sample is not None and has_sample(
+                source.relation, self._settings.types, self._rules
+            )
             silvers = session.table(stored).columns
             if self._sample is not None and sampled:
                 stored = f"(SELECT * FROM {stored} WHERE {in_spark(source.relation, self._sample)})"

@@ -180,5 +180,7 @@ class SourceCopy:
 
     def _condition(self, shape: Relation) -> str:
         sample = self._load.sample
-        sampled = sample is not None and has_sample(shape, self._pipeline.silver.types)
+        sampled = sample is not None and has_sample(
+            shape, self._pipeline.silver.types, self._pipeline.source.rules
+        )
         return in_postgres(shape, sample) if sample is not None and sampled else ""

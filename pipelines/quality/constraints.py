@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from psycopg.rows import TupleRow
 
     from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.rules import Rules
 
 CONSTRAINTS: Final = "constraints"
 
@@ -127,6 +128,11 @@ class Constraints:
     enum_labels: dict[int, tuple[str, ...]] = field(default_factory=dict)
     not_null: dict[int, frozenset[int]] = field(default_factory=dict)
 
+    def under(self, rules: Rules) -> Constraints:
+        """Return the constraints as the lake can hold them; a rule may take a foreign key's parents away."""
+        keys = (replace(key, weak=key.weak or _ruled(key, rules)) for key in self.foreign_keys)
+        return replace(self, foreign_keys=tuple(keys))
+
     def to_json(self) -> str:
         """Return everything except `read_at`, in a fixed order."""
         return json.dumps(
@@ -148,6 +154,17 @@ class Constraints:
             {oid: tuple(labels) for oid, labels in plain["enum_labels"]},
             {oid: frozenset(columns) for oid, columns in plain["not_null"]},
         )
+
+
+def _ruled(key: ForeignKeyConstraint, rules: Rules) -> str | None:
+    """Return why rows of the lake may break a foreign key; None if no rule concerns the key."""
+    child, parent = rules.table(key.child), rules.table(key.parent)
+    if parent.where:
+        return f"source.where leaves rows of {key.parent} out"
+    for own, referenced in zip(key.columns, key.referenced, strict=True):
+        if child.action(own) != parent.action(referenced):
+            return f"source.columns has different rules for {own} and {key.parent}.{referenced}"
+    return None
 
 
 def _foreign_key(plain: dict[str, Any]) -> ForeignKeyConstraint:

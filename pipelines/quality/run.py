@@ -183,6 +183,8 @@ def _derived(
     columns: dict[str, list[str]],
 ) -> tuple[list[Expectation], list[LeftOut]]:
     constraints, left_out = _constraints(pipeline, lake)
+    if constraints is not None:
+        constraints = constraints.under(pipeline.source.rules)
     of_log_ = of_log() if "bronze.changes" in columns else []
     of_catalog, not_derived = from_catalog(
         catalog.values(), constraints, columns, whole=pipeline.snapshot.mode != "never"

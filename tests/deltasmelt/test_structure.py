@@ -15,10 +15,10 @@ APART = {
     "bronze.lake.stand_ins": "loaded only where `deltalake` is not installed",
     "bronze.reader.marks_beyond": "an argument of its own beside a module of 400 lines",
     "gold.compile.counting": "merging into `gold.builder.full` would close a circle",
-    "gold.drafting.secrets": "merging into `foreign_keys` would close a circle",
     "gold.settings": "a section of the pipeline file, as silver has one",
     "gold.tree.text_order": "a rule of trees; `smelt check` is in another layer",
     "pipelines.commands.check": "each command has a file",
+    "pipelines.init.personal": "a rule of names, apart from the text of the file",
     "pipelines.spark.logstore.make": "a program",
     "silver.run.unsigned": "an argument of its own beside a module of 400 lines",
 }

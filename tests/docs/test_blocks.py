@@ -143,6 +143,7 @@ def test_every_yaml_block_is_read_by_the_models(
     name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("deltasmelt.pipelines.settings.secret", lambda secret: f"postgresql://{secret}")
+    monkeypatch.setenv("SMELT_HASH_KEY", "k" * 32)
     file = tmp_path / "pipeline.yml"
     value = parse_yaml(text, Path(name)).data
     if isinstance(value, list):

@@ -208,9 +208,9 @@ def test_a_locked_table_among_many_costs_few_statements(
     calls: list[int] = []
     change = publication._change
 
-    def counted(connection: Any, source: Any, tables: Any, seconds: float) -> list[str]:
+    def counted(connection: Any, source: Any, tables: Any, seconds: float, wanted: Any) -> list[str]:
         calls.append(len(tables))
-        return change(connection, source, tables, seconds)
+        return change(connection, source, tables, seconds, wanted)
 
     monkeypatch.setattr(publication, "_change", counted)
     tables = [TableName("public", name) for name in many]

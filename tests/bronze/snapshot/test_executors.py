@@ -31,6 +31,7 @@ from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lake.place import Location
 from deltasmelt.bronze.postgres.connection import connect
 from deltasmelt.bronze.postgres.conninfo import conninfo, pinned
+from deltasmelt.bronze.rules import hashed
 from deltasmelt.bronze.snapshot.executors import _packages_report, _require_packages, examine
 from deltasmelt.bronze.snapshot.range_task import (
     RangeTask,
@@ -160,6 +161,19 @@ def test_executor_rows_match_reader_workers_despite_repeated_tasks(
     assert rows_without_times(lake_path) == rows_without_times(local)
     assert_bronze_equals_source(source, lake_path, "public.typed", "public.large", "public.parted")
     assert_no_stray(lake_path)
+    rules = {
+        "columns": {"public.parted": {"t": "hash"}},
+        "where": {"public.parted": "parted.id < 4000 -- of both partitions"},
+        "hash_key": SecretStr("k" * 32),
+    }
+    ruled, locally = source.model_copy(update=rules), str(tmp_path / "ruled")
+    take(ruled, locally, settings=SMALL)
+    take(ruled, str(tmp_path / "helped"), settings=SMALL, executors=Here().ready)
+    rows = rows_without_times(str(tmp_path / "helped"))
+    assert rows == rows_without_times(locally)
+    parted = [new for op, name, _, _, new in rows if name == "parted" and op == "snapshot"]
+    assert len(parted) == 3999
+    assert ["77", hashed("p77", b"k" * 32)] in parted
 
 
 def test_table_awaited_by_alter_is_copied_by_holder(source: SourceSettings, lake_path: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from deltalake import DeltaTable
 
-from deltasmelt.bronze.config.sections import SnapshotSettings
+from deltasmelt.bronze.config.sections import SnapshotSettings, SourceSettings
 from deltasmelt.bronze.drift.observed_storage import ObservedStorage
 from deltasmelt.bronze.drift.storage import Part, Storage
 from deltasmelt.bronze.drift.streamed import StreamedPart
@@ -162,6 +162,9 @@ def test_small_bronze_tables_compact_without_loss(lake_path: str, monkeypatch: p
     }
 
 
+SOURCE = SourceSettings(slot="smelt", publication="smelt")
+
+
 def test_a_dropped_table_is_forgotten_behind_the_stream(
     lake_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +181,7 @@ def test_a_dropped_table_is_forgotten_behind_the_stream(
         frontier = Lsn(lsn - 50)
 
         def look(seen: dict[TableName, int], frontier: Lsn = frontier, lsn: Lsn = lsn) -> None:
-            resnapshot_unpublished(landing, "smelt", list(seen), seen, lsn, frontier=frontier)
+            resnapshot_unpublished(landing, SOURCE, list(seen), seen, lsn, frontier=frontier)
 
         look({stays: 5, table: 7})
         landing.shapes.record([replace(shape(lsn - 60, "id"), relation_id=day, table=table)])
@@ -196,7 +199,7 @@ def test_a_dropped_table_is_forgotten_behind_the_stream(
     assert max(sizes[9:]) <= max(sizes[:9])
     assert sink.tables.observed_storage(stays) == ObservedStorage(Storage(1, {}, {}))
     recreated = TableName("public", "day15")
-    resnapshot_unpublished(landing, "smelt", [recreated], {recreated: 7}, Lsn(7000), frontier=Lsn(6000))
+    resnapshot_unpublished(landing, SOURCE, [recreated], {recreated: 7}, Lsn(7000), frontier=Lsn(6000))
     assert sink.tables.needing_copy([recreated]) == {recreated}
     assert is_open(open_existing(sink.uri), recreated), "what was changed meanwhile is missing"
     sink.tables.record_storages({recreated: ObservedStorage(Storage(15, {}, {15: Part("day15", 15)}))})

@@ -14,6 +14,7 @@ import pytest
 
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.rules import Rules
 from deltasmelt.pipelines.quality.constraints import (
     Constraints,
     ForeignKeyConstraint,
@@ -24,6 +25,8 @@ from deltasmelt.pipelines.quality.constraints import (
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from deltasmelt.bronze.rules import Action
 
 pytestmark = pytest.mark.postgres
 
@@ -129,3 +132,19 @@ def test_constraints_without_parent_types_are_read() -> None:
     plain = json.loads(Constraints(datetime.now(UTC), (key,)).to_json())
     del plain["foreign_keys"][0]["referenced_types"]
     assert Constraints.from_json(json.dumps(plain), datetime.now(UTC)).foreign_keys == (key,)
+
+
+def test_rules_leave_out_keys_that_they_break() -> None:
+    """Equal rules keep a foreign key: hashes of equal values are equal."""
+    child, parent = TableName("public", "orders"), TableName("public", "people")
+    key = ForeignKeyConstraint("k", child, ("email",), parent, ("email",), ("text",))
+    constraints = Constraints(datetime.now(UTC), (key,))
+
+    def weak(columns: dict[str, dict[str, Action]], where: dict[str, str]) -> str | None:
+        return constraints.under(Rules.of(columns, where, "k" * 16)).foreign_keys[0].weak
+
+    hashed: dict[str, Action] = {"email": "hash"}
+    assert weak({}, {}) is None
+    assert weak({"public.orders": hashed, "public.people": hashed}, {"public.orders": "true"}) is None
+    assert "different rules for email" in str(weak({"public.orders": hashed}, {}))
+    assert "leaves rows of public.people out" in str(weak({}, {"public.people": "id < 5"}))

@@ -1,0 +1,238 @@
+"""Rules for columns and rows that must not arrive in the lake as they are. Pure.
+
+A column is ``exclude`` (PostgreSQL does not send the column), ``hash`` or ``mask`` (the reader replaces each
+value before the first write). A table's `where` decides which rows PostgreSQL sends.
+
+**One gate.** `TableRules.protect` alone changes values. The stream's rows (`bronze.pgoutput.rows`) and the
+snapshot's rows (`bronze.snapshot.ranges`) both pass the gate right after their bytes became cells. The stream
+may still bring an excluded column: the server decodes changes from before a rule with the publication of
+that time. So the gate also drops excluded cells.
+
+**Which rule holds.** A column's exact name comes before patterns; of several patterns the strictest counts.
+
+**Renames.** A rule names a column. If the column gets another name, the rule must not end silently:
+`TableRules.lost` compares names by attnum.
+
+**Hash**: HMAC-SHA-256 in hexadecimal of PostgreSQL's text, with one key for all tables: equal texts give
+equal hashes, so hashed keys still join. NULL stays NULL. **Mask**: each digit becomes ``0``; ASCII
+punctuation and blanks stay; each other character becomes ``x``; at most `LONGEST` characters.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from deltasmelt.bronze.builtin_types import builtin_type
+from deltasmelt.bronze.identifiers import TableName
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from deltasmelt.bronze.shapes import Column, Relation
+
+Action: TypeAlias = Literal["exclude", "hash", "mask"]
+
+LONGEST: Final = 64
+"""Greatest length in characters of a masked value."""
+
+TEXT_OID: Final = 25
+_STRICTEST: Final[tuple[Action, ...]] = ("exclude", "hash", "mask")
+_NUMBERS: Final[dict[Action | None, int]] = {None: 0, "exclude": 1, "hash": 2, "mask": 3}
+_WILDCARDS: Final = frozenset("*?[")
+_TEXT: Final = builtin_type(TEXT_OID, -1)
+
+
+class RuleLostError(Exception):
+    """A column was renamed, and its rule in the pipeline file names the former name."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableRules:
+    """The rules of one table."""
+
+    # names or patterns of columns, each with the action
+    columns: tuple[tuple[str, Action], ...] = ()
+    # SQL condition on the rows to send; empty: all rows
+    where: str = ""
+    key: bytes = field(default=b"", repr=False)
+    # whether the pipeline file has an entry for the table, so that deltasmelt decides on list and filter
+    named: bool = False
+
+    def action(self, column: str) -> Action | None:
+        """Return the action for a column; None without a rule."""
+        exact = dict(self.columns).get(column)
+        if exact is not None:
+            return exact
+        actions = {action for pattern, action in self.columns if fnmatchcase(column, pattern)}
+        return next((action for action in _STRICTEST if action in actions), None)
+
+    @property
+    def changes_values(self) -> bool:
+        """Whether some column may be hashed or masked."""
+        return any(action != "exclude" for _, action in self.columns)
+
+    @property
+    def changes_rows(self) -> bool:
+        """Whether the lake's rows may differ from the source's in more than excluded columns."""
+        return self.changes_values or bool(self.where)
+
+    @property
+    def hashes(self) -> bool:
+        """Whether some column may be hashed."""
+        return any(action == "hash" for _, action in self.columns)
+
+    def unknown(self, columns: Iterable[str]) -> list[str]:
+        """Return the exact names of the rules that the table does not have."""
+        present = set(columns)
+        return [name for name, _ in self.columns if not _WILDCARDS & set(name) and name not in present]
+
+    def lost(self, before: Mapping[int, str], now: Mapping[int, str]) -> list[tuple[str, str]]:
+        """Return renamed columns whose former name has a stricter rule; former and present name.
+
+        Args:
+            before: names of an earlier state, by attnum.
+            now: the present names, by attnum.
+        """
+        return [
+            (before[attnum], name)
+            for attnum, name in sorted(now.items())
+            if attnum in before and before[attnum] != name and self._is_weaker(name, before[attnum])
+        ]
+
+    def _is_weaker(self, name: str, former: str) -> bool:
+        rank = [*_STRICTEST, None]
+        return rank.index(self.action(name)) > rank.index(self.action(former))
+
+    def number(self) -> int:
+        """Return a 63-bit number of the rules, without the key; 0 without any rule."""
+        if not self.columns and not self.where:
+            return 0
+        text = repr((sorted(self.columns), self.where)).encode()
+        return (int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 1) or 1
+
+    def shape(self, relation: Relation) -> Relation:
+        """Return a shape as the lake knows the table: no excluded column, text for hashes and masks."""
+        if not self.columns:
+            return relation
+        columns = tuple(filter(None, (self._column(column) for column in relation.columns)))
+        names = {column.name for column in columns}
+        # A table whose rules exclude a key column has a problem and is not carried.
+        return replace(relation, columns=columns, key=tuple(name for name in relation.key if name in names))
+
+    def _column(self, column: Column) -> Column | None:
+        action = self.action(column.name)
+        if action is None:
+            return column
+        if action == "exclude":
+            return None
+        missing = None
+        if column.missing is not None:
+            missing = _changed(pa.array([column.missing], pa.string()), action, self.key)[0].as_py()
+        return replace(column, type=_TEXT, type_text="text", missing=missing)
+
+    def gate(self, columns: Sequence[str]) -> Gate | None:
+        """Return the gate of rows with these columns; None if no rule changes such rows."""
+        codes = np.array([_NUMBERS[self.action(column)] for column in columns], np.int8)
+        return Gate(codes, self.key) if codes.any() else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Gate:
+    """The rules of a row's cells, in the order of the row."""
+
+    # the action of each cell, as in `_NUMBERS`
+    codes: NDArray[np.int8]
+    key: bytes = field(repr=False)
+
+    @property
+    def kept(self) -> NDArray[np.bool_]:
+        """Whether each cell stays in the row."""
+        return is_kept(self.codes)
+
+
+def is_kept(codes: NDArray[np.int8]) -> NDArray[np.bool_]:
+    """Return whether each cell stays, by its code (`Gate.codes`)."""
+    kept: NDArray[np.bool_] = codes != _NUMBERS["exclude"]
+    return kept
+
+
+def protect(cells: pa.StringArray, codes: NDArray[np.int8], key: bytes) -> pa.StringArray:
+    """Return cells without excluded cells, hashed and masked as the codes demand (`Gate.codes`)."""
+    kept = is_kept(codes)
+    if not kept.all():
+        cells, codes = cells.filter(pa.array(kept)), codes[kept]
+    for action in ("hash", "mask"):
+        chosen = codes == _NUMBERS[action]
+        if chosen.any():
+            mask = pa.array(chosen)
+            cells = pc.replace_with_mask(cells, mask, _changed(cells.filter(mask), action, key))
+    return cells
+
+
+def _changed(values: pa.StringArray, action: Action, key: bytes) -> pa.StringArray:
+    if action == "hash":
+        hashes = [None if text is None else hashed(text, key) for text in values.to_pylist()]
+        return pa.array(hashes, pa.string())
+    digits = pc.replace_substring_regex(values, r"\pN", "0")
+    letters = pc.replace_substring_regex(digits, r"[^0 -/:-@\[-`{-~]", "x")
+    return pc.utf8_slice_codeunits(letters, 0, LONGEST)
+
+
+def hashed(text: str, key: bytes) -> str:
+    """Return the keyed hash of a value's text."""
+    return hmac.digest(key, text.encode(), "sha256").hex()
+
+
+def key_number(key: bytes) -> int:
+    """Return a 63-bit number that identifies a key and does not reveal the key."""
+    digest = hmac.digest(key, b"deltasmelt: the key of the hashes in this lake", "sha256")
+    return (int.from_bytes(digest[:8]) >> 1) or 1
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The rules of all tables that the pipeline file names."""
+
+    tables: Mapping[TableName, TableRules] = field(default_factory=dict)
+    key: bytes = field(default=b"", repr=False)
+
+    @classmethod
+    def of(cls, columns: Mapping[str, Mapping[str, Action]], where: Mapping[str, str], key: str) -> Rules:
+        """Return the rules of a pipeline file's entries.
+
+        Raises:
+            ValueError: the name of a table has an invalid form.
+        """
+        secret = key.encode()
+        listed = {TableName.parse(name): tuple(rules.items()) for name, rules in columns.items()}
+        filters = {TableName.parse(name): text.strip() for name, text in where.items()}
+        return cls(
+            {
+                table: TableRules(listed.get(table, ()), filters.get(table, ""), secret, named=True)
+                for table in [*listed, *(name for name in filters if name not in listed)]
+            },
+            secret,
+        )
+
+    def table(self, table: TableName) -> TableRules:
+        """Return the rules of a table; without an entry in the file, rules that change nothing."""
+        return self.tables.get(table, _NONE)
+
+    def renamed(self, names: Iterable[TableName], table: TableName) -> TableName | None:
+        """Return a former name with rules of a table whose present name has no entry; None without one."""
+        if table in self.tables:
+            return None
+        return next((name for name in sorted(names) if name != table and self.table(name).number()), None)
+
+
+_NONE: Final = TableRules()

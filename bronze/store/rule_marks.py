@@ -1,0 +1,63 @@
+"""The rules by which each table was carried, as marks of bronze: a changed rule requests a snapshot.
+
+The marks are numbers of the rules (`bronze.rules.TableRules.number`) and of the key of hashes. No mark
+reveals a condition or the key. One commit writes the marks together with the gaps (`bronze.store.gaps.note`).
+So a crash leaves either the former marks, and the next poll finds the difference again, or all new marks.
+
+Only carried tables count: the mark of a table with a problem waits until the problem is solved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from deltasmelt.bronze.lake.client import Transaction
+from deltasmelt.bronze.rules import key_number
+from deltasmelt.bronze.store.marks import HASH_KEY_APP, rules_app
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lake.table import Table
+    from deltasmelt.bronze.rules import Rules
+
+STILL_HELD: Final = (
+    "bronze.changes has its former rows until bronze.retention removes them, and older versions of silver "
+    "and gold hold the former values until lake.retention has passed and `smelt maintain` has run"
+)
+_RULES: Final = "its rules in source.columns or source.where changed"
+_KEY: Final = "source.hash_key is another key than the key of the hashes in the lake"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedRules:
+    """Rules that differ from the recorded rules."""
+
+    # the tables that are carried by other rules than recorded, each with the reason
+    reasons: Mapping[TableName, str] = field(default_factory=dict)
+    # marks of the present rules
+    marks: Sequence[Transaction] = ()
+
+
+UNCHANGED: Final = ChangedRules()
+
+
+def changed_rules(changes: Table, rules: Rules, tables: Sequence[TableName]) -> ChangedRules:
+    """Compare the rules of tables with the marks of an open `bronze.changes`."""
+    reasons: dict[TableName, str] = {}
+    marks = []
+    hashed = [table for table in tables if rules.table(table).hashes]
+    if hashed:
+        key, recorded = key_number(rules.key), changes.transaction_version(HASH_KEY_APP)
+        if recorded != key:
+            marks.append(Transaction(HASH_KEY_APP, key))
+            if recorded is not None:
+                reasons |= dict.fromkeys(hashed, _KEY)
+    for table in tables:
+        number = rules.table(table).number()
+        if (changes.transaction_version(rules_app(table)) or 0) != number:
+            marks.append(Transaction(rules_app(table), number))
+            reasons[table] = _RULES
+    return ChangedRules(reasons, marks)

@@ -1,0 +1,55 @@
+"""Propose rules for columns whose names suggest secrets or personal data. Pure.
+
+A name consists of words, in any spelling (`gold.drafting.secrets`). The proposal is ``exclude`` for a secret,
+``hash`` for a value that names a person, because hashes still join, and ``mask`` for a value with a shape.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from deltasmelt.gold.drafting.secrets import speaks_of_secret
+
+if TYPE_CHECKING:
+    from deltasmelt.bronze.rules import Action
+
+_WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
+_EXCLUDED: Final = frozenset(
+    {"cvc", "cvv", "iban", "medical", "passport", "pin", "religion", "salary", "ssn", "ethnicity"}
+)
+_HASHED: Final = frozenset({"email", "mail", "firstname", "lastname", "surname", "username"})
+_MASKED: Final = frozenset({"birthdate", "birthday", "dob", "fax", "mobile", "phone", "telephone"})
+_PAIRS: Final[dict[tuple[str, str], Action]] = {
+    ("credit", "card"): "exclude", ("card", "number"): "exclude", ("bank", "account"): "exclude",
+    ("social", "security"): "exclude", ("tax", "id"): "exclude", ("national", "id"): "exclude",
+    ("e", "mail"): "hash", ("first", "name"): "hash", ("last", "name"): "hash", ("full", "name"): "hash",
+    ("family", "name"): "hash", ("user", "name"): "hash", ("birth", "date"): "mask",
+    ("of", "birth"): "mask", ("ip", "address"): "hash", ("street", "address"): "mask",
+}  # fmt: skip
+_FACTS: Final = frozenset({"at", "count", "is", "has", "verified", "sent", "opt", "confirmed", "enabled"})
+"""Words of a name that speaks about a personal value and does not contain one: ``email_verified``."""
+
+
+def proposed_action(name: str, *, key: bool) -> Action | None:
+    """Return the proposed action for a column; None for a name that suggests nothing.
+
+    `key` states whether the key or the replica identity needs the column: then only ``hash`` is possible.
+    """
+    words = [word.lower() for word in _WORDS.findall(name)]
+    if not _FACTS.isdisjoint(words):
+        return None
+    action = _action(name, words)
+    return "hash" if action is not None and key else action
+
+
+def _action(name: str, words: list[str]) -> Action | None:
+    if speaks_of_secret(name) or not _EXCLUDED.isdisjoint(words):
+        return "exclude"
+    for pair in pairwise(words):
+        if pair in _PAIRS:
+            return _PAIRS[pair]
+    if not _HASHED.isdisjoint(words):
+        return "hash"
+    return "mask" if not _MASKED.isdisjoint(words) else None

@@ -1,0 +1,434 @@
+"""Columns and rows that never arrive: stream and snapshot of a real server, and every byte of the lake."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pyarrow.parquet as pq
+import pytest
+from pydantic import SecretStr
+
+from deltasmelt.bronze.catalog import ruled_tables
+from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.checks.inspect import inspect
+from deltasmelt.bronze.config.timing import Timing
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.rules import hashed
+from deltasmelt.bronze.store.relations import read_relations
+from tests.bronze.replaying import (
+    assert_bronze_equals_source,
+    bronze_rows,
+    execute,
+    fetch,
+    read_all,
+    read_snapshot,
+    replay,
+    source_of,
+)
+from tests.bronze.running import Running
+from tests.patience import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deltasmelt.bronze.config.sections import SourceSettings
+
+pytestmark = pytest.mark.postgres
+
+KEY = "the key of the hashes"
+CUSTOMERS, ORDERS, EVENTS, PEOPLE = (
+    TableName("public", name) for name in ("customers", "orders", "events", "people")
+)
+CLEAR = "CLEAR"
+"""Part of each value that must not arrive."""
+
+COLUMNS = {
+    "public.customers": {"email": "hash", "notes": "exclude", "phone": "mask", "*_token": "exclude"},
+    "public.orders": {"customer_email": "hash"},
+    "public.people": {"email": "hash"},
+}
+WHERE = {"public.events": "tenant_id < 100 -- of the test"}
+TABLES = """
+    CREATE TABLE customers (id int PRIMARY KEY, email text, notes text, phone text,
+        api_token text, city text);
+    ALTER TABLE customers ALTER email SET STORAGE EXTERNAL;
+    CREATE TABLE orders (id int PRIMARY KEY, customer_email text);
+    CREATE TABLE people (email text PRIMARY KEY, name text);
+    CREATE TABLE events (tenant_id int, id int, body text, PRIMARY KEY (tenant_id, id))
+        PARTITION BY RANGE (tenant_id);
+    CREATE TABLE events_low PARTITION OF events FOR VALUES FROM (0) TO (50);
+    CREATE TABLE events_high PARTITION OF events FOR VALUES FROM (50) TO (1000);
+"""
+ROWS = """
+    INSERT INTO customers SELECT
+        n, 'CLEAR' || n || '@x', 'CLEAR notes ' || n, 'CLEAR +49 ' || n, 'CLEAR', 'Bonn'
+        FROM generate_series({0}, {1}) n;
+    INSERT INTO orders SELECT n, 'CLEAR' || n || '@x' FROM generate_series({0}, {1}) n;
+    INSERT INTO people SELECT 'CLEAR' || n || '@x', 'name ' || n FROM generate_series({0}, {1}) n;
+    INSERT INTO events SELECT t, n, CASE WHEN t < 100 THEN 'seen' ELSE 'CLEAR' END
+        FROM generate_series({0}, {1}) n, unnest('{{1, 99, 100, 700}}'::int[]) t;
+"""
+
+
+def ruled(dsn: str, **more: Any) -> SourceSettings:
+    settings = {"columns": COLUMNS, "where": WHERE, "hash_key": SecretStr(KEY), **more}
+    return source_of(dsn, timing=Timing(catalog_poll=0.3, member_lock=0.5), **settings)
+
+
+def texts(lake_path: str) -> Iterator[tuple[str, str]]:
+    """Yield each file of the lake: its bytes, and the values of a Parquet file, which are compressed."""
+    for file in Path(lake_path).rglob("*"):
+        if file.is_file():
+            yield str(file), file.read_bytes().decode(errors="replace")
+            if file.suffix == ".parquet":
+                yield str(file), str(pq.read_table(file).to_pylist())
+
+
+def assert_nothing_clear(lake_path: str, *clear: str) -> None:
+    files = list(texts(lake_path))
+    assert len(files) > 10
+    assert [name for name, text in files for word in (CLEAR, KEY, *clear) if word in text] == []
+
+
+def rows(source: SourceSettings, query: str) -> list[dict[str, str | None]]:
+    with psycopg.connect(str(source.dsn.get_secret_value() if source.dsn else "")) as connection:
+        cursor = connection.execute(query.encode())
+        names = [column.name for column in cursor.description or ()]
+        return [
+            {name: None if value is None else str(value) for name, value in zip(names, row, strict=True)}
+            for row in cursor
+        ]
+
+
+def expected_customers(source: SourceSettings, more: str = "") -> list[dict[str, str | None]]:
+    listed = rows(source, f"SELECT id, email, phone, city{more} FROM customers ORDER BY id")
+    for row in listed:
+        email, phone = row["email"], row["phone"]
+        row["email"] = None if email is None else hashed(email, KEY.encode())
+        row["phone"] = (
+            None if phone is None else phone.translate(str.maketrans("CLEAR123456789", "xxxxx000000000"))
+        )
+    return listed
+
+
+def assert_lake_equals_source(source: SourceSettings, lake_path: str, more: str = "") -> None:
+    changes = bronze_rows(lake_path)
+
+    def by_id(table: TableName, key: str) -> list[dict[str, str | None]]:
+        found = replay(lake_path, table, changes)
+        return sorted(found, key=lambda row: (row.get("tenant_id") or "", int(row[key] or 0)))
+
+    assert by_id(CUSTOMERS, "id") == expected_customers(source, more)
+    orders = rows(source, "SELECT id, customer_email FROM orders ORDER BY id")
+    assert by_id(ORDERS, "id") == [
+        {**row, "customer_email": hashed(str(row["customer_email"]), KEY.encode())} for row in orders
+    ]
+    events = rows(
+        source, 'SELECT * FROM events WHERE tenant_id < 100 ORDER BY tenant_id::text COLLATE "C", id'
+    )
+    assert by_id(EVENTS, "id") == events
+    people = {
+        (hashed(str(r["email"]), KEY.encode()), r["name"]) for r in rows(source, "SELECT * FROM people")
+    }
+    assert {(r["email"], r["name"]) for r in replay(lake_path, PEOPLE, changes)} == people
+
+
+def test_ruled_values_never_reach_a_file(dsn: str, lake_path: str) -> None:
+    """Snapshot and stream, rows that enter and leave the filter, new columns, and unchanged TOAST values."""
+    source = ruled(dsn)
+    execute(source, TABLES, ROWS.format(1, 20))
+    read_all(source, lake_path)
+    assert_lake_equals_source(source, lake_path)
+    execute(
+        source,
+        ROWS.format(21, 40),
+        "INSERT INTO customers VALUES (50, repeat('CLEAR TOAST', 1000), 'CLEAR', NULL, 'CLEAR', 'Kiel')",
+        "UPDATE customers SET city = 'Ulm', notes = 'CLEAR again' WHERE id IN (3, 25, 50)",
+        "UPDATE customers SET id = 60 WHERE id = 50",
+        "UPDATE people SET email = 'CLEAR moved' WHERE name = 'name 7'",
+        "DELETE FROM people WHERE name = 'name 8'",
+        "DELETE FROM customers WHERE id = 4",
+        "UPDATE events SET tenant_id = 70, body = 'seen' WHERE tenant_id = 700 AND id = 3",
+        "UPDATE events SET body = 'CLEAR', tenant_id = 150 WHERE tenant_id = 99 AND id = 4",
+        "UPDATE events SET tenant_id = 20, body = 'seen' WHERE tenant_id = 100 AND id = 5",
+        "UPDATE events SET body = 'CLEAR' WHERE tenant_id = 700",
+        "DELETE FROM events WHERE id = 9",
+    )
+    read_all(source, lake_path)
+    assert_lake_equals_source(source, lake_path)
+    assert_nothing_clear(lake_path)
+    secret = [row for row in bronze_rows(lake_path) if row["table_name"] == "customers"]
+    assert any(row["unchanged"] == ["email"] for row in secret)
+    assert {name for row in secret for name in row["columns"]} == {"id", "email", "phone", "city"}
+    shapes = [shape for shape in read_relations(Lake(lake_path)) if shape.table == CUSTOMERS]
+    assert {column.type_text for column in shapes[-1].columns if column.name in ("email", "phone")} == {
+        "text"
+    }
+
+
+def test_a_new_column_joins_the_list_with_rows(dsn: str, lake_path: str) -> None:
+    source = ruled(dsn)
+    execute(source, TABLES, ROWS.format(1, 9))
+    with Running(source, lake_path):
+        first = read_snapshot(Lake(lake_path), CUSTOMERS)
+        wait_for(lambda: read_snapshot(Lake(lake_path), CUSTOMERS) is not None)
+        first = read_snapshot(Lake(lake_path), CUSTOMERS)
+        execute(
+            source,
+            "ALTER TABLE customers ADD COLUMN new_token text DEFAULT 'CLEAR default', "
+            "ADD COLUMN nick text DEFAULT 'none'",
+            "UPDATE customers SET nick = 'n' || id WHERE id < 5",
+        )
+        wait_for(lambda: read_snapshot(Lake(lake_path), CUSTOMERS) != first)
+        execute(source, "UPDATE customers SET nick = 'm' || id, new_token = 'CLEAR' WHERE id < 3")
+    read_all(source, lake_path)
+    assert_lake_equals_source(source, lake_path, ", nick")
+    assert_nothing_clear(lake_path)
+
+
+def test_a_later_rule_hides_the_unread_log(
+    dsn: str, lake_path: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Rules reach changes from before the rules, and a changed rule or key requests a snapshot."""
+    plain = ruled(dsn, columns={}, where={})
+    execute(plain, TABLES, "INSERT INTO customers VALUES (1, 'known@x', 'known', '1', 'known', 'Bonn')")
+    read_all(plain, lake_path)
+    # The log from before the rules has clear values, and an open transaction commits after the rules.
+    execute(plain, ROWS.format(2, 9))
+    with psycopg.connect(str(plain.dsn.get_secret_value() if plain.dsn else "")) as writer:
+        writer.execute("INSERT INTO events VALUES (300, 1, 'CLEAR')")
+        writer.execute("INSERT INTO customers VALUES (90, 'CLEAR open', 'CLEAR', 'CLEAR', 'CLEAR', 'Ulm')")
+        source = ruled(dsn)
+        with Running(source, lake_path):
+            wait_for(lambda: bool(list_of(source)))
+            writer.commit()
+            wait_for(lambda: needs_none(source, lake_path))
+    read_all(source, lake_path)
+    assert_lake_equals_source(source, lake_path)
+    assert_nothing_clear(lake_path)
+    before = read_snapshot(Lake(lake_path), ORDERS)
+    other = ruled(dsn, hash_key=SecretStr(KEY + " two"))
+    read_all(other, lake_path)
+    assert read_snapshot(Lake(lake_path), ORDERS) != before
+    assert "public.orders is resnapshotted: source.hash_key is another key" in caplog.text
+    assert "public.events is resnapshotted: source.hash_key" not in caplog.text
+    orders = replay(lake_path, ORDERS, bronze_rows(lake_path))
+    assert hashed("CLEAR2@x", f"{KEY} two".encode()) in {row["customer_email"] for row in orders}
+    assert_nothing_clear(lake_path)
+
+
+def list_of(source: SourceSettings) -> list[dict[str, str | None]]:
+    return rows(
+        source,
+        "SELECT tablename, attnames, rowfilter FROM pg_publication_tables WHERE rowfilter IS NOT NULL",
+    )
+
+
+def needs_none(source: SourceSettings, lake_path: str) -> bool:
+    snapshot = read_snapshot(Lake(lake_path), CUSTOMERS)
+    return snapshot is not None and any(
+        row["op"] == "snapshot" and row["table_name"] == "customers" and "90" in (row["new"] or ())
+        for row in bronze_rows(lake_path)
+    )
+
+
+def errors(lake_path: str) -> dict[str, str]:
+    return {error.name: error.code for error in ControlTables(Lake(lake_path)).open_errors()}
+
+
+def open_codes(lake_path: str) -> set[tuple[str, str]]:
+    return {(error.name, error.code) for error in ControlTables(Lake(lake_path)).open_errors()}
+
+
+def test_wrong_rules_stop_their_table_alone(dsn: str, lake_path: str) -> None:
+    source = ruled(
+        dsn,
+        columns={
+            "public.customers": {"emial": "hash"},
+            "public.orders": {"id": "mask"},
+            "public.people": {"email": "exclude"},
+            "public.whole": {"secret": "exclude"},
+        },
+        where={
+            "public.events": "body = 'seen'",
+            "public.a": "nope > 1",
+            "public.b": "random() < 2",
+            "public.c": "true); DROP TABLE c; --",
+        },
+    )
+    bare = "".join(f"CREATE TABLE {name} (id int PRIMARY KEY);" for name in "abcd")
+    whole = "CREATE TABLE whole (id int PRIMARY KEY, secret text); ALTER TABLE whole REPLICA IDENTITY FULL;"
+    execute(source, TABLES, ROWS.format(1, 3), bare, whole, "INSERT INTO d VALUES (1)")
+    read_all(source, lake_path)
+    assert errors(lake_path) == {
+        "public.customers": "column-rule-unknown",
+        "public.orders": "column-rule-key",
+        "public.people": "column-rule-key",
+        "public.whole": "column-rule-key",
+        "public.events": "row-filter-columns",
+        "public.a": "row-filter-invalid",
+        "public.b": "row-filter-invalid",
+        "public.c": "row-filter-invalid",
+    }
+    messages = {error.name: error for error in ControlTables(Lake(lake_path)).open_errors()}
+    assert "write email if" in str(messages["public.customers"].remedy)
+    assert {row["table_name"] for row in bronze_rows(lake_path)} == {"d"}
+    execute(
+        source,
+        "UPDATE people SET name = 'x'",
+        "UPDATE events SET body = 'y'",
+        "UPDATE whole SET secret = 'z'",
+    )
+
+
+def test_another_key_leaves_the_application_working(dsn: str, lake_path: str) -> None:
+    """A new primary key outside of the list or the filter: the list grows, or the table leaves."""
+    source = ruled(
+        dsn, columns={"public.customers": {"notes": "exclude"}}, where={"public.events": "tenant_id < 5"}
+    )
+    execute(
+        source,
+        "CREATE TABLE customers (id int PRIMARY KEY, notes text NOT NULL)",
+        "CREATE TABLE events (tenant_id int PRIMARY KEY, id int NOT NULL)",
+        "INSERT INTO customers VALUES (1, 'CLEAR'); INSERT INTO events VALUES (1, 1), (9, 9)",
+    )
+    with Running(source, lake_path):
+        wait_for(lambda: read_snapshot(Lake(lake_path), EVENTS) is not None)
+        execute(
+            source,
+            "ALTER TABLE customers ADD COLUMN code int NOT NULL DEFAULT 7, DROP CONSTRAINT customers_pkey, "
+            "ADD PRIMARY KEY (code)",
+            "ALTER TABLE events DROP CONSTRAINT events_pkey, ADD PRIMARY KEY (id)",
+        )
+        wait_for(lambda: works(source, "UPDATE customers SET id = 2"))
+        wait_for(lambda: works(source, "UPDATE events SET tenant_id = 2"))
+        wait_for(lambda: errors(lake_path) == {"public.events": "row-filter-columns"})
+        execute(source, "ALTER TABLE customers DROP CONSTRAINT customers_pkey, ADD PRIMARY KEY (notes)")
+        wait_for(lambda: works(source, "UPDATE customers SET id = 3"))
+        wait_for(lambda: errors(lake_path).get("public.customers") == "column-rule-key")
+    assert_nothing_clear(lake_path)
+
+
+def works(source: SourceSettings, statement: str) -> bool:
+    try:
+        execute(source, statement)
+    except psycopg.errors.InvalidColumnReference:
+        return False
+    return True
+
+
+def test_renamed_columns_and_tables_keep_their_rules(dsn: str, lake_path: str) -> None:
+    source = ruled(dsn)
+    execute(source, TABLES, ROWS.format(1, 3))
+    with Running(source, lake_path):
+        wait_for(lambda: read_snapshot(Lake(lake_path), CUSTOMERS) is not None)
+        execute(
+            source,
+            "ALTER TABLE customers RENAME email TO mail; UPDATE customers SET mail = 'CLEAR renamed'",
+            "ALTER TABLE orders RENAME TO sales; UPDATE sales SET customer_email = 'CLEAR table'",
+            "ALTER TABLE customers RENAME notes TO remarks; UPDATE customers SET remarks = 'CLEAR remarks'",
+        )
+        expected = {("public.customers", "column-rule-unknown"), ("public.sales", "column-rule-lost")}
+        wait_for(lambda: open_codes(lake_path) >= expected)
+    assert_nothing_clear(lake_path)
+    patterns = {"*_token": "exclude", "m*": "hash", "remarks": "exclude", "phone": "mask"}
+    columns = {"public.customers": patterns, "public.sales": {"customer_email": "hash"}, "public.people": {}}
+    right = ruled(dsn, columns={**columns, "public.people": {"email": "hash"}})
+    with Running(right, lake_path):
+        before = read_snapshot(Lake(lake_path), CUSTOMERS)
+        wait_for(lambda: errors(lake_path) == {} and read_snapshot(Lake(lake_path), CUSTOMERS) != before)
+        # No exact name, so only the columns' numbers reveal this rename.
+        execute(
+            right, "ALTER TABLE customers RENAME mail TO email; UPDATE customers SET email = 'CLEAR again'"
+        )
+        wait_for(lambda: errors(lake_path) == {"public.customers": "column-rule-lost"})
+    assert_nothing_clear(lake_path)
+
+
+def test_without_manage_the_exact_sql_is_printed(dsn: str, lake_path: str) -> None:
+    source = ruled(
+        dsn, manage=False, where={}, columns={"public.customers": {"notes": "exclude", "*_token": "exclude"}}
+    )
+    execute(
+        source,
+        TABLES,
+        "CREATE PUBLICATION smelt FOR TABLE ONLY customers WITH (publish_via_partition_root = true)",
+        f"SELECT pg_create_logical_replication_slot('{source.slot}', 'pgoutput')",
+    )
+    execute(source, ROWS.format(1, 3))
+    read_all(source, lake_path)
+    assert errors(lake_path)["public.customers"] == "publication-rules"
+    (remedy,) = [
+        error.remedy
+        for error in ControlTables(Lake(lake_path)).open_errors()
+        if error.name == "public.customers"
+    ]
+    assert bronze_rows(lake_path) == []
+    execute(source, str(remedy).removeprefix("as owner, run: "))
+    assert fetch(source, "SELECT attnames::text FROM pg_publication_tables") == "{id,email,phone,city}"
+    read_all(source, lake_path)
+    assert "public.customers" not in errors(lake_path)
+    assert {row["table_name"] for row in bronze_rows(lake_path)} == {"customers"}
+
+
+def test_an_empty_entry_removes_list_and_filter(dsn: str, lake_path: str) -> None:
+    """Without any entry the publication stays as it is: a person may have limited the publication."""
+    execute(dsn, TABLES, ROWS.format(1, 3).replace("CLEAR", "seen"))
+    read_all(ruled(dsn), lake_path)
+    none = ruled(dsn, columns={}, where={})
+    read_all(none, lake_path)
+    assert errors(lake_path) == {"public.events": "publication-row-filter"}
+    query = "SELECT count(*) FROM pg_publication_rel WHERE prattrs IS NOT NULL OR prqual IS NOT NULL"
+    assert fetch(none, query) == 2
+    empty = ruled(dsn, columns={"public.customers": {}}, where={"public.events": ""})
+    before = read_snapshot(Lake(lake_path), CUSTOMERS)
+    read_all(empty, lake_path)
+    assert (errors(lake_path), fetch(none, query)) == ({}, 0)
+    assert read_snapshot(Lake(lake_path), CUSTOMERS) != before
+    assert_bronze_equals_source(empty, lake_path, "public.customers", "public.orders", "public.events")
+
+
+def test_old_lists_and_locks_leave_no_way_around(dsn: str, lake_path: str) -> None:
+    """A person limits the publication otherwise, and a lock delays the correction."""
+    source = ruled(dsn)
+    execute(source, TABLES, ROWS.format(1, 3))
+    read_all(source, lake_path)
+    execute(
+        source,
+        "ALTER PUBLICATION smelt DROP TABLE ONLY customers, ONLY events",
+        "ALTER PUBLICATION smelt ADD TABLE ONLY customers, ONLY events",
+        "INSERT INTO customers VALUES (70, 'CLEAR', 'CLEAR', 'CLEAR', 'CLEAR', 'Kiel')",
+        "INSERT INTO events VALUES (500, 70, 'CLEAR')",
+    )
+    with psycopg.connect(str(source.dsn.get_secret_value() if source.dsn else "")) as holder:
+        holder.execute("LOCK TABLE events, customers IN SHARE UPDATE EXCLUSIVE MODE")
+        with Running(source, lake_path):
+            locked = {("public.customers", "publication-rules"), ("public.events", "publication-rules")}
+            wait_for(lambda: open_codes(lake_path) == locked)
+            execute(source, "INSERT INTO events VALUES (501, 70, 'CLEAR')")
+            holder.rollback()
+            wait_for(lambda: open_codes(lake_path) == set())
+    read_all(source, lake_path)
+    assert_lake_equals_source(source, lake_path)
+    assert_nothing_clear(lake_path)
+
+
+def test_an_older_server_refuses_what_it_cannot_do(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PostgreSQL 14 has neither column lists nor row filters; hashes need neither."""
+    monkeypatch.setattr(ruled_tables, "SINCE_SCHEMAS", 990000)
+    source = ruled(dsn)
+    execute(source, TABLES)
+    with connect(source) as connection:
+        tables = select_tables(connection, source)
+        problems = {table.table.name: [problem.code for problem in table.problems] for table in tables}
+        findings = inspect(connection, ruled(dsn, where={"public.evnts": "true", "public.events": ""}))
+    assert problems == {
+        "customers": ["rules-need-15"], "events": ["rules-need-15"], "orders": [], "people": []
+    }  # fmt: skip
+    unknown = [finding for finding in findings if finding.code == "rule-table-unknown"]
+    assert [str(finding.remedy).endswith("did you mean public.events?") for finding in unknown] == [True]

@@ -1,0 +1,131 @@
+"""Test rules for columns as pure text and Arrow: which rule holds, hashes, masks, shapes and names."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import random
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pydantic import SecretStr, ValidationError
+
+from deltasmelt.bronze.builtin_types import builtin_type
+from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lsn import ZERO
+from deltasmelt.bronze.rules import LONGEST, Rules, TableRules, hashed, key_number, protect
+from deltasmelt.bronze.shapes import Column, Relation
+
+KEY = b"0123456789abcdef"
+TABLE = TableName("public", "customers")
+RULES = TableRules(
+    (("email", "hash"), ("*_token", "exclude"), ("my_*", "mask"), ("pin_token", "mask")), key=KEY, named=True
+)
+
+
+def masked(*texts: str | None) -> list[str | None]:
+    cells = pa.array(texts, pa.string())
+    values: list[str | None] = protect(cells, np.full(len(cells), 3, np.int8), KEY).to_pylist()
+    return values
+
+
+def test_exact_names_precede_patterns_then_strictest() -> None:
+    actions = {
+        "email": "hash", "Email": None, "api_token": "exclude", "my_name": "mask", "my_token": "exclude",
+        "pin_token": "mask", "city": None,
+    }  # fmt: skip
+    assert {name: RULES.action(name) for name in actions} == actions
+    assert RULES.unknown(["email", "a_token"]) == ["pin_token"]
+
+
+def test_hash_is_keyed_sha256_and_null_stays() -> None:
+    cells = pa.array(["a@b.c", None, "", "ä\n\t\\"], pa.string())
+    values = protect(cells, np.full(4, 2, np.int8), KEY).to_pylist()
+    expected = [hmac.new(KEY, text.encode(), hashlib.sha256).hexdigest() for text in ("a@b.c", "", "ä\n\t\\")]
+    assert values == [expected[0], None, *expected[1:]]
+    assert hashed("a@b.c", KEY) == expected[0] != hashed("a@b.c", KEY + b"x")
+    assert key_number(KEY) != key_number(KEY + b"x")
+
+
+def test_mask_keeps_shape_and_no_letter() -> None:
+    assert masked("+49 171/23-4x", None, "", "Éva Müller", "नमस्ते\n٣", "a" * 200) == [
+        "+00 000/00-0x", None, "", "xxx xxxxxx", "xxxxxxx0", "x" * LONGEST,
+    ]  # fmt: skip
+    every = "".join(map(chr, (*range(1, 0xD800), *range(0xE000, 0x11000))))
+    for start in range(0, len(every), LONGEST):
+        (text,) = masked(every[start : start + LONGEST])
+        assert text is not None
+        assert set(text) <= set("x0 !\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+
+
+def test_gate_changes_only_the_cells_of_rules() -> None:
+    rng = random.Random(7)
+    columns = ["id", "email", "a_token", "my_x", "city"]
+    gate = RULES.gate(columns)
+    assert gate is not None
+    rows = [[rng.choice([None, "v1", "W 2"]) for _ in columns] for _ in range(50)]
+    cells = pa.array([cell for row in rows for cell in row], pa.string())
+    changed = protect(cells, np.tile(gate.codes, len(rows)), gate.key).to_pylist()
+    assert changed == [
+        value
+        for id_, email, _, my_x, city in rows
+        for value in (id_, None if email is None else hashed(email, KEY), *masked(my_x), city)
+    ]
+    assert RULES.gate(["id", "city"]) is None
+
+
+def test_shape_has_text_and_no_clear_default() -> None:
+    columns = tuple(
+        Column(name, number, builtin_type(23), "integer", missing=missing)
+        for number, (name, missing) in enumerate(
+            [("id", None), ("email", "5"), ("x_token", "5"), ("my_x", "5"), ("city", "5")], 1
+        )
+    )
+    relation = Relation(1, TABLE, columns, key=("id",), replica_identity="d", from_lsn=ZERO)
+    shape = RULES.shape(relation)
+    assert [(column.name, column.type_text, column.missing) for column in shape.columns] == [
+        ("id", "integer", None),
+        ("email", "text", hashed("5", KEY)),
+        ("my_x", "text", "0"),
+        ("city", "integer", "5"),
+    ]
+    assert TableRules().shape(relation) is relation
+
+
+def test_a_rename_away_from_a_rule_is_noticed() -> None:
+    before = {1: "id", 2: "email", 3: "a_token"}
+    assert RULES.lost(before, {1: "no", 2: "mail", 3: "token"}) == [("email", "mail"), ("a_token", "token")]
+    assert RULES.lost(before, {2: "b_token", 3: "c_token", 4: "x"}) == []
+    assert RULES.lost({2: "email"}, {2: "my_email"}) == [("email", "my_email")], "a mask is weaker"
+    rules = Rules.of({"public.customers": {"email": "hash"}}, {}, "k")
+    clients = TableName("public", "clients")
+    assert rules.renamed([TABLE, clients], clients) == TABLE
+    assert rules.renamed([clients], clients) is None
+    assert rules.renamed([TABLE, clients], TABLE) is None
+
+
+def test_no_text_of_rules_reveals_the_key() -> None:
+    source = SourceSettings(
+        slot="s", publication="p", columns={"public.a": {"x": "hash"}}, hash_key=SecretStr(KEY.decode())
+    )
+    rules = source.rules
+    gate = rules.table(TableName("public", "a")).gate(["x"])
+    assert KEY.decode() not in f"{source!r}{rules!r}{gate!r}{rules.tables!r}"
+    assert rules.table(TableName("public", "a")).number() == TableRules((("x", "hash"),)).number() > 0
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"columns": {"public.a": {"x": "hash"}}}, "add hash_key"),
+        ({"columns": {"public.a": {"x": "hash"}}, "hash_key": "short"}, "shorter than 16 bytes"),
+        ({"columns": {"a": {"x": "mask"}}}, "expected schema.table"),
+        ({"where": {"a": "true"}}, "expected schema.table"),
+        ({"columns": {"public.a": {"x": "drop"}}}, "'exclude', 'hash' or 'mask'"),
+    ],
+)
+def test_wrong_rules_are_refused_in_the_file(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        SourceSettings.model_validate({"slot": "s", "publication": "p", **wrong})
