@@ -82,6 +82,7 @@ class SnapshotCopy:
         Raises:
             SmeltError: an error of more than one table.
         """
+        self._hold_changes(copies)
         for copy in copies:
             if not copy.chunks:  # a root without partitions
                 self.commit_empty(copy.relation, copy.storage)
@@ -110,6 +111,17 @@ class SnapshotCopy:
             self._landing.sink.remove(copy.take_parts())
         if self._failure is not None:
             raise self._failure
+
+    def _hold_changes(self, copies: Sequence[TableCopy]) -> None:
+        """Record the shapes of tables without a shape before the first row is read.
+
+        A table without a snapshot holds bronze's changes from its first shape on (`bronze.store.retention`).
+        The table is locked, so its shape stays the same until the commit of the rows.
+        """
+        shapes = self._landing.shapes
+        new = [copy.relation for copy in copies if not shapes.knows(copy.relation.relation_id, self._lsn)]
+        if new:
+            shapes.record(new, ahead=True)
 
     def _run_remote(
         self,

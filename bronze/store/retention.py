@@ -15,11 +15,14 @@ B is the least of these LSNs:
   same positions. Gold reads silver's change feed, and `smelt verify` reads the source: neither holds bronze.
 
 Until a requested snapshot is complete, the last complete snapshot counts; and until silver has loaded the new
-snapshot, silver's position. A table whose first copy may be running needs all its changes: the copy began at
-an earlier LSN, and no row of the table is before its first shape. A table that the source no longer has is
-never folded or rebuilt again, so its rows go by age. The shapes in `bronze.relations` stay, because old rows
-that share a file with needed rows can be read only by their shapes; a table has one shape for each ALTER
-TABLE, so the shapes do not grow with time.
+snapshot, silver's position. A table without a complete snapshot needs all changes from its first shape on: a
+copy makes the shape durable, at the LSN of the copy, before the copy reads a row. Until then the first
+snapshot is still to come, and the newest file of the stream is before it. If the boundary passes a running
+copy all the same, `TableMarks.commit_snapshot` refuses the copy, and the reader repeats it. No removal takes
+a table's newest snapshot. A table that the source no longer has is never folded or rebuilt again, so its rows
+go by age. The shapes in `bronze.relations` stay, because old rows that share a file with needed rows can be
+read only by their shapes. A table has one shape for each ALTER TABLE and for each snapshot, so the shapes
+grow slowly.
 
 **One writer.** `keep_from` records B as the mark `KEPT_APP`, alone in a commit, in parallel with a reader,
 like a request for a snapshot (`bronze.store.gaps`). Only the lake's reader removes files
@@ -180,8 +183,18 @@ def remove_old(changes: Table, owner: Transaction) -> bool:
     """
     changes.refresh()
     kept = kept_from(changes)
-    paths = {file.path for file in files_of(changes) if file.last is not None and file.last < kept}
+    paths = {file.path for file in files_of(changes) if _may_go(changes, file, kept)}
     return not paths or remove_files(changes, paths, CHANGES_SCHEMA, owner=owner)
+
+
+def _may_go(changes: Table, file: ChangesFile, kept: Lsn) -> bool:
+    """Check whether a file has only changes before the mark, and no row of its table's newest snapshot."""
+    if file.last is None or file.last >= kept:
+        return False
+    # The boundary respects the snapshot already. If the mark is wrong, this line still saves the base of a
+    # rebuild.
+    snapshot = None if file.is_streamed or file.table is None else snapshot_of(changes, file.table)
+    return snapshot is None or file.last < snapshot or is_left_out(changes, file.table)
 
 
 # -- the decision

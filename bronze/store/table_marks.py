@@ -23,7 +23,7 @@ from deltasmelt.bronze.lake.failures import lake_failures
 from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.store import gaps
 from deltasmelt.bronze.store.comments import DAMAGED, comments_mark, set_mark
-from deltasmelt.bronze.store.marks import snapshot_app, snapshot_of
+from deltasmelt.bronze.store.marks import kept_from, snapshot_app, snapshot_of
 from deltasmelt.bronze.store.rule_marks import UNCHANGED, changed_rules
 
 if TYPE_CHECKING:
@@ -113,8 +113,14 @@ class TableMarks:
 
         Raises:
             DefiniteError: ``lake-in-use``: another process took the same snapshot.
-            TransientError: ``lake-unwritable``.
+            TransientError: ``lake-unwritable``; ``copy-interrupted``: bronze has removed changes after
+                `lsn` meanwhile (`bronze.store.retention`), so the table must be copied again.
         """
+
+        def marks(changes: Table) -> list[Transaction]:
+            _require_kept(changes, table, lsn)
+            return gaps.healing(changes, table, lsn)
+
         with self._leaving:
             # Before a possible failure: the commit may succeed, and the next skipped change must open a gap.
             newest = self._left_out.pop(table, ZERO)
@@ -124,7 +130,7 @@ class TableMarks:
             self._changes.commit(
                 parts,
                 [Transaction(snapshot_app(table), int(lsn))],
-                more=lambda changes: gaps.healing(changes, table, lsn),
+                more=marks,
             )
 
     def leave_out(self, changes: Mapping[TableName, Lsn]) -> list[TableName]:
@@ -276,3 +282,20 @@ class TableMarks:
             lambda changes: {table: mark_of(changes, table) for table in tables}
         )
         return {table: mark for table, mark in marks.items() if mark is not None}
+
+
+def _require_kept(changes: Table, table: TableName, lsn: Lsn) -> None:
+    """Check that an open `bronze.changes` has all changes after a snapshot.
+
+    Raises:
+        TransientError: ``copy-interrupted``.
+    """
+    kept = kept_from(changes)
+    if lsn < kept:
+        raise TransientError(
+            f"the copy of {table} is of {lsn}, and bronze has removed the changes before {kept} meanwhile "
+            "(bronze.retention)",
+            code="copy-interrupted",
+            where=str(table),
+            remedy="nothing to do: the reader copies the table again",
+        )

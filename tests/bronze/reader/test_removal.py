@@ -19,19 +19,24 @@ from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.store.gaps import request_snapshots
+from deltasmelt.bronze.store.marks import snapshot_of
 from deltasmelt.bronze.store.relations import read_relations
 from deltasmelt.bronze.store.retention import Need, files_of, keep_from, snapshot_needs
 from tests.bronze.enumerated import Case, Killed, SourceAndLake
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     bronze_rows,
+    current_lsn,
     execute,
     read_all,
+    session,
     source_of,
 )
 from tests.bronze.standard_history import IMPATIENT
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from deltasmelt.bronze.config.sections import SourceSettings
     from deltasmelt.bronze.lsn import Lsn
     from tests.bronze.enumerated import Kind
@@ -52,7 +57,9 @@ SETTINGS = BronzeSettings(flush_interval=0.02, heartbeat=0.1)
 class World:
     """A source with two tables, and a lake that keeps only what the newest snapshots need."""
 
-    def __init__(self, dsn: str, lake_path: str) -> None:
+    def __init__(
+        self, dsn: str, lake_path: str, reached: Callable[[World, str], None] = lambda *_: None
+    ) -> None:
         self.source: SourceSettings = source_of(dsn, timing=IMPATIENT)
         self.admin = make_conninfo(dsn, dbname="postgres")
         self.lake, self.uri = lake_path, f"{lake_path}/bronze/changes"
@@ -63,10 +70,10 @@ class World:
             "CREATE TABLE others (id int PRIMARY KEY, note text)",
             "INSERT INTO items SELECT i, 'n' FROM generate_series(1, 20) i",
         )
-        self.read()
+        self.read(lambda point: reached(self, point))
 
-    def read(self) -> None:
-        read_all(self.source, self.lake, bronze=SETTINGS)
+    def read(self, reached: Callable[[str], None] | None = None) -> None:
+        read_all(self.source, self.lake, bronze=SETTINGS, reached=reached)
 
     def change(self) -> None:
         self.round += 1
@@ -125,3 +132,23 @@ def test_removal_meets_faults_at_every_commit(database: str, lake_path: str) -> 
         world.check(kept)
     assert kept > first
     assert len(bronze_rows(lake_path)) < 150  # of about 400 rows
+
+
+def test_first_copies_hold_and_repeat_past_mark(database: str, lake_path: str) -> None:
+    """The shapes of running first copies hold the changes; a mark past a copy fails the copy alone."""
+    held: list[set[str]] = []
+    marks: list[Lsn] = []
+
+    def reached(world: World, point: str) -> None:
+        if point == "snapshot-block-written" and not held:
+            assert [snapshot_of(open_existing(world.uri), table) for table in TABLES] == [None, None]
+            held.append({need.name for need in world.needs()})
+        if point == "snapshot-parts-written" and not marks:
+            with session(world.source) as connection:
+                marks.append(current_lsn(connection))
+            keep_from(world.uri, marks[0])
+
+    world = World(database, lake_path, reached)
+    assert held == [set(map(str, TABLES))]
+    assert all(need.first >= marks[0] for need in world.needs())
+    world.check(marks[0])

@@ -175,6 +175,30 @@ def test_reader_removes_whole_files_before_mark(lake_path: str) -> None:
     assert contents(lake_path) == [(30, 0), (30, 1), (33, 0)]
 
 
+def test_mark_too_high_takes_no_snapshot(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    snapshot(sink, T, 10)
+    snapshot(sink, U, 10)
+    snapshot(sink, U, 15)
+    sink.commit(at(18))
+    keep_from(uri(lake_path), Lsn(20))
+    with pytest.raises(TransientError, match=r"the copy of public\.v is of 0/13") as caught:
+        snapshot(sink, V, 19)
+    assert caught.value.code == "copy-interrupted"
+    snapshot(sink, V, 20)
+    sink.commit(at(21))
+    assert {(row.table, row.last) for row in files_of(open_existing(uri(lake_path)))} == {
+        (T, 10),
+        (U, 15),
+        (V, 20),
+    }
+    commit_marks(open_existing(uri(lake_path)), [Transaction(fingerprint_app(T), NOT_CARRIED)])
+    keep_from(uri(lake_path), Lsn(21))
+    sink.commit(at(22))
+    # The source no longer has T, so its rows go by age.
+    assert {row.table for row in files_of(open_existing(uri(lake_path)))} == {U, V}
+
+
 def actions(lake_path: str) -> Iterator[dict[str, Any]]:
     for entry in sorted(Path(uri(lake_path), "_delta_log").glob("*.json")):
         yield from (json.loads(line) for line in entry.read_text().splitlines())
