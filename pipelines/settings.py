@@ -312,6 +312,13 @@ def _refuse_retention(pipeline: Pipeline, yaml: YamlFile) -> None:
                 where=yaml.where(("bronze", "renew")),
                 remedy="set bronze.retention, or remove bronze.renew",
             )
+    elif pipeline.bronze.renew is not None and pipeline.snapshot.mode == "never":
+        raise ConfigurationError(
+            "bronze.renew copies tables again, but with snapshot.mode: never tables start without a copy",
+            code="retention-unfit",
+            where=yaml.where(("bronze", "renew")),
+            remedy="remove bronze.renew, or set snapshot.mode to initial",
+        )
     # The reader removes whole files, and only the catalog knows the files of its tables.
     elif not pipeline.lake_address().place.shows_files:
         raise ConfigurationError(

@@ -30,7 +30,7 @@ from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.gaps import is_left_out, is_whole
-from deltasmelt.bronze.store.marks import kept_from, snapshot_of
+from deltasmelt.bronze.store.marks import base_of, kept_from
 from deltasmelt.silver.fold.upsert import Insert
 from deltasmelt.silver.plan.activity import Work, activity_of, activity_query
 from deltasmelt.silver.plan.derivable import obstacle
@@ -92,7 +92,7 @@ def rebuild(
         DefiniteError: ``already-running``: another process carried the table beyond the LSN meanwhile.
     """
     bronze = open_existing(lake.uri("bronze", CHANGES))
-    snapshot = snapshot_of(bronze, table.table)
+    snapshot = base_of(bronze, table.table, end)
     if is_left_out(bronze, table.table):
         raise TableError(
             table.table,
@@ -101,7 +101,7 @@ def rebuild(
             remedy="nothing to do, because no cut contains the table; to replicate the table, correct "
             "source.tables",
         )
-    if snapshot is None or not kept_from(bronze) <= snapshot <= end or not is_whole(bronze, table.table, end):
+    if snapshot is None or snapshot < kept_from(bronze) or not is_whole(bronze, table.table, end):
         raise _incomplete(table)
     changes = whole(lake, bronze)
     relation_id, start = table.relation.relation_id, Lsn(snapshot - 1)

@@ -217,7 +217,7 @@ class BronzeSettings(Section):
             interval.
         heartbeat: seconds after which an idle reader moves the slot forward.
         retention: seconds for which bronze keeps changes that nothing needs any longer; None: for ever.
-        renew: bytes of old snapshots that the reader may replace by new snapshots, a day.
+        renew: bytes of snapshots that the reader may take a day in place of old snapshots.
     """
 
     flush_interval: Duration = 0.5

@@ -348,6 +348,7 @@ class CarriedTables:
         record_comments(self._landing, healthy)
         requests = settled_requests(sink.tables, self._source, names, catalog.end, stop)
         needing = sink.tables.needing_copy(names)
+        renewing = sink.tables.renewing(names) - needing
         tried = [
             table
             for table in healthy
@@ -367,6 +368,13 @@ class CarriedTables:
             # (`bronze.drift.joining`).
             waiting = frozenset(table.table for table in now if not self._joining.may_copy(table.table))
             due = tuple(table for table in now if table.table not in waiting)
+            renewal = [
+                table
+                for table in healthy
+                if table.table in renewing - self._rejoin
+                and self._joining.may_copy(table.table)
+                and self._may_be_tried(table.table, requests, stream_requests, self._newest)
+            ]
             # Replace the newest poll only after the marks in bronze are durable: if the lake fails on the
             # way, the next poll finds everything again.
             self._newest = CatalogPoll(
@@ -383,7 +391,8 @@ class CarriedTables:
                 catalog.frontier,
                 shapes_at,
                 recorded.cut_short,
-                frozenset(needing),
+                frozenset(needing | renewing),
+                () if due or waiting else tuple(renewal[:1]),
             )
             return self._newest
 

@@ -47,3 +47,5 @@ class CatalogPoll:
     cut_short: bool = False
     # tables without a problem that need a snapshot, due or not
     uncopied: frozenset[TableName] = frozenset()
+    # the table whose old snapshot is replaced now, if nothing else is to be copied
+    renewal: tuple[SourceTable, ...] = ()

@@ -17,6 +17,7 @@ import logging
 import threading
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from deltasmelt.bronze.errors import SmeltError, TableError, TransientError
@@ -80,6 +81,8 @@ class SnapshotThread:
         self.retry_gate = RetryGate(errors, source.timing)
         self._wait = Wait()
         self._snapshot = Snapshot(source, settings, landing, wait=self._wait, executors=executors)
+        renewing = replace(landing, renews=True)
+        self._renewal = Snapshot(source, settings, renewing, wait=self._wait, executors=executors)
         self._errors = TableErrors(control, source.timing, strays=errors.strays)
         self.tables = CarriedTables(source, landing, self._errors, self._wait)
         self._watch = Watch(
@@ -196,6 +199,9 @@ class SnapshotThread:
             empty = [table for table in tables if table.table not in poll.requests]
             self._snapshot.start_empty(empty, position.frontier if position else ZERO)
             tables = [table for table in tables if table.table in poll.requests]
+        elif not tables:
+            tables = poll.renewal
+        snapshot = self._snapshot if tables is not poll.renewal else self._renewal
         if not tables:
             return
         self._finished = None  # a caller that waits for all tables waits for these, too
@@ -208,7 +214,7 @@ class SnapshotThread:
         try:
             with self.tables.copying(tables, poll):
                 self._copying.set()
-                self._snapshot.take(tables, self._stop, outcome)
+                snapshot.take(tables, self._stop, outcome)
         finally:
             self._copying.clear()
             self._landing.progress.copies_ended()

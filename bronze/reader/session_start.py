@@ -230,7 +230,7 @@ class SessionStart:
         """
         newest = sink.tables.newest(sink.relations())
         proved = position.frontier if position.sent is None else position.sent.lsn
-        snapshots = sink.tables.snapshots(list(newest))
+        snapshots = sink.tables.bases(list(newest))
         ahead = {
             table: lsn
             for table, lsn in newest.items()

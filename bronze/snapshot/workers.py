@@ -293,10 +293,14 @@ class SnapshotCopy:
         shapes, relation = self._landing.shapes, copy.relation
         if copy.chunks or not shapes.knows(relation.relation_id, relation.from_lsn):
             shapes.record([relation], ahead=True)
-        if copy.storage is not None:
-            self._landing.sink.tables.record_storages({copy.table: ObservedStorage(copy.storage)})
+        tables = self._landing.sink.tables
+        # A renewal proves nothing about the storage, because silver may never load the renewed rows. The next
+        # poll must still find a change without an event.
+        if copy.storage is not None and not self._landing.renews:
+            tables.record_storages({copy.table: ObservedStorage(copy.storage)})
         self._landing.reached("snapshot-relation-committed")
-        self._landing.sink.tables.commit_snapshot(copy.table, self._lsn, copy.take_parts())
+        commit = tables.commit_renewal if self._landing.renews else tables.commit_snapshot
+        commit(copy.table, self._lsn, copy.take_parts())
         copy.done = True
         self._landing.progress.copy_done(str(copy.table))
         self._landing.reached("snapshot-committed")

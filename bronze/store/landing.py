@@ -37,3 +37,5 @@ class Landing:
     pace: Callable[[int], None] = _at_once
     # whether a table gets a new snapshot automatically if the stream alone cannot provide its rows
     resnapshots: bool = True
+    # whether a snapshot only renews the base of rebuilds (`bronze.store.retention`)
+    renews: bool = False

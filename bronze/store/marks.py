@@ -8,7 +8,7 @@ Marks of the stream: `STREAM_APP`, `CONFIRM_APP`, `TIME_APP`, `SENT_APP`, `SENT_
 `SENT_FRONTIER_APP`, `TIMELINE_APP`, `SERVER_START_APP`, `READER_APP`, `STARTING_OVER_APP`. Mark of the
 comments: `COMMENTS_APP`. Mark of removed changes: `KEPT_APP`. Mark of the key of hashes: `HASH_KEY_APP`.
 Marks of each table: `snapshot_app`, `resnapshot_app`, `gap_app`, `healed_app`, `resnapshotted_app`,
-`fingerprint_app`, `rules_app`.
+`fingerprint_app`, `rules_app`, `renew_app`, `renewed_app`.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transaction-identifiers.
 """
@@ -39,10 +39,13 @@ __all__ = [
     "STREAM_APP",
     "TIMELINE_APP",
     "TIME_APP",
+    "base_of",
     "fingerprint_app",
     "gap_app",
     "healed_app",
     "kept_from",
+    "renew_app",
+    "renewed_app",
     "resnapshot_app",
     "resnapshotted_app",
     "rules_app",
@@ -116,6 +119,16 @@ def resnapshotted_app(table: TableName) -> str:
     return f"deltasmelt.resnapshotted:{table.quoted}"
 
 
+def renew_app(table: TableName) -> str:
+    """Return the id of the mark: LSN of an old base that a newer snapshot may replace."""
+    return f"deltasmelt.renew:{table.quoted}"
+
+
+def renewed_app(table: TableName) -> str:
+    """Return the id of the mark: LSN of the newest snapshot of a table that only renewed the base."""
+    return f"deltasmelt.renewed:{table.quoted}"
+
+
 def fingerprint_app(table: TableName) -> str:
     """Return the id of the mark: fingerprint of the table's membership (`bronze.drift.membership`)."""
     return f"deltasmelt.fingerprint:{table.quoted}"
@@ -130,6 +143,16 @@ def snapshot_of(changes: Table, table: TableName) -> Lsn | None:
     """Return the LSN of a table's newest complete snapshot in an open `bronze.changes`, or None."""
     version = changes.transaction_version(snapshot_app(table))
     return None if version is None else Lsn(version)
+
+
+def base_of(changes: Table, table: TableName, end: Lsn | None = None) -> Lsn | None:
+    """Return the LSN of the newest complete snapshot by `end` with which a table can begin, or None.
+
+    A renewed snapshot counts here alone: it ends no gap and settles no request (`bronze.store.retention`).
+    """
+    lsns = [changes.transaction_version(app(table)) for app in (snapshot_app, renewed_app)]
+    counting = [Lsn(lsn) for lsn in lsns if lsn is not None and (end is None or lsn <= end)]
+    return max(counting, default=None)
 
 
 def kept_from(changes: Table) -> Lsn:

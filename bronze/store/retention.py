@@ -24,6 +24,13 @@ go by age. The shapes in `bronze.relations` stay, because old rows that share a 
 read only by their shapes. A table has one shape for each ALTER TABLE and for each snapshot, so the shapes
 grow slowly.
 
+**A renewed base** (`bronze.renew`). The mark `renew_app` permits the reader to copy a healthy table again,
+while nothing else is to be copied, one table at a time. The present snapshot stays valid. The new snapshot S
+is only a later base: the mark `renewed_app` ends no gap and settles no request, and the copy records no
+storage. So bronze judges the table as if the copy did not exist, and silver leaves the table in all cuts. If
+silver is past S on arrival, silver's windows never meet the snapshot; otherwise the window with S replaces
+the rows by equal rows. A copy that is impossible changes nothing: the mark waits.
+
 **One writer.** `keep_from` records B as the mark `KEPT_APP`, alone in a commit, in parallel with a reader,
 like a request for a snapshot (`bronze.store.gaps`). Only the lake's reader removes files
 (`bronze.store.sink`): the next commit of the stream sees the mark, and `remove_old` removes whole files by
@@ -75,11 +82,11 @@ from deltasmelt.bronze.lake.table import retry_conflict
 from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.store.changes_table import PREFIXES, commit_marks
 from deltasmelt.bronze.store.contract import CHANGES_SCHEMA
-from deltasmelt.bronze.store.gaps import is_left_out, needs_snapshot
-from deltasmelt.bronze.store.marks import KEPT_APP, fingerprint_app, kept_from, snapshot_of
+from deltasmelt.bronze.store.gaps import is_left_out
+from deltasmelt.bronze.store.marks import KEPT_APP, base_of, fingerprint_app, kept_from, renew_app
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from deltasmelt.bronze.lake.table import Table
     from deltasmelt.bronze.shapes import Relation
@@ -193,8 +200,10 @@ def _may_go(changes: Table, file: ChangesFile, kept: Lsn) -> bool:
         return False
     # The boundary respects the snapshot already. If the mark is wrong, this line still saves the base of a
     # rebuild.
-    snapshot = None if file.is_streamed or file.table is None else snapshot_of(changes, file.table)
-    return snapshot is None or file.last < snapshot or is_left_out(changes, file.table)
+    if file.is_streamed or file.table is None:
+        return True
+    base = base_of(changes, file.table)
+    return base is None or file.last < base or is_left_out(changes, file.table)
 
 
 # -- the decision
@@ -243,13 +252,20 @@ def snapshot_needs(changes: Table, relations: Iterable[Relation]) -> list[Need]:
         begins[relation.table] = min(begins.get(relation.table, relation.from_lsn), relation.from_lsn)
     needs = []
     for table, begin in sorted(begins.items()):
-        snapshot = snapshot_of(changes, table)
+        snapshot = base_of(changes, table)
         # A poll records a fingerprint before the table's first copy begins. Without a fingerprint no copy has
         # begun, so the first snapshot will be later than all rows of this moment.
         polled = changes.transaction_version(fingerprint_app(table)) is not None
         if (snapshot is not None or polled) and not is_left_out(changes, table):
             needs.append(Need(str(table), begin if snapshot is None else snapshot))
     return needs
+
+
+def newest_at(changes: Table, files: Sequence[ChangesFile]) -> datetime | None:
+    """Return the time at which bronze received the newest change of the stream; None without a change."""
+    streamed = [file for file in files if file.is_streamed and file.last is not None]
+    newest = max(streamed, key=lambda file: file.last or ZERO, default=None)
+    return None if newest is None else _received(changes.table_uri, newest.path, last=True)
 
 
 def due_at(changes: Table, files: Sequence[ChangesFile], before: datetime) -> Lsn:
@@ -282,15 +298,16 @@ def boundary(files: Sequence[ChangesFile], due: Lsn, needs: Iterable[Need], kept
 
 
 def renewable(
-    changes: Table, files: Sequence[ChangesFile], tables: Iterable[TableName], budget: int, now: datetime
+    changes: Table, files: Sequence[ChangesFile], loads: Mapping[TableName, int], budget: int, now: datetime
 ) -> dict[TableName, Lsn]:
-    """Return the tables to take again within a budget of bytes a day, with the LSN of each old snapshot.
+    """Return the tables whose base may be renewed within a budget of bytes a day, with each old base's LSN.
 
-    A table's load is the size of its snapshot in bronze. Open requests, and snapshots of the last day, have
-    used a part of the budget already. The oldest snapshot comes first; a table beyond the rest is skipped.
+    A table's load is the size of its snapshot in bronze, or of its rows in silver if these have grown. Open
+    requests, and snapshots of the last day, have used a part of the budget already. The oldest base comes
+    first; a table beyond the rest is skipped.
 
     Args:
-        tables: tables of the source that hold the boundary back.
+        loads: bytes in silver of each table that holds the boundary back and that the reader can copy.
     """
     sizes: dict[tuple[TableName, Lsn], int] = {}
     used = 0
@@ -299,16 +316,37 @@ def renewable(
             place = file.table, file.last
             sizes[place] = sizes.get(place, 0) + file.size
             used += file.size if file.written > now - _DAY else 0
-    snapshots = {(table, snapshot_of(changes, table) or ZERO) for table in tables}
-    open_requests = {place for place in snapshots if needs_snapshot(changes, place[0])}
-    rest = budget - used - sum(sizes.get(place, 0) for place in open_requests)
+    bases = {table: base_of(changes, table) for table in loads}
+    places = {(table, base) for table, base in bases.items() if base is not None}
+    load = {place: max(sizes.get(place, 0), loads[place[0]]) for place in places}
+    requested = {place for place in places if wants_renewal(changes, place[0])}
+    rest = budget - used - sum(load[place] for place in requested)
     chosen = {}
-    for table, lsn in sorted(snapshots - open_requests, key=lambda place: (place[1], place[0])):
-        size = sizes.get((table, lsn), 0)
-        if size <= rest:
+    for table, lsn in sorted(places - requested, key=lambda place: (place[1], place[0])):
+        if load[table, lsn] <= rest:
             chosen[table] = lsn
-            rest -= size
+            rest -= load[table, lsn]
     return chosen
+
+
+def wants_renewal(changes: Table, table: TableName) -> bool:
+    """Check whether an open `bronze.changes` has a base of this table that a newer snapshot may replace."""
+    base, mark = base_of(changes, table), changes.transaction_version(renew_app(table))
+    return base is not None and mark is not None and mark >= base
+
+
+@retry_conflict
+def request_renewals(uri: str, bases: Mapping[TableName, Lsn]) -> None:
+    """Permit the reader to replace old bases, given by table and LSN, in one commit; durable on return.
+
+    Raises:
+        DeltaError, OSError: the lake cannot be written.
+    """
+    changes = delta.open_existing(uri)
+    old = {table: changes.transaction_version(renew_app(table)) or 0 for table in bases}
+    marks = [Transaction(renew_app(table), int(lsn)) for table, lsn in bases.items() if lsn > old[table]]
+    if marks:
+        commit_marks(changes, marks)
 
 
 def growth(changes: Table, now: datetime) -> Growth | None:

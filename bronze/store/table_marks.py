@@ -23,7 +23,8 @@ from deltasmelt.bronze.lake.failures import lake_failures
 from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.store import gaps
 from deltasmelt.bronze.store.comments import DAMAGED, comments_mark, set_mark
-from deltasmelt.bronze.store.marks import kept_from, snapshot_app, snapshot_of
+from deltasmelt.bronze.store.marks import base_of, kept_from, renewed_app, snapshot_app, snapshot_of
+from deltasmelt.bronze.store.retention import wants_renewal
 from deltasmelt.bronze.store.rule_marks import UNCHANGED, changed_rules
 
 if TYPE_CHECKING:
@@ -92,6 +93,16 @@ class TableMarks:
         """Return the gap marks of tables that have a mark, healed or not; raises like `needing_copy`."""
         return self._marks_of(tables, gaps.gap_of)
 
+    def bases(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
+        """Return the LSN of each table's newest snapshot, renewed or not; raises like `needing_copy`."""
+        return self._marks_of(tables, base_of)
+
+    def renewing(self, tables: Sequence[TableName]) -> set[TableName]:
+        """Return the tables whose old base a newer snapshot may replace; raises like `needing_copy`."""
+        return self._changes.read_newest(
+            lambda changes: {table for table in tables if wants_renewal(changes, table)}
+        )
+
     def newest(self, relations: Iterable[Relation]) -> dict[TableName, Lsn]:
         """Return the greatest LSN in bronze of each table apart from the stream; raises like `needing_copy`.
 
@@ -101,7 +112,7 @@ class TableMarks:
         lsns: dict[TableName, Lsn] = {}
         for relation in relations:
             lsns[relation.table] = max(lsns.get(relation.table, ZERO), relation.from_lsn)
-        snapshots = self.snapshots(list(lsns))
+        snapshots = self.bases(list(lsns))
         for table, shape in lsns.items():
             storage = self.observed_storage(table)
             before_end = ZERO if storage is None else Lsn(max(storage.lsn - 1, 0))
@@ -132,6 +143,18 @@ class TableMarks:
                 [Transaction(snapshot_app(table), int(lsn))],
                 more=marks,
             )
+
+    def commit_renewal(self, table: TableName, lsn: Lsn, parts: Sequence[AddAction]) -> None:
+        """Make a renewed base of one table visible and durable, with its mark; raises like `commit_snapshot`.
+
+        A renewal changes no gap and no request, because silver may already be past its LSN.
+        """
+
+        def marks(changes: Table) -> list[Transaction]:
+            _require_kept(changes, table, lsn)
+            return []
+
+        self._changes.commit(parts, [Transaction(renewed_app(table), int(lsn))], more=marks)
 
     def leave_out(self, changes: Mapping[TableName, Lsn]) -> list[TableName]:
         """Record skipped changes of the stream; call before the stream's position passes them.

@@ -11,6 +11,7 @@ repeat old facts. So a lake that lacks the `bronze.changes` of an earlier poll c
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,10 +20,12 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from deltasmelt.bronze.errors import SmeltError
 from deltasmelt.bronze.lake import parquet
 from deltasmelt.bronze.lake.cached_table import CachedTable
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.failures import lake_opened, vanished
+from deltasmelt.bronze.store.comments import DAMAGED
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.marks import snapshot_of
 from deltasmelt.bronze.store.ownership import refuse_foreign
@@ -47,6 +50,7 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.health.clustering import ClusteringHint
     from deltasmelt.pipelines.settings import Pipeline
 
+_LOGGER: Final = logging.getLogger("deltasmelt.status")
 _BOUNDARY_SECONDS: Final = 600.0
 
 
@@ -104,7 +108,7 @@ class LakeReader:
         self._control = ControlTables(self._lake)
         self._backlog = Backlog()
         self._retention = BronzeRetention(self._pipeline, self._control)
-        self._boundary: tuple[float, Boundary] | None = None
+        self._boundary: tuple[float, Boundary | None] | None = None
 
     def read(self) -> LakeHalf:
         """Read the lake's present state.
@@ -149,12 +153,20 @@ class LakeReader:
         )
 
     def _held_back(self, changes: Table, relations: Sequence[Relation]) -> Boundary | None:
-        """Return the boundary of bronze as of some minutes ago: each read asks every table of silver."""
+        """Return the boundary of bronze as of some minutes ago: each read asks every table of silver.
+
+        A read that fails leaves the last boundary, and the rest of the status.
+        """
         if self._pipeline.bronze.retention is None:
             return None
         now = time.monotonic()
         if self._boundary is None or now - self._boundary[0] > _BOUNDARY_SECONDS:
-            self._boundary = now, self._retention.boundary(changes, relations, datetime.now(UTC))
+            boundary = None if self._boundary is None else self._boundary[1]
+            try:
+                boundary = self._retention.boundary(changes, relations, datetime.now(UTC))
+            except (*DAMAGED, SmeltError) as error:
+                _LOGGER.warning("the boundary of bronze cannot be read: %s", error)
+            self._boundary = now, boundary
         return self._boundary[1]
 
 

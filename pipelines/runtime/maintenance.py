@@ -200,7 +200,7 @@ class Maintenance:
         self._last: dict[tuple[Layer, str], _Last] = {}
         self._waiting: list[tuple[Layer, str]] = []
         self._passed_over: set[str] = set()
-        self._next_round = self._next_expiry = -math.inf
+        self._next_round = self._next_expiry = self._next_decision = -math.inf
         self._failed: FailedUnits[str] = FailedUnits(self._spark, lake, partial(record, control))
         self.failed: dict[str, Exception] = {}
 
@@ -210,8 +210,7 @@ class Maintenance:
         Raises nothing: `failed` then has the errors.
         """
         self._guarded(_CUTS, self.expire, at_once=True)
-        if self._retain is not None:
-            self._guarded(_CHANGES, self._retain, at_once=True)
+        self.decide(at_once=True)
         for layer, name in self._guarded(_CUTS, self._tables, at_once=True) or ():
             work = partial(self._maintain, layer, name, optimize=True, purge=True, remove=True, renew=True)
             result = self._guarded(f"{layer}.{name}", work, at_once=True)
@@ -228,8 +227,8 @@ class Maintenance:
             self._next_round = start + _LOOK_EVERY
             if start >= self._next_expiry and self._guarded(_CUTS, self.expire) is not None:
                 self._next_expiry = start + _EVERY
-                if self._retain is not None:
-                    self._guarded(_CHANGES, self._retain)
+            if start >= self._next_decision and self.decide():
+                self._next_decision = start + _EVERY
             self._waiting = self._guarded(_TABLES, self._tables) or []
         while self._waiting and time.monotonic() - start < _TURN:
             layer, name = self._waiting.pop(0)
@@ -257,6 +256,14 @@ class Maintenance:
         self._failed.passed(name)
         self.failed.pop(name, None)
         return result
+
+    def decide(self, *, at_once: bool = False) -> bool:
+        """Decide which changes of bronze may go, if bronze has a retention; return whether this is done."""
+        if self._retain is not None:
+            self._guarded(_CHANGES, self._retain, at_once=at_once)
+        elif self._lake.place.shows_files:  # the error of a decision outlasts the key in the pipeline file
+            close(self._control, _CHANGES)
+        return _CHANGES not in self.failed
 
     def expire(self) -> int:
         """Remove expired rows from the control tables; return the number of removed cuts (`expired`)."""

@@ -1,19 +1,22 @@
 """The decision which changes of bronze may go (`bronze.retention`), and which snapshots are taken again.
 
 `bronze.store.retention` has the rule and its argument. This module states what only the pipeline knows: the
-positions of silver's tables. Maintenance decides once an hour beside silver, and in `smelt maintain`; without
-silver nothing is decided, and bronze keeps everything. The decision writes marks only. The lake's reader
-removes the files, and takes the snapshots.
+positions of silver's tables. Maintenance decides once an hour beside silver, and in `smelt maintain`; a run
+until caught up decides at its end. Without silver nothing is decided, and bronze keeps everything. The
+decision writes marks only. The lake's reader removes the files, and takes the snapshots.
 
 **A position is never too high.** Silver's cycles may run meanwhile. A position that was read a moment ago is
 at or before the present position, so a late decision removes less. A table that lacks rows of its last window
-needs the whole window again (`SilverLog.lacks_rows`).
+needs the whole window again (`SilverLog.lacks_rows`). A history counts as long as the pipeline file or a cut
+names it.
+
+**A clock that is ahead** removes too much, and the mark never moves back. So the present time is at most the
+time at which bronze received its newest change, by the reader's clock.
 
 **Renewed snapshots** (`bronze.renew`). A table with a snapshot older than the retention holds the boundary
-back. The decision requests a new snapshot, at the LSN of the old snapshot: any later snapshot satisfies the
-request, so no server is asked. As after `smelt snapshot`, silver leaves the table out of its cuts until the
-copy is complete. The copies of a day stay within the stated bytes. A killed decision leaves marks or none;
-the next decision counts open requests as load.
+back. The decision permits the reader to replace this snapshot (`bronze.store.retention`), so no server is
+asked, and the table stays in all cuts. The copies of a day stay within the stated bytes. A killed decision
+leaves all marks or none; the next decision counts open requests as load.
 """
 
 from __future__ import annotations
@@ -22,12 +25,15 @@ import logging
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
+from deltasmelt.bronze.errors import SmeltError
 from deltasmelt.bronze.lake.control import is_put_back
+from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.delta import open_table
 from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.comments import DAMAGED
 from deltasmelt.bronze.store.contract import CHANGES
-from deltasmelt.bronze.store.gaps import is_left_out, request_snapshots
-from deltasmelt.bronze.store.marks import kept_from
+from deltasmelt.bronze.store.gaps import is_left_out
+from deltasmelt.bronze.store.marks import kept_from, snapshot_of
 from deltasmelt.bronze.store.relations import read_relations
 from deltasmelt.bronze.store.retention import (
     Boundary,
@@ -36,20 +42,23 @@ from deltasmelt.bronze.store.retention import (
     due_at,
     files_of,
     keep_from,
+    newest_at,
     renewable,
+    request_renewals,
     snapshot_needs,
 )
 from deltasmelt.pipelines.terminal.output import bytes_text
 from deltasmelt.silver.run.table_log import SilverLog
-from deltasmelt.silver.schema.catalog import histories, silver_catalog
+from deltasmelt.silver.schema.catalog import histories, history_of, silver_catalog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from deltasmelt.bronze.lake.control_tables import ControlTables
+    from deltasmelt.bronze.lake.control import Cut
     from deltasmelt.bronze.lake.table import Table
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 _LOGGER: Final = logging.getLogger("deltasmelt.maintenance")
 
@@ -65,6 +74,8 @@ class BronzeRetention:
     def boundary(self, changes: Table, relations: Sequence[Relation], now: datetime) -> Boundary:
         """Return the boundary of an open `bronze.changes` at a time, and change nothing."""
         files = files_of(changes)
+        # The clock of the newest change bounds the clock of this machine, because the mark never moves back.
+        now = min(now, newest_at(changes, files) or now)
         due = due_at(changes, files, now - timedelta(seconds=self._pipeline.bronze.retention or 0))
         needs = [*snapshot_needs(changes, relations), *self._silver_needs(changes, relations)]
         return boundary(files, due, needs, kept_from(changes))
@@ -81,37 +92,75 @@ class BronzeRetention:
         if decided.lsn > decided.kept_from:
             keep_from(changes.table_uri, decided.lsn)
             _LOGGER.info("the reader may remove bronze's changes before %s", decided.lsn)
-        held = {holder.name for holder in decided.holders if holder.kind == "snapshot"}
-        tables = [table for table in {relation.table for relation in relations} if str(table) in held]
-        budget = self._pipeline.bronze.renew
-        if budget is not None and tables:
-            for table, lsn in renewable(changes, files_of(changes), tables, budget, now).items():
-                request_snapshots(changes.table_uri, [table], lsn)
-                _LOGGER.info("requested a new snapshot of %s: the snapshot at %s is old", table, lsn)
+        self._renew(changes, relations, decided, now)
         return decided
+
+    def _renew(self, changes: Table, relations: Sequence[Relation], decided: Boundary, now: datetime) -> None:
+        """Permit the reader to replace the old bases that hold the boundary back."""
+        budget = self._pipeline.bronze.renew
+        held = {holder.name for holder in decided.holders if holder.kind == "snapshot"}
+        if budget is None or not held:
+            return
+        # The reader cannot copy a table with an error. Such a table uses no part of the budget.
+        failed = {error.name for error in self._control.open_errors() if error.scope == "table"}
+        tables = silver_catalog(list(relations), self._pipeline.silver).values()
+        loads = {table.table: self._size(table.name) for table in tables if str(table.table) in held - failed}
+        chosen = renewable(changes, files_of(changes), loads, budget, now)
+        request_renewals(changes.table_uri, chosen)
+        for table, lsn in chosen.items():
+            _LOGGER.info("the reader may copy %s again: the snapshot at %s is old", table, lsn)
+
+    def _size(self, name: str) -> int:
+        """Return the bytes of a table of silver; 0 without the table."""
+        table = open_table(self._pipeline.lake_address().uri("silver", name))
+        return 0 if table is None else sum(file.size for file in files_of(table))
 
     def _silver_needs(self, changes: Table, relations: Sequence[Relation]) -> Iterator[Need]:
         last, settings = self._control.latest_cut("silver"), self._pipeline.silver
+        recorded = {*self._control.names("silver")}
         for table in silver_catalog(list(relations), settings).values():
             if is_left_out(changes, table.table):
                 continue
-            for each in (table, *histories([table], settings)):
-                stored = self._log.read(each.name)
-                # An absent table begins with the newest snapshot.
-                if stored is None or stored.mark is None:
-                    continue
-                named = last.named(each.name) if last is not None else None
-                named = named or self._control.last_named("silver", each.name)
-                position = self._log.lacks_rows(each.name) or stored.mark
-                # A table without changes has no later mark; the cut states how far its rows are valid.
-                if (
-                    named is not None
-                    and named.mark == stored.mark
-                    and named.commit_lsn >= stored.mark
-                    and not is_put_back(stored.version, stored.mark, named)
-                ):
-                    position = named.commit_lsn
-                yield Need(f"silver.{each.name}", Lsn(position + 1), "silver")
+            history = history_of(table)
+            # Another pipeline file of the same lake may keep a history that this file does not name.
+            wanted = history.name in recorded or histories([table], settings)
+            for each in (table, history) if wanted else (table,):
+                first = self._needs_after(each, last, snapshot_of(changes, table.table))
+                if first is not None:
+                    yield Need(f"silver.{each.name}", Lsn(first + 1), "silver")
+
+    def _needs_after(self, table: SilverTable, last: Cut | None, snapshot: Lsn | None) -> Lsn | None:
+        """Return the LSN after which a table of silver needs all changes; None for an absent table.
+
+        An absent table begins with the newest base. `snapshot` is the newest snapshot that the table loads.
+        """
+        stored = self._log.read(table.name)
+        if stored is None or stored.mark is None:
+            return None
+        named = last.named(table.name) if last is not None else None
+        named = named or self._control.last_named("silver", table.name)
+        # A table without changes has no later mark; the cut states how far its rows are valid.
+        if (
+            named is not None
+            and named.mark == stored.mark
+            and named.commit_lsn >= stored.mark
+            and not is_put_back(stored.version, stored.mark, named)
+            # While a versioned table waits for a snapshot, its last cut may expire. Then the mark counts.
+            and not (table.versioned and snapshot is not None and snapshot > named.commit_lsn)
+        ):
+            return named.commit_lsn
+        # The history of commits answers; most tables need no such read.
+        return self._log.lacks_rows(table.name) or stored.mark
+
+
+def decide_at_end(pipeline: Pipeline) -> None:
+    """Decide at the end of a run until caught up, if bronze has a retention; a failure ends no run."""
+    if pipeline.bronze.retention is None:
+        return
+    try:
+        BronzeRetention(pipeline, ControlTables(pipeline.lake_address())).decide()
+    except (*DAMAGED, SmeltError) as error:
+        _LOGGER.warning("no decision which changes of bronze may go: %s", error)
 
 
 def boundary_lines(boundary: Boundary) -> Iterator[str]:
@@ -127,7 +176,7 @@ def boundary_lines(boundary: Boundary) -> Iterator[str]:
     yield f"{kept}; {bytes_text(boundary.held_bytes)} are older than bronze.retention, and still needed:"
     for holder in boundary.holders[:_SHOWN]:
         why = (
-            f"its newest snapshot is at {holder.lsn}; smelt snapshot FILE {holder.name}"
+            f"its snapshot, or its first copy, begins at {holder.lsn}; smelt snapshot FILE {holder.name}"
             if holder.kind == "snapshot"
             else f"it needs the changes from {holder.lsn} on"
         )

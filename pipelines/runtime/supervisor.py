@@ -313,6 +313,11 @@ class Supervisor:
                 )
                 patience = math.inf if self._until is None else PATIENCE_SECONDS
                 self.stages.carry(self._goal, self._stop, patience=patience)
+                # A run without an end decides in its maintenance.
+                if self._until is not None and "silver" in layers and not self._stop.is_set():
+                    from deltasmelt.pipelines.runtime.retention import decide_at_end  # noqa: PLC0415 - as above
+
+                    decide_at_end(self._pipeline)
         except BaseException as error:  # noqa: BLE001 - raised again by `wait`, in the main thread
             failure = in_words(error)
             if self._stop.is_set():

@@ -48,6 +48,7 @@ class FailedTables(FailedUnits["TableName"]):
         self._end = ZERO
         self._stopped: dict[TableName, Lsn | None] = {}
         self._snapshots: dict[TableName, Lsn | None] = {}
+        self._of_histories: set[tuple[str, str, str]] = set()  # errors of this cycle
 
     @property
     def tables(self) -> frozenset[TableName]:
@@ -57,6 +58,7 @@ class FailedTables(FailedUnits["TableName"]):
     def begin(self, bronze: Table, end: Lsn) -> None:
         """Begin a cycle that reads this version of `bronze.changes`, and carries tables to an LSN."""
         self._bronze, self._end = bronze, end
+        self._of_histories.clear()
 
     def is_stopped(self, table: TableName) -> bool:
         """Check whether a definite error has stopped a table."""
@@ -124,13 +126,18 @@ class FailedTables(FailedUnits["TableName"]):
             return
         names |= {str(one.table) for one in relations if is_left_out(bronze, one.table)}
         for error in found:
-            if error.name in names:
+            if error.name in names and error.key not in self._of_histories:
                 self._control.close_errors("table", error.name, error.code)
 
     def passed(self, key: TableName) -> bool:
         """Forget the failures of a table, and the snapshot at the last failure."""
         self._snapshots.pop(key, None)
         return super().passed(key)
+
+    def record_history(self, error: TableError) -> None:
+        """Open the error of a history whose table goes on: the table closes the error in no such cycle."""
+        self._of_histories.add(("table", str(error.table), error.code))
+        self.record(error)
 
     def stop(self, error: TableError, snapshot: Lsn | None = None) -> None:
         """Stop a table until a snapshot newer than `snapshot` (default: the newest); record the error."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from deltasmelt.bronze.errors import TableError, resnapshot_remedy
 from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.store.gaps import healed_at, is_left_out, is_whole
-from deltasmelt.bronze.store.marks import kept_from, snapshot_of
+from deltasmelt.bronze.store.marks import base_of, kept_from, snapshot_of
 from deltasmelt.silver.errors import name_refused
 from deltasmelt.silver.plan.activity import Activity, Work, activity_of, activity_query
 from deltasmelt.silver.run.bronze_window import files_after, whole
@@ -214,7 +214,8 @@ class Attempt:
 
 
 def _check_kept(attempt: Attempt, table: SilverTable, start: Lsn, activity: Activity | None) -> None:
-    check_kept(table, start, activity, kept_from(attempt.bronze), healed_at(attempt.bronze, table.table))
+    if kept := kept_from(attempt.bronze):
+        check_kept(table, start, activity, kept, healed_at(attempt.bronze, table.table))
 
 
 @dataclass(frozen=True, slots=True)
@@ -358,7 +359,12 @@ class Worklist:
             start = self._start(attempt, history)
             if start is None:
                 continue
-            _check_kept(attempt, history, start, None)
+            try:
+                _check_kept(attempt, history, start, None)
+            except TableError as error:
+                # Bronze lacks changes of the history alone, so the table goes on.
+                self._failed_tables.record_history(error)
+                continue
             changes, activity = reading.changes, reading.activity
             # Mostly both are at the same LSN, and one read of bronze serves both.
             if start != reading.start:
@@ -392,7 +398,8 @@ class Worklist:
                 return begun  # the whole MERGE after the MERGE of known rows is missing
             return held.lsn
         self._position.begin_anew(table.name, stored, attempt.last)
-        return Lsn(snapshot - 1) if snapshot is not None and snapshot <= attempt.end else None
+        base = base_of(attempt.bronze, table.table, attempt.end)
+        return None if base is None else Lsn(base - 1)
 
     def _windows(self, attempt: Attempt, starts: Mapping[int, Lsn]) -> dict[int, tuple[str, Activity | None]]:
         """Return by relation a part of bronze as Spark SQL, and the relation's changes, if any."""

@@ -168,6 +168,7 @@ def test_bronze_retention_fits_lake_and_has_bounds(tmp_path: Path) -> None:
     for keys, lake, code in (
         ("retention: 90d", "catalog: main", "retention-unfit"),
         ("renew: 10GB", "path: lake", "retention-unfit"),
+        ("retention: 90d, renew: 1GB}\nsnapshot: {mode: never", "path: lake", "retention-unfit"),
         ("retention: 1h", "path: lake", "yaml-content"),
     ):
         with pytest.raises(ConfigurationError) as raised:

@@ -35,7 +35,9 @@ def declare(table: SourceTable) -> None:
     @dp.expect_or_fail("the shape of every change is known", "_shape_known")
     @dp.expect("every value was sent", "_unchanged IS NULL")
     def _events():  # noqa: ANN202 - a DataFrame
-        changes = spark.readStream.format("delta").load(f"{LAKE}/bronze/changes")  # noqa: F821
+        # With bronze.retention the reader removes files of old changes, which this stream has read.
+        stream = spark.readStream.format("delta").option("ignoreDeletes", "true")  # noqa: F821
+        changes = stream.load(f"{LAKE}/bronze/changes")
         relations = spark.read.format("delta").load(f"{LAKE}/bronze/relations")  # noqa: F821
         return decoded(changes, relations, table)
 

@@ -18,10 +18,11 @@ from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.location import Lake
-from deltasmelt.bronze.store.gaps import request_snapshots
-from deltasmelt.bronze.store.marks import snapshot_of
+from deltasmelt.bronze.lsn import LAST
+from deltasmelt.bronze.store.gaps import is_whole, request_snapshots
+from deltasmelt.bronze.store.marks import base_of, snapshot_of
 from deltasmelt.bronze.store.relations import read_relations
-from deltasmelt.bronze.store.retention import Need, files_of, keep_from, snapshot_needs
+from deltasmelt.bronze.store.retention import Need, files_of, keep_from, request_renewals, snapshot_needs
 from tests.bronze.enumerated import Case, Killed, SourceAndLake
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
@@ -152,3 +153,19 @@ def test_first_copies_hold_and_repeat_past_mark(database: str, lake_path: str) -
     assert held == [set(map(str, TABLES))]
     assert all(need.first >= marks[0] for need in world.needs())
     world.check(marks[0])
+    old_snapshots_are_renewed(world)
+
+
+def old_snapshots_are_renewed(world: World) -> None:
+    """Each session copies a healthy table; no request, no gap and no record of a storage follows."""
+    before = {table: snapshot_of(open_existing(world.uri), table) for table in TABLES}
+    request_renewals(world.uri, {table: lsn for table, lsn in before.items() if lsn is not None})
+    for renewed in (1, 2):
+        world.change()
+        world.read()
+        changes = open_existing(world.uri)
+        assert [base_of(changes, table) != before[table] for table in TABLES].count(True) == renewed
+        assert all(is_whole(changes, table, LAST) for table in TABLES)
+    assert {table: snapshot_of(changes, table) for table in TABLES} == before
+    assert ControlTables(Lake(world.lake)).open_errors() == []
+    assert_bronze_equals_source(world.source, world.lake, *map(str, TABLES))

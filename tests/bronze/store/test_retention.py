@@ -25,8 +25,8 @@ from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.changes_table import commit_marks
 from deltasmelt.bronze.store.contract import OP_SNAPSHOT, ROWS_SCHEMA
-from deltasmelt.bronze.store.gaps import request_snapshots
-from deltasmelt.bronze.store.marks import fingerprint_app, kept_from
+from deltasmelt.bronze.store.gaps import is_whole, request_snapshots
+from deltasmelt.bronze.store.marks import base_of, fingerprint_app, kept_from
 from deltasmelt.bronze.store.retention import (
     ChangesFile,
     Need,
@@ -37,6 +37,7 @@ from deltasmelt.bronze.store.retention import (
     keep_from,
     remove_old,
     renewable,
+    request_renewals,
     snapshot_needs,
 )
 from tests.bronze.store.test_sink import at, contents, open_sink, rows, shape
@@ -44,6 +45,7 @@ from tests.bronze.store.test_sink import at, contents, open_sink, rows, shape
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from deltasmelt.bronze.lake.client import AddAction
     from deltasmelt.bronze.store.sink import DeltaSink
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
@@ -85,12 +87,20 @@ def aged(sink: DeltaSink, lsn: int, days: float, count: int = 1) -> None:
 
 
 def snapshot(sink: DeltaSink, table: TableName, lsn: int, count: int = 1) -> None:
+    sink.tables.commit_snapshot(table, Lsn(lsn), copied(sink, table, lsn, count))
+
+
+def renew(sink: DeltaSink, table: TableName, lsn: int) -> None:
+    sink.tables.commit_renewal(table, Lsn(lsn), copied(sink, table, lsn, 1))
+
+
+def copied(sink: DeltaSink, table: TableName, lsn: int, count: int) -> list[AddAction]:
     part = sink.parts("snapshot-1")
     plain = rows(lsn, count).to_pylist()
     named = [{**row, "op": OP_SNAPSHOT, "table_name": table.name, "ingested_at": NOW} for row in plain]
 
     part.write(pa.Table.from_pylist(named, schema=ROWS_SCHEMA))
-    sink.tables.commit_snapshot(table, Lsn(lsn), part.finish())
+    return part.finish()
 
 
 def uri(lake_path: str) -> str:
@@ -137,19 +147,47 @@ def test_renewal_stays_within_bytes_of_day(lake_path: str) -> None:
     sizes = {found.table: found.size for found in files_of(changes)}
     later = datetime.now(UTC) + timedelta(days=2)
 
-    def chosen(budget: int, now: datetime = later) -> list[TableName]:
-        return list(renewable(changes, files_of(changes), [T, U, V], budget, now))
+    def chosen(budget: int, now: datetime = later, grown: int = 0) -> list[TableName]:
+        return list(renewable(changes, files_of(changes), {T: 0, U: 0, V: grown}, budget, now))
 
     assert chosen(sum(sizes.values())) == [U, V, T]  # the oldest first
     assert chosen(sizes[U]) == [U]
     assert chosen(sizes[U] - 1) == [V, T]
+    assert chosen(sizes[U] - 1, grown=sizes[U]) == [T]  # V has grown in silver since its snapshot
     assert chosen(0) == []
     assert (
         chosen(sum(sizes.values()), datetime.now(UTC)) == []
     )  # the snapshots of today are the load of today
-    request_snapshots(uri(lake_path), [U], Lsn(10))
+    version = changes.version()
+    request_renewals(uri(lake_path), {U: Lsn(10), T: Lsn(30)})
     changes = open_existing(uri(lake_path))
-    assert chosen(sizes[U] + sizes[V]) == [V]  # U is requested already
+    assert changes.version() == version + 1  # one commit for all
+    assert chosen(sizes[U] + sizes[T] + sizes[V]) == [V]  # U and T are requested already
+
+
+def test_renewed_base_heals_and_settles_nothing(lake_path: str) -> None:
+    sink, shapes = open_sink(lake_path), [replace(shape(5, "id"), table=T)]
+    snapshot(sink, T, 10)
+    assert sink.tables.renewing([T, U]) == set()
+    request_renewals(uri(lake_path), {T: Lsn(10), U: Lsn(3)})
+    assert sink.tables.renewing([T, U]) == {T}  # U has no base yet
+    assert sink.tables.needing_copy([T]) == set()
+    assert is_whole(open_existing(uri(lake_path)), T, Lsn(12))
+    request_snapshots(uri(lake_path), [T], Lsn(12))
+    renew(sink, T, 15)
+    changes = open_existing(uri(lake_path))
+    assert sink.tables.renewing([T]) == set()
+    assert sink.tables.needing_copy([T]) == {T}
+    assert not is_whole(changes, T, Lsn(20))
+    assert sink.tables.snapshots([T]) == {T: 10}
+    assert sink.tables.newest(shapes) == {T: 15}
+    assert [base_of(changes, T, end) for end in (None, Lsn(14), Lsn(9))] == [15, 10, None]
+    assert snapshot_needs(changes, shapes) == [Need("public.t", Lsn(15))]
+    keep_from(uri(lake_path), Lsn(16))
+    sink.commit(at(20))
+    assert [found.last for found in files_of(open_existing(uri(lake_path)))] == [15]
+    with pytest.raises(TransientError, match=r"the copy of public\.t is of 0/F"):
+        renew(sink, T, 15)
 
 
 def test_reader_removes_whole_files_before_mark(lake_path: str) -> None:

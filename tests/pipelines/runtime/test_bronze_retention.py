@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -14,10 +15,12 @@ from deltasmelt.bronze.lake.client import Transaction
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.parquet import PartWriter
+from deltasmelt.bronze.lsn import LAST
 from deltasmelt.bronze.store.changes_table import commit_changes
 from deltasmelt.bronze.store.contract import CHANGES_SCHEMA, MEASURED
-from deltasmelt.bronze.store.gaps import resnapshot_of
-from deltasmelt.bronze.store.marks import CONFIRM_APP, STREAM_APP, kept_from
+from deltasmelt.bronze.store.gaps import is_whole
+from deltasmelt.bronze.store.marks import CONFIRM_APP, STREAM_APP, kept_from, renewed_app
+from deltasmelt.bronze.store.retention import wants_renewal
 from deltasmelt.pipelines.commands.maintain import retention_lines
 from deltasmelt.pipelines.commands.rebuild import rebuild_silver
 from deltasmelt.pipelines.commands.status import show_status
@@ -26,20 +29,22 @@ from deltasmelt.pipelines.health.status import StatusReader
 from deltasmelt.pipelines.health.status_json import plain_status
 from deltasmelt.pipelines.quality.change_log import check_log, of_log
 from deltasmelt.pipelines.quality.cut import quality_cut
-from deltasmelt.pipelines.runtime.retention import BronzeRetention, boundary_lines
+from deltasmelt.pipelines.runtime.retention import BronzeRetention, boundary_lines, decide_at_end
 from deltasmelt.pipelines.runtime.stages import maintenance
 from deltasmelt.pipelines.spark.lake_sql import LakeSql
 from deltasmelt.pipelines.terminal.output import Output
 from deltasmelt.silver.cycle import Silver
 from tests.bronze.store.test_sink import at, open_sink
 from tests.pipelines.runtime.test_maintenance import pipeline_of
-from tests.silver.histories import INT, TEXT, BronzeWriter, insert, relation, update
+from tests.silver.histories import INT, START, TEXT, BronzeWriter, insert, relation, update
 from tests.silver.stored import cells_at
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from deltasmelt.bronze.shapes import Relation
 
 PLAIN = (("id", INT), ("note", TEXT))
 ORDERS, PEOPLE = (
@@ -54,7 +59,14 @@ NAMES = ("orders", "people", "people__history")
 class StreamedWriter(BronzeWriter):
     """Writes files with the names and statistics of the reader's files."""
 
+    def renew(self, shape: Relation, lsn: int, rows: list[list[str | None]]) -> None:
+        """Add a snapshot that only renews the base."""
+        self.snapshot(shape, lsn, rows)
+        self._snapshots[-1] = Transaction(renewed_app(shape.table), lsn)
+
     def commit(self, frontier: int) -> None:
+        for row in self._rows:
+            row["ingested_at"] = START - (100 - row["commit_lsn"]) * timedelta(days=91)
         parts = PartWriter(self._changes, "stream", schema=CHANGES_SCHEMA, measured=MEASURED)
         parts.write(pa.Table.from_pylist(self._rows, schema=CHANGES_SCHEMA))
         marks = [Transaction(STREAM_APP, frontier), Transaction(CONFIRM_APP, frontier + 1), *self._snapshots]
@@ -126,15 +138,16 @@ def snapshots_hold_until_silver_has_newer(world: World) -> None:
     assert [holder.name for holder in decided.holders] == ["public.orders", "public.people"]
     assert decided.held_bytes == decided.holders[0].bytes > 0
     assert "public.orders holds" in "\n".join(boundary_lines(decided))
-    # Each is requested again, within the budget.
-    assert [resnapshot_of(world.changes(), shape.table) for shape in SHAPES] == [10, 10]
+    # Each may be copied again, within the budget, and stays in all cuts.
+    assert all(wants_renewal(world.changes(), shape.table) for shape in SHAPES)
+    assert all(is_whole(world.changes(), shape.table, LAST) for shape in SHAPES)
     world.retention = BronzeRetention(pipeline_of(str(world.path), KEPT), world.control)
 
     bronze.add(41, [update(PEOPLE, "1", "a3"), insert(ORDERS, "3", "c")])
     bronze.commit(43)
     bronze.add(44, [update(ORDERS, "1", "a")])
-    bronze.snapshot(ORDERS, 45, [["1", "a"], ["2", "b"], ["3", "c"]])
-    bronze.snapshot(PEOPLE, 45, [["1", "a3"], ["2", "b"]])
+    bronze.renew(ORDERS, 45, [["1", "a"], ["2", "b"], ["3", "c"]])
+    bronze.renew(PEOPLE, 45, [["1", "a3"], ["2", "b"]])
     bronze.commit(50)
     decided = world.retention.decide()  # silver has not loaded the snapshots
     assert decided is not None
@@ -179,11 +192,15 @@ def older_copy_of_silver_loses_nothing_silently(world: World) -> None:
     assert "smelt rebuild FILE silver public.people" in str(error.remedy)
     newest = control.latest_cut("silver")
     assert newest is not None
-    assert set(newest.tables) == {"orders"}
+    assert set(newest.tables) == {"orders", "people"}  # the history alone stops
+    world.bronze.add(91, [insert(PEOPLE, "9", "i")])
+    world.cycle(95)
+    assert control.open_errors() == [error]
+    assert cells_at(spark, lake, "people", "id") == [(1,), (2,), (9,)]
     assert cells_at(spark, lake, "orders", "id") == [(1,), (2,), (3,), (4,)]
     assert rebuild_silver(spark, world.pipeline, [PEOPLE.table], Output()) == []
     assert control.open_errors() == []
-    assert cells_at(spark, lake, "people", "id, note") == [(1, "a3"), (2, "b61")]
+    assert cells_at(spark, lake, "people__history", "id, note, _valid_to_lsn")[-1] == (9, "i", None)
 
 
 def test_status_and_maintain_name_what_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -198,10 +215,20 @@ def test_status_and_maintain_name_what_holds(tmp_path: Path, capsys: pytest.Capt
     shown = capsys.readouterr().out
     assert "bronze   keeps all changes so far" in shown
     assert "public.orders holds" in shown
-    assert "its newest snapshot is at 0/A; smelt snapshot FILE public.orders" in shown
+    assert "its snapshot, or its first copy, begins at 0/A; smelt snapshot FILE public.orders" in shown
     lines = list(retention_lines(pipeline, ControlTables(pipeline.lake_address())))
     assert lines[0].startswith("bronze keeps all changes so far; ")
     assert "public.orders holds" in lines[1]
+    decide_at_end(pipeline)  # after a run until caught up
+    changes = open_existing(pipeline.lake_address().uri("bronze", "changes"))
+    assert kept_from(changes) == 10
+    with patch.object(BronzeRetention, "boundary", side_effect=OSError("away")):
+        decide_at_end(pipeline)
+        assert StatusReader(pipeline).read().retention is None  # the rest of the status is there
+    # A clock that is years ahead changes nothing: the newest change bounds the present time.
+    decided = BronzeRetention(pipeline, ControlTables(pipeline.lake_address()))
+    ahead = decided.boundary(changes, SHAPES, datetime(2100, 1, 1, tzinfo=UTC))
+    assert ahead == decided.boundary(changes, SHAPES, datetime.now(UTC))
 
 
 def test_growth_is_a_finding_without_retention(tmp_path: Path) -> None:
