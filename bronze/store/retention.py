@@ -39,8 +39,10 @@ position with the mark (`kept_from`). The mark only grows, as snapshots and posi
 
 **The removal is honest.** Delta refuses a removal of rows from a table with ``delta.appendOnly``, and permits
 a removal with ``dataChange = false`` only for rows that the same commit adds again. So the first removal
-unsets the property, and the removal states ``dataChange = true``. A streaming query of another program that
-follows `bronze.changes` therefore stops with Delta's own message, unless the query has ``ignoreDeletes``.
+unsets the property, and the removal states ``dataChange = true``. The property stays unset: with a change of
+metadata every parallel commit conflicts, so to set it again would cost such a conflict at each removal. A
+streaming query of another program that follows `bronze.changes` therefore stops with Delta's own message,
+unless the query has ``ignoreDeletes``.
 
 **At each point of failure:**
 
@@ -150,6 +152,8 @@ class Boundary:
     holders: tuple[Holder, ...]
     # bytes of all files with only changes from `lsn` up to `due`
     held_bytes: int
+    # bytes of files before `kept_from`, which the reader has yet to remove
+    unremoved_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +298,8 @@ def boundary(files: Sequence[ChangesFile], due: Lsn, needs: Iterable[Need], kept
         return sum(file.size for file in files if file.last is not None and first <= file.last < due)
 
     holders = tuple(Holder(need.name, need.kind, need.first, held(need.first)) for need in needing)
-    return Boundary(kept, due, max(lsn, kept), holders, held(lsn))
+    unremoved = sum(file.size for file in files if file.last is not None and file.last < kept)
+    return Boundary(kept, due, max(lsn, kept), holders, held(lsn), unremoved)
 
 
 def renewable(

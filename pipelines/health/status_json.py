@@ -201,6 +201,7 @@ def _retention() -> _Schema:
             "lsn": _lsn("changes before this LSN may go"),
             "holders": _list(holder, "tables that need older changes, oldest first"),
             "held_bytes": _count("bytes of files that are old enough to go, and still needed"),
+            "unremoved_bytes": _count("bytes of files before kept_from, which the reader has yet to remove"),
         }
     )
 

@@ -170,6 +170,8 @@ def boundary_lines(boundary: Boundary) -> Iterator[str]:
         if boundary.kept_from
         else "keeps all changes so far"
     )
+    if boundary.unremoved_bytes:
+        kept += f" (the reader has yet to remove {bytes_text(boundary.unremoved_bytes)})"
     if not boundary.holders:
         yield f"{kept}; nothing holds older changes"
         return

@@ -75,6 +75,8 @@ def test_least_need_bounds_what_may_go() -> None:
 def test_boundary_never_moves_back() -> None:
     assert boundary(FILES, Lsn(31), [Need("silver.t", Lsn(3))], Lsn(21)).lsn == 21
     assert boundary(FILES, Lsn(0), [], Lsn(21)).lsn == 21
+    # The reader has yet to remove the files before the mark.
+    assert [boundary(FILES, Lsn(0), [], Lsn(kept)).unremoved_bytes for kept in (0, 11, 21)] == [0, 10, 30]
 
 
 def aged(sink: DeltaSink, lsn: int, days: float, count: int = 1) -> None:

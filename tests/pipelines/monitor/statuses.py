@@ -91,6 +91,6 @@ ILL = dataclasses.replace(
     ),
     clustering=(ClusteringHint("orders", "customer_id", 40, 30.0, 900_000_000),),
     retention=Boundary(
-        Lsn(10), Lsn(90), Lsn(40), (Holder("public.lines", "snapshot", Lsn(40), 7_000_000),), 7_000_000
+        Lsn(10), Lsn(90), Lsn(40), (Holder("public.lines", "snapshot", Lsn(40), 7_000_000),), 7_000_000, 0
     ),
 )  # fmt: skip
