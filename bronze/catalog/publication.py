@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+import psycopg
+
 from deltasmelt.bronze.drift.membership import SINCE_SCHEMAS, published_schemas
 from deltasmelt.bronze.identifiers import TableName, quote_identifier
 from deltasmelt.bronze.postgres.unnamed import unnamed_tables
@@ -12,15 +14,16 @@ from deltasmelt.bronze.postgres.unnamed import unnamed_tables
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
-    import psycopg
-
-
 SINCE_GENERATED: Final = 180000
 """First version that may publish generated columns, and refuses writes if a needed column is unpublished."""
 
 
 NOT_PRINTED: Final = "(…)"
 """Text of a row filter that was not requested: the server prints filters by functions, and these may fail."""
+
+_LOCK_MILLISECONDS: Final = 200
+_PRINTS: Final[dict[tuple[Any, ...], str]] = {}
+"""Prints of stored filters."""
 
 OPERATIONS: Final = ("insert", "update", "delete", "truncate")
 
@@ -171,27 +174,51 @@ def _members(
     connection: psycopg.Connection[Any], oid: int, version: int, printed: Collection[int]
 ) -> dict[TableName, Member]:
     details = (
-        "p.prattrs::int2[], CASE WHEN p.prqual IS NULL THEN NULL WHEN p.prrelid = ANY (%(printed)s::oid[]) "
-        "THEN pg_get_expr(p.prqual, p.prrelid) ELSE %(not_printed)s END"
+        "p.prattrs::int2[], p.prqual::text, CASE WHEN p.prqual IS NOT NULL THEN ARRAY(SELECT a.attname::text "
+        "FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 ORDER BY a.attnum) END"
         if version >= SINCE_SCHEMAS
-        else "NULL::int2[], NULL::text"
+        else "NULL::int2[], NULL::text, NULL::text[]"
     )
     rows = connection.execute(
         f"""
-        SELECT n.nspname, c.relname, {details}
+        SELECT n.nspname, c.relname, c.oid, {details}
         FROM pg_publication_rel p
         JOIN pg_class c ON c.oid = p.prrelid
         JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE p.prpubid = %(oid)s AND c.oid <> ALL (%(unnamed)s::oid[])
         """,
-        {
-            "oid": oid,
-            "unnamed": list(unnamed_tables(connection)),
-            "printed": list(printed),
-            "not_printed": NOT_PRINTED,
-        },
-    )
-    return {
-        TableName(schema, table): Member(None if columns is None else frozenset(columns), row_filter)
-        for schema, table, columns, row_filter in rows
-    }
+        {"oid": oid, "unnamed": list(unnamed_tables(connection))},
+    ).fetchall()
+    members = {}
+    for schema, table, relation, columns, stored, names in rows:
+        listed = None if columns is None else frozenset(columns)
+        text = None
+        if stored is not None:
+            text = _print(connection, relation, stored, names) if relation in printed else NOT_PRINTED
+        members[TableName(schema, table)] = Member(listed, text)
+    return members
+
+
+def _print(connection: psycopg.Connection[Any], relation: int, stored: str, names: list[str]) -> str:
+    """Return a row filter as the server prints it; `NOT_PRINTED` while another session locks the table.
+
+    ``pg_get_expr`` locks the table. One locked table must not delay all tables, so the wait is short, and a
+    print is used again until the stored filter or a column's name changes.
+    """
+    known = (connection.info.dsn, relation, stored, tuple(names))
+    if known not in _PRINTS:
+        query = (
+            "SELECT pg_get_expr(prqual, prrelid) FROM pg_publication_rel "
+            "WHERE prrelid = %s AND prqual::text = %s LIMIT 1"
+        )
+        try:
+            # The rollback also ends the limit of the wait.
+            with connection.transaction(force_rollback=True):
+                connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_MILLISECONDS}ms'")
+                row = connection.execute(query, [relation, stored]).fetchone()
+        except psycopg.errors.LockNotAvailable:
+            return NOT_PRINTED
+        if row is None or row[0] is None:
+            return NOT_PRINTED
+        _PRINTS[known] = row[0]
+    return _PRINTS[known]

@@ -3,8 +3,14 @@
 **Why the server prints the filter.** A publication's filter is stored as a parsed expression. Only the same
 server's own print of the rule can be compared with the print of the stored filter. A check constraint on an
 empty temporary table with the table's columns gives exactly this print and the filter's columns. The
-transaction is rolled back, so nothing remains at the server, and the table itself is not locked against
-writes.
+transaction is rolled back, so nothing remains at the server.
+
+**Why several prints.** The publication gets the print and not the file's text. The server parses the print
+again, and may print the result in another way: for a varchar, the casts of ``IN`` move. A comparison with the
+first print would differ for ever. So the print is parsed until it stays the same.
+
+**No lock.** The temporary table is made from the catalog's columns and not ``LIKE`` the table, which would
+wait for a session that locks the table, and all other tables would wait too.
 
 **Cost.** One such transaction for each filter and shape of its table in a process (`_PRINTED`).
 """
@@ -24,7 +30,18 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.catalog.queries import ColumnRow
     from deltasmelt.bronze.identifiers import TableName
 
-_LOCK_SECONDS: Final = 2
+_PRINTS: Final = 8
+"""Greatest number of prints of one filter."""
+
+_COLUMNS: Final = """
+    SELECT string_agg(concat_ws(' ', quote_ident(a.attname), format_type(a.atttypid, a.atttypmod),
+        'COLLATE ' || quote_ident(n.nspname) || '.' || quote_ident(c.collname)), ', ' ORDER BY a.attnum)
+    FROM pg_attribute a
+    LEFT JOIN pg_collation c ON c.oid = a.attcollation
+    LEFT JOIN pg_namespace n ON n.oid = c.collnamespace
+    WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
+"""
+
 _OF_FILTER: Final = ("0A", "22", "42")
 """Prefixes of SQLSTATEs that an invalid filter causes."""
 
@@ -49,19 +66,21 @@ def read_filter(
     `connection` is in autocommit mode; `columns` are all columns of the table.
 
     Raises:
-        psycopg.Error: the session failed, or another session locks the table.
+        psycopg.Error: the session failed.
     """
     shape = tuple((row.name, row.attnum, row.type_oid, row.typmod) for row in columns)
     known = (connection.info.dsn, table, where, shape)
     if known not in _PRINTED:
         try:
             with connection.transaction(force_rollback=True):
-                _PRINTED[known] = _printed(connection, table, where)
-        except psycopg.errors.InsufficientPrivilege:
+                _write_enabled(connection)
+                _PRINTED[known] = _printed(connection, table, where, columns[0].relation)
+        except psycopg.errors.InsufficientPrivilege as error:
             return invalid_filter(
                 table,
-                "the role may not create temporary tables, which the check of the filter needs",
-                "as owner of the database: GRANT TEMPORARY ON DATABASE … TO …;",
+                f"the role may not make the temporary table that checks the filter: {_words(error)}",
+                "as owner of the database: GRANT TEMPORARY ON DATABASE … TO …; for a type of another schema: "
+                "GRANT USAGE ON SCHEMA … TO …;",
             )
         except psycopg.errors.ReadOnlySqlTransaction:
             return invalid_filter(
@@ -72,28 +91,53 @@ def read_filter(
         except psycopg.Error as error:
             if not (error.sqlstate or "").startswith(_OF_FILTER):
                 raise
-            return invalid_filter(table, error.diag.message_primary or str(error))
+            return invalid_filter(table, _words(error))
     return _PRINTED[known]
 
 
-def _printed(connection: psycopg.Connection[Any], table: TableName, where: str) -> PrintedFilter:
+def _words(error: psycopg.Error) -> str:
+    return error.diag.message_primary or str(error)
+
+
+def _write_enabled(connection: psycopg.Connection[Any]) -> None:
+    """Let the transaction write, although the role or the session may read by default.
+
+    Raises:
+        psycopg.errors.ReadOnlySqlTransaction: the server is a standby.
+    """
+    try:
+        connection.execute("SET TRANSACTION READ WRITE")
+    except psycopg.errors.FeatureNotSupported as error:
+        raise psycopg.errors.ReadOnlySqlTransaction(str(error)) from error
+
+
+def _printed(
+    connection: psycopg.Connection[Any], table: TableName, where: str, relation_id: int
+) -> PrintedFilter:
     # The copy has the table's own name, so that the filter may qualify its columns.
     copy = f"pg_temp.{quote_identifier(table.name)}"
-    connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
-    make = f"CREATE TEMPORARY TABLE {quote_identifier(table.name)} (LIKE {table.quoted})"
-    connection.execute(make.encode())
-    # A prepared statement is a single statement, whatever the filter's text contains.
-    check = f"ALTER TABLE {copy} ADD CONSTRAINT smelt_filter CHECK (\n{where}\n)"
-    connection.execute(check.encode(), prepare=True)
-    row = connection.execute(
-        "SELECT pg_get_expr(c.conbin, c.conrelid), "
-        "ARRAY(SELECT a.attname::text FROM pg_attribute a "
-        "WHERE a.attrelid = c.conrelid AND a.attnum = ANY (c.conkey)) "
-        "FROM pg_constraint c WHERE c.conrelid = %s::regclass AND c.conname = 'smelt_filter'",
-        [copy],
-    ).fetchone()
-    assert row is not None  # noqa: S101 - the constraint was created above
-    return PrintedFilter(row[0], frozenset(row[1]))
+    row = connection.execute(_COLUMNS, [relation_id]).fetchone()
+    listed = "" if row is None else row[0] or ""
+    connection.execute(f"CREATE TEMPORARY TABLE {quote_identifier(table.name)} ({listed})".encode())
+    columns, text = frozenset[str](), where
+    for _ in range(_PRINTS):
+        # A prepared statement is a single statement, whatever the filter's text contains.
+        check = f"ALTER TABLE {copy} ADD CONSTRAINT smelt_filter CHECK (\n{text}\n)"
+        connection.execute(check.encode(), prepare=True)
+        row = connection.execute(
+            "SELECT pg_get_expr(c.conbin, c.conrelid), "
+            "ARRAY(SELECT a.attname::text FROM pg_attribute a "
+            "WHERE a.attrelid = c.conrelid AND a.attnum = ANY (c.conkey)) "
+            "FROM pg_constraint c WHERE c.conrelid = %s::regclass AND c.conname = 'smelt_filter'",
+            [copy],
+        ).fetchone()
+        assert row is not None  # noqa: S101 - the constraint was created above
+        before, text, columns = text, row[0], frozenset(row[1])
+        if text == before:
+            break
+        connection.execute(f"ALTER TABLE {copy} DROP CONSTRAINT smelt_filter".encode())
+    # A print that never stays the same is refused when the publication gets the filter.
+    return PrintedFilter(text, columns)
 
 
 def invalid_filter(table: TableName, reason: str, remedy: str = "") -> TableError:

@@ -186,6 +186,9 @@ def _set_rules(
             executed += _repeated(connection, source, [table], source.timing.member_lock, {table: wanted})
         except SmeltError as error:
             cause = error.__cause__
+            if refused is not None and isinstance(error, TableError):
+                refused.append(error)
+                continue
             if refused is None or not isinstance(cause, psycopg.Error):
                 raise
             if isinstance(cause, _LOCKED):
@@ -342,12 +345,34 @@ def _change(
                 connection.execute(statement.encode())
             except psycopg.errors.InsufficientPrivilege as error:
                 raise _not_permitted(error, source, statements) from error
+        _require_met(connection, name, tables, wanted)
         # In the same transaction as CREATE: deltasmelt never drops a publication without this mark, as an
         # earlier publication, or a publication that someone recreates.
         if publication is None and statements:
             mark = f"COMMENT ON PUBLICATION {quote_identifier(name)} IS {quote_literal(MADE)}"
             connection.execute(mark.encode())
     return statements
+
+
+def _require_met(
+    connection: psycopg.Connection[Any],
+    name: str,
+    tables: Sequence[TableName],
+    wanted: Mapping[TableName, Wanted],
+) -> None:
+    """Raise the error of a table whose stored membership differs from the demanded one; undoes the change.
+
+    Otherwise each poll would write the membership again, and each time a snapshot would follow.
+    """
+    ruled = {table: wanted[table] for table in tables if table in wanted}
+    if not ruled:
+        return
+    publication = read_publication(connection, name, [item.relation_id for item in ruled.values()])
+    for table, item in ruled.items():
+        member = None if publication is None else publication.member(table)
+        if member is None or not item.is_met(member):
+            stored = None if member is None else member.row_filter
+            raise invalid_filter(table, f"PostgreSQL stores {item.printed} as {stored}")
 
 
 def is_ours(connection: psycopg.Connection[Any], name: str) -> bool:

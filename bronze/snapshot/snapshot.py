@@ -394,7 +394,9 @@ class Snapshot:
             shape = rules.shape(shape)
             parts = [(leaf.table, leaf.pages) for leaf in leaves[relation_id]]
             chunks = chunks_of(parts, table.rows_estimate, self._settings.chunk_rows)
-            condition = " AND ".join(f"({text}\n)" for text in (rules.where, self._condition(shape)) if text)
+            # The stream's filter is the server's print (`bronze.catalog.row_filters`).
+            where = (table.wanted.printed if table.wanted else None) or rules.where
+            condition = " AND ".join(f"({text}\n)" for text in (where, self._condition(shape)) if text)
             copied = {leaf.oid: leaf.part for leaf in leaves[relation_id]}
             storage = None if table.storage is None else table.storage.with_parts(copied)
             copies.append(TableCopy(replace(shape, from_lsn=lsn), chunks, storage, condition))
