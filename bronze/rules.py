@@ -228,6 +228,11 @@ class Rules:
         """Return the rules of a table; without an entry in the file, rules that change nothing."""
         return self.tables.get(table, _NONE)
 
+    @property
+    def ruled(self) -> list[TableName]:
+        """The tables whose entry in the file has a rule."""
+        return [table for table, rules in self.tables.items() if rules.number()]
+
     def renamed(self, names: Iterable[TableName], table: TableName) -> TableName | None:
         """Return a former name with rules of a table whose present name has no entry; None without one."""
         if table in self.tables:

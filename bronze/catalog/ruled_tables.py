@@ -10,7 +10,9 @@ that it should protect would arrive. So the table is not carried until the file 
 
 **A rename does not end a rule.** A rule names a table and a column. After a rename at the source, the rule
 would name nothing, and values would arrive under the new name. So the table gets an error until the pipeline
-file has the new name (`with_lost_rules`).
+file has the new name (`with_lost_rules`). The same holds for a partition that leaves a ruled table, and for a
+ruled table that becomes a partition of another table. Once the root's record lacks a detached partition, only
+the partition's own mark shows where its rows come from (`detached_parts`).
 
 **The publication must already obey.** Changes of a table are carried only while the publication's list and
 filter are those of the rules; otherwise the reader changes the publication first, or the table has an error.
@@ -33,7 +35,7 @@ from deltasmelt.bronze.drift.membership import SINCE_SCHEMAS
 from deltasmelt.bronze.errors import TableError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Iterable, Sequence
 
     import psycopg
 
@@ -92,26 +94,66 @@ def with_lost_rules(
     tables: Sequence[SourceTable],
     names: Callable[[int], Collection[TableName]],
     observed: Callable[[TableName], ObservedStorage | None],
+    detached: Callable[[Collection[int]], Collection[int]],
 ) -> list[SourceTable]:
-    """Return the tables; a table or column that was renamed away from its rule is a problem of the table.
+    """Return the tables; a table or column that left its rule is a problem of the table.
 
     Args:
         names: returns every recorded name of a relation, by oid.
         observed: returns the recorded storage of a table, with the former names of its columns.
+        detached: returns the relations, by oid, that are recorded as former partitions of ruled tables.
     """
     if not rules.tables:
         return list(tables)
-    checked = []
+    checked, former_parts = [], detached([table.relation.relation_id for table in tables])
     for table in tables:
         message = None
-        former = rules.renamed(names(table.relation.relation_id), table.table)
+        relation_id = table.relation.relation_id
+        parts = () if table.storage is None else sorted(table.storage.parts.keys() - {relation_id})
+        former = rules.renamed(names(relation_id), table.table)
+        attached = next(filter(None, (rules.renamed(names(oid), table.table) for oid in parts)), None)
         if former is not None:
             message = f"the table was called {former}, for which the pipeline file has rules"
+        elif attached is not None:
+            message = f"{attached}, for which the pipeline file has rules, is a partition of the table now"
+        elif relation_id in former_parts and table.table not in rules.tables:
+            message = "the table was a partition of a table for which the pipeline file has rules"
         elif lost := _renamed_columns(rules.table(table.table), table.storage, observed(table.table)):
             message = f"column {lost[0][1]} was called {lost[0][0]}, for which source.columns has a rule"
         problems = () if message is None else (rule_lost(table.table, message),)
         checked.append(replace(table, problems=(*table.problems, *problems)))
     return checked
+
+
+def detached_parts(
+    rules: Rules,
+    tables: Sequence[SourceTable],
+    names: Callable[[int], Collection[TableName]],
+    observed: Callable[[TableName], ObservedStorage | None],
+) -> list[int]:
+    """Return the oids of tables without an entry that were partitions of a ruled table at a recorded poll."""
+    ruled = set(rules.ruled)
+    for table in tables:
+        if table.table in rules.ruled:
+            ruled |= set(names(table.relation.relation_id))  # the record may be under a former name
+    others = [table.relation.relation_id for table in tables if table.table not in rules.tables]
+    return [oid for oid in others if ruled_root(oid, ruled, observed) is not None]
+
+
+def ruled_root(
+    relation_id: int,
+    roots: Iterable[TableName],
+    observed: Callable[[TableName], ObservedStorage | None],
+) -> TableName | None:
+    """Return the root that had a relation as partition at a recorded poll; None without one."""
+    for root in sorted(roots):
+        known = observed(root)
+        if known is None or known.storage.relation_id == relation_id:
+            continue
+        polls = (known.storage, known.read) if known.read is not None else (known.storage,)
+        if any(relation_id in poll.parts for poll in polls):
+            return root
+    return None
 
 
 def _renamed_columns(

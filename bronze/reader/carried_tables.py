@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from deltasmelt.bronze.catalog.ruled_tables import with_lost_rules
+from deltasmelt.bronze.catalog.ruled_tables import detached_parts, with_lost_rules
 from deltasmelt.bronze.catalog.select import select_tables
 from deltasmelt.bronze.drift.joining import Joining, may_forget
 from deltasmelt.bronze.drift.membership import fingerprints, transactions
@@ -168,8 +168,9 @@ class CarriedTables:
 
         A table that matches the patterns but is still unknown (new, renamed) is kept. The next poll finds the
         table, and a copy follows; until then its rows are harmless. A table with a problem is left out, and
-        so is a table outside the patterns. If bronze knew the table by another name, this name gets a gap
-        (`bronze.stream.session`).
+        so is a table outside the patterns. A name that the catalog no longer has is left out if its rules
+        changed: its changes in the log may be of former rules, and no snapshot will replace them. If bronze
+        knew the table by another name, this name gets a gap (`bronze.stream.session`).
         """
         carried = self._newest.carried.get(table)
         if carried is not None:
@@ -314,12 +315,12 @@ class CarriedTables:
         return tables, members - left_out.keys()
 
     def _selected(self, connection: psycopg.Connection[Any]) -> list[SourceTable]:
-        return with_lost_rules(
-            self._source.rules,
-            select_tables(connection, self._source, storage=True),
-            self._landing.shapes.names,
-            self._landing.sink.tables.observed_storage,
-        )
+        rules, marks = self._source.rules, self._landing.sink.tables
+        names, observed = self._landing.shapes.names, marks.observed_storage
+        tables = select_tables(connection, self._source, storage=True)
+        # The marks must be durable before the record of the root's storage, which then lacks the partition.
+        marks.note_detached(detached_parts(rules, tables, names, observed))
+        return with_lost_rules(rules, tables, names, observed, marks.detached)
 
     def _compare(self, catalog: _Catalog, stream_requests: _Requests, stop: threading.Event) -> CatalogPoll:
         """Compare the server's answers with bronze, and make the result the newest poll."""
@@ -355,7 +356,10 @@ class CarriedTables:
             if table.table in needing
             and self._may_be_tried(table.table, requests, stream_requests, self._newest)
         ]
-        carried = {table.table: _is_carried(table) for table in tables}
+        gone = sink.tables.changed_rules(
+            self._source.rules, sorted(self._landing.shapes.tables() - set(selected))
+        )
+        carried = dict.fromkeys(gone.reasons, False) | {table.table: _is_carried(table) for table in tables}
         oids = frozenset(oid for table in tables if table.storage for oid in table.storage.parts)
         types = frozenset(oid for table in tables for oid in table.relation.redefinable())
         with self._lock:

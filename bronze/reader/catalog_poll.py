@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 class CatalogPoll:
     """The immutable result of one catalog poll; the next poll replaces the result."""
 
-    # whether bronze keeps the stream's changes, by selected table
+    # whether bronze keeps the stream's changes, by selected table; False also for a name that the
+    # catalog no longer has and whose rules changed
     carried: Mapping[TableName, bool] = field(default_factory=dict)
     # tables without a problem that the publication carries
     members: tuple[TableName, ...] = ()

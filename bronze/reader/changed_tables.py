@@ -79,8 +79,11 @@ def resnapshot_unpublished(
     fingerprints = {table: memberships.get(table, NOT_CARRIED) for table in selected}
     carried = [table for table, membership in memberships.items() if membership != NOT_CARRIED]
     rules = landing.sink.tables.changed_rules(source.rules, carried)
+    copied = landing.sink.tables.snapshots(list(rules.reasons))
     for table in landing.sink.tables.note_membership(fingerprints, left_out, lsn, rules):
         if (reason := rules.reasons.get(table)) is not None:
+            if table not in copied:  # the first rules of a table are no news
+                continue
             _LOGGER.warning("%s is resnapshotted: %s; %s", table, reason, STILL_HELD)
             landing.progress.set(said=f"{table} is resnapshotted: {reason}; {STILL_HELD}")
             continue

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from deltasmelt.bronze.catalog.ruled_tables import ruled_root
 from deltasmelt.bronze.catalog.select import describe_relation
 from deltasmelt.bronze.pgoutput.decoder import StreamDecoder
 from deltasmelt.bronze.postgres.connection import translated
@@ -25,17 +26,25 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.bronze.store.landing import Landing
     from deltasmelt.bronze.store.position import Position
-    from deltasmelt.bronze.store.relations import ShapeLog
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
 
-def rules_by_relation(rules: Rules, shapes: ShapeLog) -> Callable[[int, TableName], TableRules]:
+def rules_by_relation(rules: Rules, landing: Landing) -> Callable[[int, TableName], TableRules]:
     """Return a function for the rules of a relation, by oid, under a table name.
 
-    A renamed table keeps its rules until the next poll reports the table (`bronze.catalog.ruled_tables`).
+    A renamed table and a detached partition keep the rules until the next poll reports the table
+    (`bronze.catalog.ruled_tables`).
     """
-    return lambda relation_id, table: rules.table(rules.renamed(shapes.names(relation_id), table) or table)
+
+    def rules_of(relation_id: int, table: TableName) -> TableRules:
+        if table in rules.tables:
+            return rules.table(table)
+        former = rules.renamed(landing.shapes.names(relation_id), table)
+        observed = landing.sink.tables.observed_storage
+        return rules.table(former or ruled_root(relation_id, rules.ruled, observed) or table)
+
+    return rules_of
 
 
 def session_decoder(
@@ -54,7 +63,7 @@ def session_decoder(
         landing: holds the shapes known before, and the gaps of tables that are left out.
         encoding: the server's encoding; None if the server converts texts to UTF-8 itself.
     """
-    rules_of = rules_by_relation(source.rules, landing.shapes)
+    rules_of = rules_by_relation(source.rules, landing)
 
     def describe(relation_id: int, _: Lsn) -> Relation | None:
         with translated(source):
@@ -83,9 +92,10 @@ def session_decoder(
     # The server sends changes from before a rule by the publication of that time. A new rule opens a gap
     # (`bronze.store.gaps`), and the snapshot after the gap contains all rows. So no change up to the gap
     # needs to reach the lake. The change's own LSN decides: a transaction that commits after the gap may
-    # have made changes before the rule, and the snapshot waits for this transaction.
-    reads_after = landing.sink.tables.gaps(list(source.rules.tables))
+    # have made changes before the rule, and the snapshot waits for this transaction. A name that had rules
+    # counts, too: another relation with rules may have had the name in the log.
     shapes = landing.shapes
+    reads_after = landing.sink.tables.ruled_gaps(source.rules, shapes.tables() | source.rules.tables.keys())
     versions = shapes.until(position.frontier)
     if encoding is None:
         return StreamDecoder(

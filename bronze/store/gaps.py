@@ -50,6 +50,7 @@ from deltasmelt.bronze.lake.table import retry_conflict
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.changes_table import commit_marks
 from deltasmelt.bronze.store.marks import (
+    detached_app,
     fingerprint_app,
     gap_app,
     healed_app,
@@ -280,8 +281,9 @@ def note(
         if recorded != fingerprint:
             marks.append(Transaction(fingerprint_app(table), fingerprint))
         # A difference opens a gap even before a table's first complete snapshot, because the running snapshot
-        # may be from before the difference. A first fingerprint opens no gap.
-        if recorded is not None:
+        # may be from before the difference. A first fingerprint opens no gap, except for a table with rules:
+        # the publication may have carried the table before, and then the log has rows from before the rules.
+        if recorded is not None or table in rules.reasons:
             gaps.append(table)
     # A table of this bronze that is not selected now gets a gap only after its return.
     marks_before = ((table, changes.transaction_version(fingerprint_app(table))) for table in left_out)
@@ -292,6 +294,12 @@ def note(
         # fingerprint, and the next poll finds the difference again, or all three.
         commit_marks(changes, [*marks, *_growing(changes, gap_marks(gaps, lsn))])
     return gaps
+
+
+@retry_conflict
+def note_detached(uri: str, relations: Sequence[int]) -> None:
+    """Record that relations were partitions of a table with rules (`bronze.catalog.ruled_tables`)."""
+    commit_marks(delta.open_existing(uri), [Transaction(detached_app(oid), 1) for oid in relations])
 
 
 def _growing(changes: Table, marks: Iterable[Transaction]) -> list[Transaction]:

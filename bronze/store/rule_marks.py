@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.lake.client import Transaction
+from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.rules import key_number
-from deltasmelt.bronze.store.marks import HASH_KEY_APP, rules_app
+from deltasmelt.bronze.store.marks import HASH_KEY_APP, gap_app, rules_app
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.lake.table import Table
@@ -42,6 +43,17 @@ class ChangedRules:
 
 
 UNCHANGED: Final = ChangedRules()
+
+
+def ruled_gaps(changes: Table, rules: Rules, tables: Iterable[TableName]) -> dict[TableName, Lsn]:
+    """Return the gap marks of tables that have or had rules, from an open `bronze.changes`."""
+    ruled = (
+        table
+        for table in tables
+        if table in rules.tables or changes.transaction_version(rules_app(table)) is not None
+    )
+    marks = {table: changes.transaction_version(gap_app(table)) for table in ruled}
+    return {table: Lsn(gap) for table, gap in marks.items() if gap is not None}
 
 
 def changed_rules(changes: Table, rules: Rules, tables: Sequence[TableName]) -> ChangedRules:

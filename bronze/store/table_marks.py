@@ -23,9 +23,16 @@ from deltasmelt.bronze.lake.failures import lake_failures
 from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.store import gaps
 from deltasmelt.bronze.store.comments import DAMAGED, comments_mark, set_mark
-from deltasmelt.bronze.store.marks import base_of, kept_from, renewed_app, snapshot_app, snapshot_of
+from deltasmelt.bronze.store.marks import (
+    base_of,
+    detached_app,
+    kept_from,
+    renewed_app,
+    snapshot_app,
+    snapshot_of,
+)
 from deltasmelt.bronze.store.retention import wants_renewal
-from deltasmelt.bronze.store.rule_marks import UNCHANGED, changed_rules
+from deltasmelt.bronze.store.rule_marks import UNCHANGED, changed_rules, ruled_gaps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -200,6 +207,28 @@ class TableMarks:
     def changed_rules(self, rules: Rules, tables: Sequence[TableName]) -> ChangedRules:
         """Compare the rules of carried tables with the recorded rules; raises like `needing_copy`."""
         return self._changes.read_newest(lambda changes: changed_rules(changes, rules, tables))
+
+    def ruled_gaps(self, rules: Rules, tables: Iterable[TableName]) -> dict[TableName, Lsn]:
+        """Return the gap marks of tables that have or had rules; raises like `needing_copy`."""
+        return self._changes.read_newest(lambda changes: ruled_gaps(changes, rules, tables))
+
+    def detached(self, relations: Iterable[int]) -> set[int]:
+        """Return the relations that were partitions of a table with rules; raises like `needing_copy`."""
+        return self._changes.read_newest(
+            lambda changes: {
+                oid for oid in relations if changes.transaction_version(detached_app(oid)) is not None
+            }
+        )
+
+    def note_detached(self, relations: Collection[int]) -> None:
+        """Record durably that relations were partitions of a table with rules.
+
+        Raises:
+            TransientError: ``lake-unwritable``.
+        """
+        if new := sorted(set(relations) - self.detached(relations)):
+            with lake_failures(self._changes.uri, "bronze"):
+                gaps.note_detached(self._changes.uri, new)
 
     def note_membership(
         self,

@@ -350,6 +350,43 @@ def test_renamed_columns_and_tables_keep_their_rules(dsn: str, lake_path: str) -
     assert_nothing_clear(lake_path)
 
 
+def test_former_names_in_the_log_bring_nothing_clear(dsn: str, lake_path: str) -> None:
+    """The log has renamed, dropped and reused names, and partitions that left or came."""
+    visits = "CREATE TABLE visits (id int PRIMARY KEY, body text);"
+    columns = {**COLUMNS, "public.visits": {"body": "hash"}}
+    execute(dsn, TABLES, ROWS.format(1, 3), visits, "INSERT INTO visits VALUES (1, 'CLEAR')")
+    read_all(ruled(dsn, columns=columns), lake_path)
+    execute(
+        dsn,
+        ROWS.format(4, 6),
+        "INSERT INTO visits VALUES (2, 'CLEAR')",
+        "ALTER TABLE customers RENAME TO clients; DROP TABLE orders; ALTER TABLE people RENAME TO folk",
+        "CREATE TABLE people (email text PRIMARY KEY, name text); INSERT INTO people VALUES ('seen', 'x')",
+        "ALTER TABLE events DETACH PARTITION events_high; UPDATE events_high SET body = 'CLEAR detached'",
+        "CREATE TABLE ledger (id int PRIMARY KEY, body text) PARTITION BY RANGE (id)",
+        "ALTER TABLE ledger ATTACH PARTITION visits FOR VALUES FROM (0) TO (1000)",
+        "INSERT INTO ledger VALUES (3, 'CLEAR attached')",
+    )
+    columns = {
+        "public.clients": COLUMNS["public.customers"],
+        "public.folk": {"email": "hash"},
+        "public.visits": {"body": "hash"},
+    }
+    lost = {"public.events_high": "column-rule-lost", "public.ledger": "column-rule-lost"}
+    # The second start has the record of the first, in which the partition is no partition.
+    for start in (1, 2):
+        read_all(ruled(dsn, columns=columns), lake_path)
+        assert_nothing_clear(lake_path)
+        assert errors(lake_path) == lost
+        execute(dsn, f"INSERT INTO clients VALUES ({start + 70}, 'CLEAR', 'CLEAR', 'CLEAR', 'CLEAR', 'Ulm')")
+    columns |= {"public.ledger": {"body": "hash"}, "public.events_high": {"body": "mask"}}
+    read_all(ruled(dsn, columns=columns), lake_path)
+    assert errors(lake_path) == {}
+    assert_nothing_clear(lake_path)
+    held = {row["table_name"] for row in bronze_rows(lake_path)}
+    assert held >= {"clients", "folk", "people", "ledger", "events_high"}
+
+
 def test_without_manage_the_exact_sql_is_printed(dsn: str, lake_path: str) -> None:
     source = ruled(
         dsn, manage=False, where={}, columns={"public.customers": {"notes": "exclude", "*_token": "exclude"}}
