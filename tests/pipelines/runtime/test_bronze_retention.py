@@ -12,6 +12,7 @@ import pytest
 
 from deltasmelt.bronze import backoff
 from deltasmelt.bronze.lake.client import Transaction
+from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.parquet import PartWriter
@@ -229,6 +230,30 @@ def test_status_and_maintain_name_what_holds(tmp_path: Path, capsys: pytest.Capt
     decided = BronzeRetention(pipeline, ControlTables(pipeline.lake_address()))
     ahead = decided.boundary(changes, SHAPES, datetime(2100, 1, 1, tzinfo=UTC))
     assert ahead == decided.boundary(changes, SHAPES, datetime.now(UTC))
+
+
+def test_table_with_error_is_not_renewed(tmp_path: Path) -> None:
+    """The reader cannot copy such a table: it uses no budget, and stays in all cuts."""
+    pipeline = pipeline_of(str(tmp_path), KEYS)
+    control = ControlTables(pipeline.lake_address())
+    bronze = StreamedWriter(pipeline.lake_address())
+    bronze.relations(SHAPES)
+    for shape in SHAPES:
+        bronze.snapshot(shape, 10, [["1", "a"]])
+    for lsn in (31, 41):
+        bronze.add(lsn, [insert(ORDERS, str(lsn), "b")])
+        bronze.commit(lsn)
+    control.record_errors([OpenError("table", "public.orders", "table-privilege", "no SELECT", "grant")])
+
+    def renewed() -> list[bool]:
+        BronzeRetention(pipeline, control).decide()
+        changes = open_existing(pipeline.lake_address().uri("bronze", "changes"))
+        assert all(is_whole(changes, shape.table, LAST) for shape in SHAPES)
+        return [wants_renewal(changes, shape.table) for shape in SHAPES]
+
+    assert renewed() == [False, True]
+    control.close_errors("table", "public.orders")
+    assert renewed() == [True, True]
 
 
 def test_growth_is_a_finding_without_retention(tmp_path: Path) -> None:
