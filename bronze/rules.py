@@ -45,6 +45,10 @@ Action: TypeAlias = Literal["exclude", "hash", "mask"]
 LONGEST: Final = 64
 """Greatest length in characters of a masked value."""
 
+OUR_LIST: Final = 1
+OUR_FILTER: Final = 2
+"""Bits of a number of rules: the rules exclude a column, and the rules have a filter."""
+
 TEXT_OID: Final = 25
 _STRICTEST: Final[tuple[Action, ...]] = ("exclude", "hash", "mask")
 _NUMBERS: Final[dict[Action | None, int]] = {None: 0, "exclude": 1, "hash": 2, "mask": 3}
@@ -65,8 +69,10 @@ class TableRules:
     # SQL condition on the rows to send; empty: all rows
     where: str = ""
     key: bytes = field(default=b"", repr=False)
-    # whether the pipeline file has an entry for the table, so that deltasmelt decides on list and filter
-    named: bool = False
+    # whether an empty entry of the pipeline file demands the table without a column list, and without a
+    # filter
+    all_columns: bool = False
+    all_rows: bool = False
 
     def action(self, column: str) -> Action | None:
         """Return the action for a column; None without a rule."""
@@ -91,6 +97,21 @@ class TableRules:
         """Whether some column may be hashed."""
         return any(action == "hash" for _, action in self.columns)
 
+    def decides_list(self, recorded: int) -> bool:
+        """Check whether these rules decide on the publication's column list; else a person's list stays.
+
+        `recorded` is the number of the rules by which the lake carries the table.
+        """
+        return self.all_columns or self._excludes or bool(recorded & OUR_LIST)
+
+    def decides_filter(self, recorded: int) -> bool:
+        """Check whether these rules decide on the publication's row filter, like `decides_list`."""
+        return self.all_rows or bool(self.where) or bool(recorded & OUR_FILTER)
+
+    @property
+    def _excludes(self) -> bool:
+        return any(action == "exclude" for _, action in self.columns)
+
     def unknown(self, columns: Iterable[str]) -> list[str]:
         """Return the exact names of the rules that the table does not have."""
         present = set(columns)
@@ -114,11 +135,15 @@ class TableRules:
         return rank.index(self.action(name)) > rank.index(self.action(former))
 
     def number(self) -> int:
-        """Return a 63-bit number of the rules, without the key; 0 without any rule."""
+        """Return a 63-bit number of the rules, without the key; 0 without any rule.
+
+        The lowest bits are `OUR_LIST` and `OUR_FILTER`: the next poll knows who set list and filter.
+        """
         if not self.columns and not self.where:
             return 0
         text = repr((sorted(self.columns), self.where)).encode()
-        return (int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 1) or 1
+        digest = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest()) >> 3 or 1
+        return digest << 2 | (OUR_LIST if self._excludes else 0) | (OUR_FILTER if self.where else 0)
 
     def shape(self, relation: Relation) -> Relation:
         """Return a shape as the lake knows the table: no excluded column, text for hashes and masks."""
@@ -218,7 +243,7 @@ class Rules:
         filters = {TableName.parse(name): text.strip() for name, text in where.items()}
         return cls(
             {
-                table: TableRules(listed.get(table, ()), filters.get(table, ""), secret, named=True)
+                table: _of_table(listed.get(table), filters.get(table), secret)
                 for table in [*listed, *(name for name in filters if name not in listed)]
             },
             secret,
@@ -238,6 +263,17 @@ class Rules:
         if table in self.tables:
             return None
         return next((name for name in sorted(names) if name != table and self.table(name).number()), None)
+
+
+def _of_table(columns: tuple[tuple[str, Action], ...] | None, where: str | None, key: bytes) -> TableRules:
+    """Return the rules of a table's entries; None stands for a missing entry."""
+    return TableRules(
+        columns or (),
+        where or "",
+        key,
+        all_columns=not columns and (columns is not None or not where),
+        all_rows=not where and (where is not None or not columns),
+    )
 
 
 _NONE: Final = TableRules()

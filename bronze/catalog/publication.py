@@ -58,6 +58,21 @@ class Wanted:
     where: str = ""
     # the row filter as the server prints it; None without a filter
     printed: str | None = None
+    # whether deltasmelt set the present list, and the present filter, or an empty entry ends both
+    may_extend: bool = False
+    may_refilter: bool = False
+
+    def widens(self, member: Member) -> str | None:
+        """Return how the demanded membership would send more than a person allows; None if it does not."""
+        if (
+            not self.may_extend
+            and member.columns is not None
+            and (self.attnums is None or not self.attnums <= member.columns)
+        ):
+            return "its column list, which deltasmelt did not set, leaves out more columns than the rules do"
+        if not self.may_refilter and member.row_filter not in (None, self.printed):
+            return "its row filter, which deltasmelt did not set, is not the condition of source.where"
+        return None
 
     def is_met(self, member: Member) -> bool:
         """Check whether the publication carries the table as demanded."""
@@ -115,11 +130,13 @@ class Publication:
         return table in self.members and not self.all_tables and table.schema not in self.schemas
 
     def member(self, table: TableName) -> Member | None:
-        """Return the membership of `table`; None if the publication lacks the table."""
-        direct = self.members.get(table)
-        if direct is not None:
-            return direct
-        return Member() if self.all_tables or table.schema in self.schemas else None
+        """Return the membership of `table`; None if the publication lacks the table.
+
+        PostgreSQL ignores the filter of a table whose whole schema is in the publication, too.
+        """
+        if self.all_tables or table.schema in self.schemas:
+            return Member()
+        return self.members.get(table)
 
 
 def is_published(attnum: int, generated: str, publication: Publication | None, member: Member | None) -> bool:

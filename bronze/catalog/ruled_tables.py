@@ -14,6 +14,11 @@ file has the new name (`with_lost_rules`). The same holds for a partition that l
 ruled table that becomes a partition of another table. Once the root's record lacks a detached partition, only
 the partition's own mark shows where its rows come from (`detached_parts`).
 
+**What a person limited stays limited.** Only a rule `exclude` decides on the column list, and only a
+condition on the row filter. A list or filter that deltasmelt did not set is never replaced by another that
+sends more: the table has an error instead. The number of the recorded rules knows who set list and filter
+(`bronze.rules.OUR_LIST`).
+
 **The publication must already obey.** Changes of a table are carried only while the publication's list and
 filter are those of the rules; otherwise the reader changes the publication first, or the table has an error.
 
@@ -33,9 +38,10 @@ from deltasmelt.bronze.catalog.row_filters import PrintedFilter, read_filter
 from deltasmelt.bronze.config.suggestions import nearest
 from deltasmelt.bronze.drift.membership import SINCE_SCHEMAS
 from deltasmelt.bronze.errors import TableError
+from deltasmelt.bronze.rules import OUR_FILTER, OUR_LIST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     import psycopg
 
@@ -48,20 +54,21 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.rules import Rules, TableRules
 
-_REPLACED: Final = frozenset({"publication-column-list", "publication-row-filter"})
-"""Problems of a publication that the rules correct, or for which this module has an error of its own."""
-
-
 _HARMFUL: Final = frozenset({"column-rule-key", "row-filter-columns"})
 """Problems with which the publication makes UPDATEs and DELETEs of the table fail."""
 
 
 def with_rules(
-    connection: psycopg.Connection[Any], source: SourceSettings, tables: Sequence[SourceTable]
+    connection: psycopg.Connection[Any],
+    source: SourceSettings,
+    tables: Sequence[SourceTable],
+    recorded: Mapping[TableName, int],
 ) -> list[SourceTable]:
     """Return the tables with the shapes that the lake knows, and with the problems of their rules.
 
-    `connection` is in autocommit mode.
+    Args:
+        connection: a connection in autocommit mode.
+        recorded: numbers of the rules by which the lake carries tables (`bronze.store.rule_marks`).
     """
     rules = source.rules
     named = [table for table in tables if table.table in rules.tables and table.relation.columns]
@@ -73,7 +80,8 @@ def with_rules(
     ruled = {}
     for table in named:
         of_table, rows = rules.table(table.table), columns[table.relation.relation_id]
-        wanted = _wanted(table, of_table, rows, publication)
+        number = recorded.get(table.table, 0)
+        wanted = _wanted(table, of_table, rows, publication, number)
         printed = (
             read_filter(connection, table.table, of_table.where, rows)
             if of_table.where and connection.info.server_version >= SINCE_SCHEMAS
@@ -85,7 +93,7 @@ def with_rules(
             own = [_too_old(table.table)]
         else:
             own = _wrong_rules(table, of_table, [row.name for row in rows], printed)
-        ruled[table.table] = _with_problems(source, replace(table, wanted=wanted), publication, own)
+        ruled[table.table] = _with_problems(source, replace(table, wanted=wanted), publication, own, number)
     return [ruled.get(table.table, table) for table in tables]
 
 
@@ -156,6 +164,32 @@ def ruled_root(
     return None
 
 
+def rules_without_table(
+    rules: Rules, tables: Sequence[SourceTable], known: Collection[TableName] = ()
+) -> list[TableError]:
+    """Return the errors of entries that name no selected table: the meant table would arrive in clear.
+
+    `known` are names that bronze has recorded: such a table was dropped or renamed.
+    """
+    names = {table.table for table in tables}
+    roots = {leaf: table.table for table in tables for leaf in table.partitions}
+    errors = []
+    for name in sorted(rules.tables.keys() - names - set(known)):
+        near = roots[name] if name in roots else nearest(str(name), [str(table) for table in sorted(names)])
+        reason = f"is a partition of {near}" if name in roots else "is no table that source.tables selects"
+        errors.append(
+            TableError(
+                name,
+                f"source.columns or source.where has rules for {name}, which {reason}",
+                code="rule-table-unknown",
+                remedy=f"write {near} if this table is meant, or remove the rules"
+                if near
+                else "correct the name, or remove the rules; the form is schema.table, and case matters",
+            )
+        )
+    return errors
+
+
 def _renamed_columns(
     rules: TableRules, storage: Storage | None, observed: ObservedStorage | None
 ) -> list[tuple[str, str]]:
@@ -189,20 +223,26 @@ def _with_problems(
     table: SourceTable,
     publication: Publication | None,
     own: Sequence[TableError],
+    recorded: int,
 ) -> SourceTable:
     """Return a table with the problems of its rules and of the publication, and with the ruled shape."""
     wanted, rules = table.wanted, source.rules.table(table.table)
     assert wanted is not None  # noqa: S101 - the caller has set it
     member = None if publication is None else publication.member(table.table)
+    # Problems of the publication that the rules correct, or for which this module has an error of its own.
+    replaced = {
+        "publication-column-list": rules.decides_list(recorded),
+        "publication-row-filter": rules.decides_filter(recorded),
+    }
     problems = [
         _with_clause(problem, wanted, table.table)
         for problem in table.problems
-        if problem.code not in _REPLACED
+        if not replaced.get(problem.code, False)
     ]
     harmful = any(problem.code in _HARMFUL for problem in own)
     limited = member is not None and (member.columns is not None or member.row_filter is not None)
     if not own and publication is not None and member is not None and not wanted.is_met(member):
-        own = _unchangeable(source, table, wanted, publication)
+        own = _unchangeable(source, table, wanted, publication, member)
     return replace(
         table,
         relation=rules.shape(table.relation),
@@ -212,21 +252,33 @@ def _with_problems(
 
 
 def _wanted(
-    table: SourceTable, rules: TableRules, columns: Sequence[ColumnRow], publication: Publication | None
+    table: SourceTable,
+    rules: TableRules,
+    columns: Sequence[ColumnRow],
+    publication: Publication | None,
+    recorded: int,
 ) -> Wanted:
-    """Return the membership that the rules demand, without the server's print of the filter."""
-    excluded = any(rules.action(column.name) == "exclude" for column in columns)
-    listed = [
-        column
-        for column in columns
-        if is_published(column.attnum, column.generated, publication, Member())
-        and rules.action(column.name) != "exclude"
-    ]
+    """Return the membership that the rules demand, without the server's print of the rules' filter."""
+    present = (None if publication is None else publication.member(table.table)) or Member()
+    if rules.decides_list(recorded):
+        limited = any(rules.action(column.name) == "exclude" for column in columns)
+        listed = [
+            column
+            for column in columns
+            if is_published(column.attnum, column.generated, publication, Member())
+            and rules.action(column.name) != "exclude"
+        ]
+    else:
+        limited = present.columns is not None
+        listed = [column for column in columns if column.attnum in (present.columns or ())]
     return Wanted(
         relation_id=table.relation.relation_id,
-        columns=tuple(column.name for column in listed) if excluded else None,
-        attnums=frozenset(column.attnum for column in listed) if excluded else None,
+        columns=tuple(column.name for column in listed) if limited else None,
+        attnums=frozenset(column.attnum for column in listed) if limited else None,
         where=rules.where,
+        printed=None if rules.decides_filter(recorded) else present.row_filter,
+        may_extend=rules.all_columns or bool(recorded & OUR_LIST),
+        may_refilter=rules.all_rows or bool(recorded & OUR_FILTER),
     )
 
 
@@ -314,9 +366,10 @@ def _too_old(table: TableName) -> TableError:
 
 
 def _unchangeable(
-    source: SourceSettings, table: SourceTable, wanted: Wanted, publication: Publication
+    source: SourceSettings, table: SourceTable, wanted: Wanted, publication: Publication, member: Member
 ) -> list[TableError]:
     """Return the error of a table that the publication sends otherwise, if the reader may not change this."""
+    widened = wanted.widens(member)
     whole = publication.all_tables or table.table.schema in publication.schemas
     if whole:
         scope = "all tables" if publication.all_tables else f"schema {table.table.schema}"
@@ -327,16 +380,23 @@ def _unchangeable(
         reason = f"its owner is {publication.owner}"
     elif not table.owned:
         reason = f"the owner of the table is {table.owner}"
+    elif widened is not None:
+        reason = widened
     else:
         return []
     sql = " ".join(["BEGIN;", *wanted.statements(publication.name, table.table), "COMMIT;"])
+    remedy = f"as owner, run: {sql}"
+    if whole:
+        remedy = "give the pipeline a publication of its own"
+    elif widened is not None:
+        remedy = f"write under source.columns and source.where what the publication leaves out; or {remedy}"
     return [
         TableError(
             table.table,
             f"publication {publication.name} does not send the table as source.columns and source.where "
             f"demand, and the reader may not change the publication: {reason}",
             code="publication-rules",
-            remedy="give the pipeline a publication of its own" if whole else f"as owner, run: {sql}",
+            remedy=remedy,
         )
     ]
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -97,6 +98,7 @@ def select_tables(
     *,
     sizes: bool = True,
     storage: bool = False,
+    recorded: Mapping[TableName, int] = MappingProxyType({}),
 ) -> list[SourceTable]:
     """Return the tables that the patterns select, in name order, each with problems.
 
@@ -107,12 +109,14 @@ def select_tables(
         connection: idle, or inside the transaction whose snapshot the queries use.
         sizes: whether to measure the tables; otherwise the estimates of the last ANALYZE serve.
         storage: whether to read comments and the facts that `bronze.drift.storage` compares.
+        recorded: numbers of the rules by which the lake carries tables (`bronze.store.rule_marks`).
 
     Raises:
         ConfigurationError: a table in `source.keys` has an invalid name.
         psycopg.errors.SerializationFailure: the catalog changes meanwhile; a retry reads the new state.
     """
-    ruled = source.rules.tables.keys()
+    rules = source.rules.tables
+    ruled = {table for table in rules if rules[table].decides_list(recorded.get(table, 0))}
 
     def read(rows: Sequence[RelationRow]) -> list[SourceTable]:
         context = _context(connection, rows, source.publication, source.keys, manage=source.manage)
@@ -125,7 +129,8 @@ def select_tables(
         return _with_storage(connection, source.publication, tables, context.types) if storage else tables
 
     try:
-        return with_rules(connection, source, _selected(connection, source, lambda rows: (read(rows), []))[0])
+        tables, _ = _selected(connection, source, lambda rows: (read(rows), []))
+        return with_rules(connection, source, tables, recorded)
     except psycopg.DatabaseError as error:
         if not is_idle(connection) or not may_be_damage(error):  # the caller's snapshot stays as old
             raise
@@ -133,7 +138,7 @@ def select_tables(
     tables, failed = _selected(connection, source, lambda rows: in_parts(connection, rows, read))
     if new := set(failed) - set(before):
         raise psycopg.errors.SerializationFailure("; ".join(f"{row.table}: {reason}" for row, reason in new))
-    return with_rules(connection, source, tables)
+    return with_rules(connection, source, tables, recorded)
 
 
 def _selected(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from deltasmelt.bronze.catalog.select import select_tables
@@ -19,13 +20,14 @@ from deltasmelt.bronze.setup.failover import slot_statement
 from deltasmelt.bronze.setup.slot import read_slot, slot_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     import psycopg
 
     from deltasmelt.bronze.checks.server import Server
     from deltasmelt.bronze.checks.wal_budget import WalBudget
     from deltasmelt.bronze.config.sections import SourceSettings
+    from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.setup.slot import SlotState
 
 _LOW_WAL_BYTES: Final = 1 << 30
@@ -33,10 +35,16 @@ _RATE_SECONDS: Final = 0.3
 """Shortest time over which the rate of WAL is measured; the time of the other queries counts."""
 
 
-def inspect(connection: psycopg.Connection[Any], source: SourceSettings) -> list[Finding]:
+def inspect(
+    connection: psycopg.Connection[Any],
+    source: SourceSettings,
+    recorded: Mapping[TableName, int] = MappingProxyType({}),
+) -> list[Finding]:
     """Return all findings about the source, most general first.
 
-    `connection` is idle, in autocommit mode.
+    Args:
+        connection: idle, in autocommit mode.
+        recorded: numbers of the rules by which the lake carries tables (`bronze.store.rule_marks`).
 
     Raises:
         SmeltError: the server failed during a check.
@@ -45,12 +53,13 @@ def inspect(connection: psycopg.Connection[Any], source: SourceSettings) -> list
         head, started = primary_log_end(connection), time.monotonic()
         server = read_server(connection)
         slot = read_slot(connection, source.slot)
-        tables = select_tables(connection, source, sizes=False)
+        tables = select_tables(connection, source, sizes=False, recorded=recorded)
+        known = [table for table, number in recorded.items() if number]
         findings = [
             *server_findings(server, connection.info.server_version, slot),
             *forgetting_findings(connection.info.server_version),
             *role_findings(server, source),
-            *table_findings(connection, source, tables),
+            *table_findings(connection, source, tables, known),
             *inheritance_findings(connection, tables),
             *publication_findings(connection, source, tables, may_create=server.may_create, role=server.role),
             *failover_findings(connection, source, slot, server.service),

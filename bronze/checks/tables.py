@@ -7,13 +7,14 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any, Final
 
 from deltasmelt.bronze.catalog.keys import key_override
+from deltasmelt.bronze.catalog.ruled_tables import rules_without_table
 from deltasmelt.bronze.catalog.select import skipped_relations
 from deltasmelt.bronze.checks.finding import Finding
 from deltasmelt.bronze.errors import ConfigurationError
 from deltasmelt.bronze.identifiers import TableName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     import psycopg
 
@@ -47,11 +48,15 @@ _NAMES_OBJECTS: Final = frozenset(
 
 
 def table_findings(
-    connection: psycopg.Connection[Any], source: SourceSettings, tables: Sequence[SourceTable]
+    connection: psycopg.Connection[Any],
+    source: SourceSettings,
+    tables: Sequence[SourceTable],
+    known: Collection[TableName] = (),
 ) -> Iterator[Finding]:
-    """Yield findings about tables, selected or not."""
+    """Yield findings about tables, selected or not; `known` are names that bronze has recorded."""
     yield from _patterns(connection, source, tables)
-    yield from _rules_without_table(source, tables)
+    for error in rules_without_table(source.rules, tables, known):
+        yield Finding.of(error, str(error.table))
     by_schema = _without_privilege(tables)
     for table in tables:
         for problem in table.problems:
@@ -160,21 +165,6 @@ def _patterns(
                 message=f"source.keys names {text}, which the patterns do not select",
                 remedy=_correction("remove this key, or correct the name", text, names),
             )
-
-
-def _rules_without_table(source: SourceSettings, tables: Sequence[SourceTable]) -> Iterator[Finding]:
-    """Yield rules for tables that the patterns do not select: such a rule protects nothing."""
-    names = [str(table.table) for table in tables]
-    for section, rules in (("source.columns", source.columns), ("source.where", source.where)):
-        for text in rules:
-            if str(TableName.parse(text)) not in names:
-                yield Finding(
-                    level="error",
-                    code="rule-table-unknown",
-                    subject=section,
-                    message=f"{section} has rules for {text}, which the patterns do not select",
-                    remedy=_correction("remove these rules, or correct the name", text, names),
-                )
 
 
 def _key(table: SourceTable, source: SourceSettings) -> Iterator[Finding]:

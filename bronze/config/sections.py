@@ -153,8 +153,11 @@ class SourceSettings(Section):
     @field_validator("columns", "where")
     @classmethod
     def _rules_name_a_table(cls, rules: dict[str, Any]) -> dict[str, Any]:
-        for table in rules:
-            TableName.parse(table)
+        spelt: dict[TableName, str] = {}
+        for text in rules:
+            first = spelt.setdefault(TableName.parse(text), text)
+            if first != text:
+                raise ValueError(f"{first} and {text} name the same table: write all its rules in one entry")
         return rules
 
     @model_validator(mode="after")

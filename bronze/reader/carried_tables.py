@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from deltasmelt.bronze.catalog.ruled_tables import detached_parts, with_lost_rules
+from deltasmelt.bronze.catalog.ruled_tables import detached_parts, rules_without_table, with_lost_rules
 from deltasmelt.bronze.catalog.select import select_tables
 from deltasmelt.bronze.drift.joining import Joining, may_forget
 from deltasmelt.bronze.drift.membership import fingerprints, transactions
@@ -86,6 +86,8 @@ class _Catalog(NamedTuple):
     frontier: Lsn
     # partitions that the stream had named by then (`bronze.drift.streamed`)
     streamed: Mapping[TableName, StreamedParts]
+    # rules of the pipeline file for tables that do not exist
+    tableless: list[TableError]
 
 
 class CarriedTables:
@@ -227,7 +229,9 @@ class CarriedTables:
             poll = self._compare(catalog, requests, stop)
             # Keep this after `_compare`: a table whose error is closed must already be carried, or its next
             # change is dropped without an error.
-            self._errors.record_poll({table.table: table.problems for table in catalog.tables}, poll.uncopied)
+            problems = {table.table: table.problems for table in catalog.tables}
+            problems |= {error.table: (error,) for error in catalog.tableless}
+            self._errors.record_poll(problems, poll.uncopied)
             self._report_waiting(poll, catalog.blockers)
             return poll
 
@@ -276,7 +280,8 @@ class CarriedTables:
             else:
                 self._joining.record_poll(ways, *running, end)
             blockers = running_transactions(connection) if self._joining.held_up(carried) else ""
-        return _Catalog(tables, members, ways, end, blockers, frontier, streamed)
+        tableless = self._tableless(tables)
+        return _Catalog(tables, members, ways, end, blockers, frontier, streamed, tableless)
 
     def _members(
         self, connection: psycopg.Connection[Any], stream_requests: _Requests
@@ -284,6 +289,9 @@ class CarriedTables:
         """Return the selected tables, and the members among them; a table that cannot join has a problem."""
         last_poll = self._newest
         tables = self._selected(connection)
+        if not last_poll.carried and (errors := self._tableless(tables)):
+            # Before the first change of this process is read: a misspelt name protects nothing.
+            raise errors[0]
         waiting = {
             name: error
             for name, error in self._locked.items()
@@ -314,10 +322,13 @@ class CarriedTables:
         ]
         return tables, members - left_out.keys()
 
+    def _tableless(self, tables: Sequence[SourceTable]) -> list[TableError]:
+        return rules_without_table(self._source.rules, tables, self._landing.shapes.tables())
+
     def _selected(self, connection: psycopg.Connection[Any]) -> list[SourceTable]:
         rules, marks = self._source.rules, self._landing.sink.tables
         names, observed = self._landing.shapes.names, marks.observed_storage
-        tables = select_tables(connection, self._source, storage=True)
+        tables = select_tables(connection, self._source, storage=True, recorded=marks.recorded_rules(rules))
         # The marks must be durable before the record of the root's storage, which then lacks the partition.
         marks.note_detached(detached_parts(rules, tables, names, observed))
         return with_lost_rules(rules, tables, names, observed, marks.detached)

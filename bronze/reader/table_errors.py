@@ -102,6 +102,7 @@ SOURCE_CODES: Final = frozenset(
         "replica-identity-nothing",
         "row-filter-columns",
         "row-filter-invalid",
+        "rule-table-unknown",
         "row-level-security",
         "rules-need-15",
         "schema-privilege",

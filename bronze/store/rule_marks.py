@@ -25,8 +25,10 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.rules import Rules
 
 STILL_HELD: Final = (
-    "bronze.changes has its former rows until bronze.retention removes them, and older versions of silver "
-    "and gold hold the former values until lake.retention has passed and `smelt maintain` has run"
+    "the lake still has former values: bronze.changes until bronze.retention removes them, silver's present "
+    "table in columns that no longer arrive, in history and in deleted rows, quality.results, and older "
+    "versions of silver and gold; to have none, take the tables into a new lake (smelt explain-error "
+    "rules-changed)"
 )
 _RULES: Final = "its rules in source.columns or source.where changed"
 _KEY: Final = "source.hash_key is another key than the key of the hashes in the lake"
@@ -54,6 +56,11 @@ def ruled_gaps(changes: Table, rules: Rules, tables: Iterable[TableName]) -> dic
     )
     marks = {table: changes.transaction_version(gap_app(table)) for table in ruled}
     return {table: Lsn(gap) for table, gap in marks.items() if gap is not None}
+
+
+def recorded_rules(changes: Table, rules: Rules) -> dict[TableName, int]:
+    """Return the numbers of the recorded rules of all tables that the pipeline file names; 0 without any."""
+    return {table: changes.transaction_version(rules_app(table)) or 0 for table in rules.tables}
 
 
 def changed_rules(changes: Table, rules: Rules, tables: Sequence[TableName]) -> ChangedRules:

@@ -32,7 +32,7 @@ from deltasmelt.bronze.store.marks import (
     snapshot_of,
 )
 from deltasmelt.bronze.store.retention import wants_renewal
-from deltasmelt.bronze.store.rule_marks import UNCHANGED, changed_rules, ruled_gaps
+from deltasmelt.bronze.store.rule_marks import UNCHANGED, changed_rules, recorded_rules, ruled_gaps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -203,6 +203,12 @@ class TableMarks:
         """
         with lake_failures(self._changes.uri, "bronze"):
             return gaps.move_back(self._changes.uri, snapshots, end)
+
+    def recorded_rules(self, rules: Rules) -> dict[TableName, int]:
+        """Return the numbers of the recorded rules of named tables; raises like `needing_copy`."""
+        return (
+            self._changes.read_newest(lambda changes: recorded_rules(changes, rules)) if rules.tables else {}
+        )
 
     def changed_rules(self, rules: Rules, tables: Sequence[TableName]) -> ChangedRules:
         """Compare the rules of carried tables with the recorded rules; raises like `needing_copy`."""

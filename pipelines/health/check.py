@@ -46,7 +46,7 @@ from deltasmelt.bronze.store.ownership import foreign, owner_properties
 from deltasmelt.bronze.store.position import position_of
 from deltasmelt.bronze.store.relations import read_relations
 from deltasmelt.bronze.store.retention import growth
-from deltasmelt.bronze.store.rule_marks import STILL_HELD, changed_rules
+from deltasmelt.bronze.store.rule_marks import STILL_HELD, changed_rules, recorded_rules
 from deltasmelt.bronze.stream.continuity import check_start, slot_gone
 from deltasmelt.gold.builder.spark_settings import HASH, LSN
 from deltasmelt.gold.compile.compiler import compile_tree
@@ -190,7 +190,9 @@ def _source(
     with connect(
         pipeline.source, application_name="deltasmelt check", patience=pipeline.source.timing.poll_answer
     ) as connection:
-        source_findings = inspect(connection, pipeline.source)
+        rules, changes = pipeline.source.rules, None if lake is None else lake.changes
+        recorded = {} if changes is None else recorded_rules(changes, rules)
+        source_findings = inspect(connection, pipeline.source, recorded)
         with translated(pipeline.source):
             if lake is not None:
                 identity = identify(connection)
@@ -210,7 +212,7 @@ def _source(
                     ]
                 findings += [*foreign_findings, *broken]
             findings += source_findings
-            tables = select_tables(connection, pipeline.source, sizes=False)
+            tables = select_tables(connection, pipeline.source, sizes=False, recorded=recorded)
             if lake is not None and lake.changes is not None:
                 findings += _changed_rules(pipeline, lake.changes, tables)
             findings += numeric_findings(connection, tables, pipeline.silver)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import hmac
 import random
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -12,16 +14,22 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from deltasmelt.bronze.builtin_types import builtin_type
+from deltasmelt.bronze.catalog.publication import Member, Publication, Wanted
+from deltasmelt.bronze.catalog.ruled_tables import rules_without_table
+from deltasmelt.bronze.catalog.source_table import SourceTable
 from deltasmelt.bronze.config.sections import SourceSettings
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lsn import ZERO
 from deltasmelt.bronze.rules import LONGEST, Rules, TableRules, hashed, key_number, protect
 from deltasmelt.bronze.shapes import Column, Relation
 
+if TYPE_CHECKING:
+    from deltasmelt.bronze.rules import Action
+
 KEY = b"0123456789abcdef"
 TABLE = TableName("public", "customers")
 RULES = TableRules(
-    (("email", "hash"), ("*_token", "exclude"), ("my_*", "mask"), ("pin_token", "mask")), key=KEY, named=True
+    (("email", "hash"), ("*_token", "exclude"), ("my_*", "mask"), ("pin_token", "mask")), key=KEY
 )
 
 
@@ -116,6 +124,60 @@ def test_no_text_of_rules_reveals_the_key() -> None:
     assert rules.table(TableName("public", "a")).number() == TableRules((("x", "hash"),)).number() > 0
 
 
+def test_a_list_stays_unless_a_rule_excludes() -> None:
+    """Nobody but an exclude, an empty entry or the end of an own exclude decides on a person's list."""
+    columns: dict[str, dict[str, Action]] = {
+        "public.a": {"x": "exclude"}, "public.b": {"x": "hash"}, "public.c": {}, "public.e": {}
+    }  # fmt: skip
+    rules = Rules.of(columns, {"public.b": "i > 0", "public.d": " ", "public.e": "i > 0"}, "k")
+    a, b, c, d, e = (rules.table(TableName("public", name)) for name in "abcde")
+    assert [table.decides_list(0) for table in (a, b, c, d, e)] == [True, False, True, True, True]
+    assert [table.decides_filter(0) for table in (a, b, c, d, e)] == [False, True, True, True, True]
+    assert b.decides_list(a.number())
+    assert a.decides_filter(b.number())
+    assert not a.decides_filter(a.number())
+    assert (c.number(), d.number()) == (0, 0)
+
+
+def test_a_person_s_limits_are_never_widened() -> None:
+    limited, whole = Member(frozenset({1, 2}), "(i > 0)"), Member()
+    narrower = Wanted(1, ("id",), frozenset({1}), printed="(i > 0)")
+    assert narrower.widens(limited) is None
+    assert narrower.widens(whole) is None
+    assert "column list" in str(replace(narrower, attnums=frozenset({1, 3})).widens(limited))
+    assert "column list" in str(replace(narrower, attnums=None).widens(limited))
+    assert "row filter" in str(replace(narrower, printed=None).widens(limited))
+    assert (
+        replace(narrower, attnums=None, printed=None, may_extend=True, may_refilter=True).widens(limited)
+        is None
+    )
+
+
+def test_a_published_schema_ends_every_filter() -> None:
+    """PostgreSQL ignores the filter of a table whose schema is published, too."""
+    member = Member(None, "(i > 0)")
+    publication = Publication(
+        "p", "o", owned=True, all_tables=False, operations=frozenset(), via_root=True, members={TABLE: member}
+    )
+    assert publication.member(TABLE) == member
+    assert replace(publication, schemas=frozenset({"public"})).member(TABLE) == Member()
+
+
+def test_rules_name_a_selected_or_recorded_table() -> None:
+    names: dict[str, dict[str, Action]] = {
+        f"public.{name}": {} for name in ("customers", "customer", "Customers", "events_low", "gone")
+    }
+    relation = Relation(1, TABLE, (), key=("id",), replica_identity="d", from_lsn=ZERO)
+    events, leaf = TableName("public", "events"), TableName("public", "events_low")
+    tables = [SourceTable(TABLE, relation, "r"), SourceTable(events, relation, "p", partitions=(leaf,))]
+    errors = rules_without_table(Rules.of(names, {}, ""), tables, [TableName("public", "gone")])
+    assert [(error.table.name, error.code) for error in errors] == [
+        (name, "rule-table-unknown") for name in ("Customers", "customer", "events_low")
+    ]
+    assert "is a partition of public.events" in str(errors[2])
+    assert all("write public.customers" in str(error.remedy) for error in errors[:2])
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -123,6 +185,8 @@ def test_no_text_of_rules_reveals_the_key() -> None:
         ({"columns": {"public.a": {"x": "hash"}}, "hash_key": "short"}, "shorter than 16 bytes"),
         ({"columns": {"a": {"x": "mask"}}}, "expected schema.table"),
         ({"where": {"a": "true"}}, "expected schema.table"),
+        ({"columns": {"public.a": {"x": "mask"}, 'public."a"': {}}}, "name the same table"),
+        ({"where": {"public.a": "true", '"public".a': "false"}}, "name the same table"),
         ({"columns": {"public.a": {"x": "drop"}}}, "'exclude', 'hash' or 'mask'"),
     ],
 )
