@@ -60,6 +60,10 @@ class RuleLostError(Exception):
     """A column was renamed, and its rule in the pipeline file names the former name."""
 
 
+class RuleInDoubtError(RuleLostError):
+    """A column may have been renamed, because the catalog has changed since the log was written."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableRules:
     """The rules of one table."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from deltasmelt.bronze.catalog.one_snapshot import DamagedError
 from deltasmelt.bronze.errors import TableError
 from deltasmelt.bronze.identifiers import TableName, folded, quote_identifier
-from deltasmelt.bronze.rules import RuleLostError
+from deltasmelt.bronze.rules import RuleInDoubtError, RuleLostError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -33,6 +33,9 @@ RESERVED_COLUMNS: Final = frozenset(
 """Column names that a source table may not have, in lower case."""
 
 
+OF_COLUMNS: Final = frozenset({"columns-differ-only-in-case", "column-name-reserved"})
+"""Problems of columns' names, which columns that do not arrive cannot have."""
+
 _SHOWN: Final = 5
 _LONGEST_WORDS: Final = 500
 """Greatest length in characters of an unforeseen error's text."""
@@ -45,6 +48,9 @@ def unreadable(table: TableName, reason: str, error: Exception) -> TableError:
     """
     if isinstance(error, DamagedError):
         return damaged(table, str(error), reason)
+    if isinstance(error, RuleInDoubtError):
+        remedy = "nothing to do unless a column was renamed: the reader retries and resnapshots the table"
+        return TableError(table, str(error), code="column-rule-lost", remedy=remedy)
     if isinstance(error, RuleLostError):
         return rule_lost(table, str(error))
     text = " ".join(f"{type(error).__name__}: {error}".split())[:_LONGEST_WORDS]
@@ -103,7 +109,7 @@ def table_problems(facts: TableFacts, publication: Publication | None) -> list[T
         *_privileges(facts),
         *_row_security(facts),
         *_publication(facts, publication),
-        *_columns(facts.relation),
+        *column_problems(facts.relation),
         *_partitions(facts),
     ]
 
@@ -292,7 +298,8 @@ def _unpublished(facts: TableFacts, publication: Publication | None) -> Iterator
     )
 
 
-def _columns(relation: Relation) -> Iterator[TableError]:
+def column_problems(relation: Relation) -> Iterator[TableError]:
+    """Yield the errors of columns' names (`OF_COLUMNS`)."""
     table = relation.table
     names_by_fold: dict[str, list[str]] = defaultdict(list)
     for column in relation.columns:
@@ -304,7 +311,7 @@ def _columns(relation: Relation) -> Iterator[TableError]:
                 f"columns {', '.join(names)} differ only in case, which Spark does not distinguish",
                 code="columns-differ-only-in-case",
                 remedy=f"ALTER TABLE {table.quoted} RENAME COLUMN {quote_identifier(names[1])} TO …; "
-                "or leave one out by a column list of the publication",
+                "or exclude one with source.columns",
             )
     reserved = [column.name for column in relation.columns if folded(column.name) in RESERVED_COLUMNS]
     if reserved:
@@ -313,7 +320,7 @@ def _columns(relation: Relation) -> Iterator[TableError]:
             f"column {reserved[0]} has a name that silver or Delta reserves",
             code="column-name-reserved",
             remedy=f"ALTER TABLE {table.quoted} RENAME COLUMN {quote_identifier(reserved[0])} TO …; "
-            "or leave it out by a column list of the publication",
+            "or exclude it with source.columns",
         )
 
 

@@ -29,15 +29,17 @@ https://www.postgresql.org/docs/current/logical-replication-col-lists.html.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from deltasmelt.bronze.catalog.problems import rule_lost
+from deltasmelt.bronze.catalog.harmful_members import harmful_members
+from deltasmelt.bronze.catalog.problems import OF_COLUMNS, column_problems, rule_lost
 from deltasmelt.bronze.catalog.publication import Member, Wanted, is_published, read_publication
 from deltasmelt.bronze.catalog.queries import columns_of
 from deltasmelt.bronze.catalog.row_filters import PrintedFilter, read_filter
 from deltasmelt.bronze.config.suggestions import nearest
 from deltasmelt.bronze.drift.membership import SINCE_SCHEMAS
 from deltasmelt.bronze.errors import TableError
+from deltasmelt.bronze.identifiers import quote_identifier
 from deltasmelt.bronze.rules import OUR_FILTER, OUR_LIST
 
 if TYPE_CHECKING:
@@ -53,9 +55,6 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.drift.storage import Storage
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.rules import Rules, TableRules
-
-_HARMFUL: Final = frozenset({"column-rule-key", "row-filter-columns"})
-"""Problems with which the publication makes UPDATEs and DELETEs of the table fail."""
 
 
 def with_rules(
@@ -77,6 +76,7 @@ def with_rules(
     oids = [table.relation.relation_id for table in named]
     publication = read_publication(connection, source.publication, oids)
     columns = columns_of(connection, oids, printed=False)
+    harmful = harmful_members(connection, source.publication)
     ruled = {}
     for table in named:
         of_table, rows = rules.table(table.table), columns[table.relation.relation_id]
@@ -93,7 +93,14 @@ def with_rules(
             own = [_too_old(table.table)]
         else:
             own = _wrong_rules(table, of_table, [row.name for row in rows], printed)
-        ruled[table.table] = _with_problems(source, replace(table, wanted=wanted), publication, own, number)
+        ruled[table.table] = _with_problems(
+            source,
+            replace(table, wanted=wanted),
+            publication,
+            own,
+            number,
+            harmful=table.table in harmful,
+        )
     return [ruled.get(table.table, table) for table in tables]
 
 
@@ -210,7 +217,7 @@ def _wrong_rules(
     printed: PrintedFilter | TableError | None,
 ) -> list[TableError]:
     """Return the errors of the rules themselves."""
-    errors = [*_unknown(table.table, rules, names), *_protected_keys(table, rules)]
+    errors = [*_unknown(table.table, rules, names), *_protected_keys(table, rules, names)]
     if isinstance(printed, TableError):
         errors.append(printed)
     elif printed is not None and (outside := _outside(table, printed.columns)):
@@ -224,6 +231,8 @@ def _with_problems(
     publication: Publication | None,
     own: Sequence[TableError],
     recorded: int,
+    *,
+    harmful: bool,
 ) -> SourceTable:
     """Return a table with the problems of its rules and of the publication, and with the ruled shape."""
     wanted, rules = table.wanted, source.rules.table(table.table)
@@ -237,17 +246,21 @@ def _with_problems(
     problems = [
         _with_clause(problem, wanted, table.table)
         for problem in table.problems
-        if not replaced.get(problem.code, False)
+        if not replaced.get(problem.code, False) and problem.code not in OF_COLUMNS
     ]
-    harmful = any(problem.code in _HARMFUL for problem in own)
-    limited = member is not None and (member.columns is not None or member.row_filter is not None)
+    problems += column_problems(rules.shape(table.relation))
     if not own and publication is not None and member is not None and not wanted.is_met(member):
         own = _unchangeable(source, table, wanted, publication, member)
+    # After the removal nothing would record a person's list, so the table stays and the error has the SQL.
+    leaves = harmful and member is not None and wanted.widens(member) is None
+    if harmful and publication is not None:
+        stays = not (leaves and source.manage and publication.ours and publication.may_lose(table.table))
+        own = [_failing(problem, publication) for problem in own] if stays else own
     return replace(
         table,
         relation=rules.shape(table.relation),
         problems=(*problems, *own),
-        blocked=table.blocked or (harmful and limited),
+        blocked=table.blocked or leaves,
     )
 
 
@@ -297,11 +310,11 @@ def _unknown(table: TableName, rules: TableRules, names: Sequence[str]) -> list[
     return errors
 
 
-def _protected_keys(table: SourceTable, rules: TableRules) -> list[TableError]:
+def _protected_keys(table: SourceTable, rules: TableRules, names: Sequence[str]) -> list[TableError]:
     """Return the errors of rules that the key or the replica identity does not allow."""
     errors = []
     logged = {name for identity in table.identities for name in identity.columns}
-    excludes = [name for name, action in rules.columns if action == "exclude"]
+    excludes = any(rules.action(name) == "exclude" for name in names)
     key = {*table.relation.key, *logged}
     hidden = sorted(name for name in key if rules.action(name) == "exclude")
     masked = sorted(name for name in table.relation.key if rules.action(name) == "mask")
@@ -365,6 +378,18 @@ def _too_old(table: TableName) -> TableError:
     )
 
 
+def _failing(problem: TableError, publication: Publication) -> TableError:
+    """Return the problem of a table whose UPDATEs and DELETEs fail now, with the SQL that ends this."""
+    name, table = quote_identifier(publication.name), problem.table
+    return TableError(
+        table,
+        f"{problem.message}; publication {publication.name} makes UPDATEs and DELETEs of the table fail now",
+        code=problem.code,
+        remedy="to allow UPDATEs and DELETEs at once, as owner of the publication: "
+        f"ALTER PUBLICATION {name} DROP TABLE ONLY {table.quoted}; then: {problem.remedy}",
+    )
+
+
 def _unchangeable(
     source: SourceSettings, table: SourceTable, wanted: Wanted, publication: Publication, member: Member
 ) -> list[TableError]:
@@ -378,6 +403,8 @@ def _unchangeable(
         reason = "source.manage is false"
     elif not publication.owned:
         reason = f"its owner is {publication.owner}"
+    elif not publication.made:
+        reason = "deltasmelt did not create the publication, so other subscribers may read it"
     elif not table.owned:
         reason = f"the owner of the table is {table.owner}"
     elif widened is not None:
@@ -388,6 +415,8 @@ def _unchangeable(
     remedy = f"as owner, run: {sql}"
     if whole:
         remedy = "give the pipeline a publication of its own"
+    elif source.manage and not publication.made:
+        remedy += " Or give the pipeline its own publication."
     elif widened is not None:
         remedy = f"write under source.columns and source.where what the publication leaves out; or {remedy}"
     return [

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final
 from deltasmelt.bronze.builtin_types import builtin_type, format_type
 from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.retypes import kindred, same_text
-from deltasmelt.bronze.rules import RuleLostError
+from deltasmelt.bronze.rules import RuleInDoubtError, RuleLostError
 from deltasmelt.bronze.shapes import BY_KEY, Column, PgType, Relation, same_shape
 
 if TYPE_CHECKING:
@@ -368,7 +368,7 @@ def _require_rules(rules: TableRules, former: Relation | None, version: Relation
     if lost := rules.lost({} if former is None else former.names, version.names):
         raise RuleLostError(f"column {lost[0][0]}, which source.columns protects, is called {lost[0][1]} now")
     if former is not None and any(column.attnum is None for column in version.columns):
-        raise RuleLostError("a column that source.columns protects may have been renamed")
+        raise RuleInDoubtError("a column that source.columns protects may have been renamed")
 
 
 class ShapeVersions:

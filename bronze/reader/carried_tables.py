@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from deltasmelt.bronze.catalog.harmful_members import harmful_members
 from deltasmelt.bronze.catalog.ruled_tables import detached_parts, rules_without_table, with_lost_rules
 from deltasmelt.bronze.catalog.select import select_tables
 from deltasmelt.bronze.drift.joining import Joining, may_forget
@@ -299,10 +300,20 @@ class CarriedTables:
         }
         members = {table.table for table in tables if table.problem is None} - waiting.keys()
         locked: list[TableError] = []
-        blocked = [table.table for table in tables if table.blocked]
+        # Tables that are no longer selected are members of deltasmelt's publication until they do harm.
+        unselected = harmful_members(connection, self._source.publication) - {t.table for t in tables}
+        blocked = [table.table for table in tables if table.blocked] + sorted(unselected)
         wanted = {table.table: table.wanted for table in tables if table.wanted is not None}
+        # A table that cannot be copied may be a member, and then the stream carries its changes.
+        corrected = {table.table for table in tables if table.problem and _is_carried(table)} - waiting.keys()
         changed = ensure_publication(
-            connection, self._source, sorted(members), locked, without=blocked, wanted=wanted
+            connection,
+            self._source,
+            sorted(members),
+            locked,
+            without=blocked,
+            wanted=wanted,
+            corrected=corrected,
         )
         for error in locked:
             self._errors.cannot_join(error, last_poll.requests.get(error.table))

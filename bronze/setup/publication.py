@@ -50,7 +50,7 @@ from deltasmelt.bronze.postgres.lock_holders import END_HOLDER, LET_GO, describe
 from deltasmelt.bronze.setup.slot_mark import read_comment
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from deltasmelt.bronze.catalog.publication import Wanted
     from deltasmelt.bronze.config.sections import SourceSettings
@@ -122,6 +122,7 @@ def ensure_publication(
     *,
     without: Sequence[TableName] = (),
     wanted: Mapping[TableName, Wanted] = MappingProxyType({}),
+    corrected: Collection[TableName] = (),
 ) -> list[str]:
     """Make the publication carry `tables` with all operations, through partition roots.
 
@@ -134,6 +135,7 @@ def ensure_publication(
         without: tables that the publication blocks; a table that cannot be removed stays
             (`bronze.catalog.problems.of_identity`).
         wanted: the memberships that rules demand, for tables of `tables` (`bronze.catalog.ruled_tables`).
+        corrected: tables with rules that do not join now; if they are members, the rules hold nevertheless.
 
     Returns:
         The SQL that was executed; empty without a change.
@@ -148,11 +150,12 @@ def ensure_publication(
     # transaction, because an application is waiting. Writes in the meantime are not lost: the snapshot after
     # the table's return contains them.
     executed = _taken_out(connection, source, without) if without and source.manage else []
-    ruled = {table: wanted[table] for table in sorted(tables) if table in wanted}
+    corrected = set(corrected).difference(tables)
+    ruled = {table: wanted[table] for table in sorted({*tables, *corrected}) if table in wanted}
     if ruled and source.manage:
         tables = [table for table in tables if table not in ruled]
         executed += ensure_publication(connection, source, tables, locked)
-        return executed + _set_rules(connection, source, ruled, locked)
+        return executed + _set_rules(connection, source, ruled, locked, corrected)
     try:
         return executed + _repeated(connection, source, tables, seconds, wanted)
     except TransientError as error:
@@ -168,6 +171,7 @@ def _set_rules(
     source: SourceSettings,
     ruled: Mapping[TableName, Wanted],
     refused: list[TableError] | None,
+    corrected: Collection[TableName],
 ) -> list[str]:
     """Make the publication carry tables by their rules, each in a transaction of its own.
 
@@ -180,7 +184,7 @@ def _set_rules(
     )
     for table, wanted in ruled.items():
         member = None if publication is None else publication.member(table)
-        if member is not None and wanted.is_met(member):
+        if wanted.is_met(member) if member is not None else table in corrected:
             continue
         try:
             executed += _repeated(connection, source, [table], source.timing.member_lock, {table: wanted})
@@ -193,6 +197,9 @@ def _set_rules(
                 raise
             if isinstance(cause, _LOCKED):
                 refused.append(_not_set_yet(table, source, describe_holder(connection, table, _ADDING)))
+            elif isinstance(cause, psycopg.errors.InsufficientPrivilege):
+                code, remedy = "publication-rules", error.remedy
+                refused.append(TableError(table, error.message, code=code, remedy=remedy))
             elif wanted.where and (cause.sqlstate or "").startswith(_REFUSED):
                 reason = cause.diag.message_detail or cause.diag.message_primary or str(cause)
                 refused.append(invalid_filter(table, reason))

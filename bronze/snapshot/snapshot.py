@@ -395,7 +395,7 @@ class Snapshot:
             parts = [(leaf.table, leaf.pages) for leaf in leaves[relation_id]]
             chunks = chunks_of(parts, table.rows_estimate, self._settings.chunk_rows)
             # The stream's filter is the server's print (`bronze.catalog.row_filters`).
-            where = (table.wanted.printed if table.wanted else None) or rules.where
+            where = rules.where and ((table.wanted.printed if table.wanted else None) or rules.where)
             condition = " AND ".join(f"({text}\n)" for text in (where, self._condition(shape)) if text)
             copied = {leaf.oid: leaf.part for leaf in leaves[relation_id]}
             storage = None if table.storage is None else table.storage.with_parts(copied)
