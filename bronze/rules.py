@@ -9,6 +9,7 @@ may still bring an excluded column: the server decodes changes from before a rul
 that time. So the gate also drops excluded cells.
 
 **Which rule holds.** A column's exact name comes before patterns; of several patterns the strictest counts.
+Patterns match in any case.
 
 **Renames.** A rule names a column. If the column gets another name, the rule must not end silently:
 `TableRules.lost` compares names by attnum.
@@ -34,7 +35,7 @@ from deltasmelt.bronze.builtin_types import builtin_type
 from deltasmelt.bronze.identifiers import TableName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -83,7 +84,7 @@ class TableRules:
         exact = dict(self.columns).get(column)
         if exact is not None:
             return exact
-        actions = {action for pattern, action in self.columns if fnmatchcase(column, pattern)}
+        actions = {action for pattern, action in self.columns if _matches(column, pattern)}
         return next((action for action in _STRICTEST if action in actions), None)
 
     @property
@@ -120,6 +121,14 @@ class TableRules:
         """Return the exact names of the rules that the table does not have."""
         present = set(columns)
         return [name for name, _ in self.columns if not _WILDCARDS & set(name) and name not in present]
+
+    def unmatched(self, columns: Collection[str]) -> tuple[str, ...]:
+        """Return the patterns of the rules that match no column; such a pattern may be misspelt."""
+        return tuple(
+            pattern
+            for pattern, _ in self.columns
+            if _WILDCARDS & set(pattern) and not any(_matches(column, pattern) for column in columns)
+        )
 
     def lost(self, before: Mapping[int, str], now: Mapping[int, str]) -> list[tuple[str, str]]:
         """Return renamed columns whose former name has a stricter rule; former and present name.
@@ -187,6 +196,13 @@ class Gate:
     def kept(self) -> NDArray[np.bool_]:
         """Whether each cell stays in the row."""
         return is_kept(self.codes)
+
+
+def _matches(column: str, pattern: str) -> bool:
+    """Check whether a pattern matches a column, in any case; a name without wildcards respects case."""
+    return fnmatchcase(column, pattern) or (
+        bool(_WILDCARDS & set(pattern)) and fnmatchcase(column.lower(), pattern.lower())
+    )
 
 
 def is_kept(codes: NDArray[np.int8]) -> NDArray[np.bool_]:

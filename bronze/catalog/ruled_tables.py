@@ -93,13 +93,10 @@ def with_rules(
             own = [_too_old(table.table)]
         else:
             own = _wrong_rules(table, of_table, [row.name for row in rows], printed)
+        unmatched = of_table.unmatched([row.name for row in rows])
+        asked = replace(table, wanted=wanted, unmatched=unmatched)
         ruled[table.table] = _with_problems(
-            source,
-            replace(table, wanted=wanted),
-            publication,
-            own,
-            number,
-            harmful=table.table in harmful,
+            source, asked, publication, own, number, harmful=table.table in harmful
         )
     return [ruled.get(table.table, table) for table in tables]
 
@@ -169,6 +166,20 @@ def ruled_root(
         if any(relation_id in poll.parts for poll in polls):
             return root
     return None
+
+
+def unmatched_patterns(tables: Iterable[SourceTable]) -> list[TableError]:
+    """Return a warning for each table with patterns that match no column; such a table is carried."""
+    return [
+        TableError(
+            table.table,
+            f"source.columns has patterns that match no column now: {', '.join(table.unmatched)}",
+            code="column-rule-unmatched",
+            remedy="correct the pattern, unless it is for columns that do not exist yet",
+        )
+        for table in tables
+        if table.unmatched
+    ]
 
 
 def rules_without_table(

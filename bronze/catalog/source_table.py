@@ -88,6 +88,8 @@ class SourceTable:
     unpublished: tuple[str, ...] = ()
     # the membership that rules of the pipeline file demand; None without rules (`bronze.rules`)
     wanted: Wanted | None = None
+    # patterns of `source.columns` that match no column
+    unmatched: tuple[str, ...] = ()
     # replica identities that decide the contents of old rows: the table's, or each leaf partition's
     identities: tuple[Identity, ...] = ()
     # whether the publication makes UPDATEs and DELETEs of the table fail now

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import difflib
 from collections import defaultdict
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from deltasmelt.bronze.catalog.keys import key_override
-from deltasmelt.bronze.catalog.ruled_tables import rules_without_table
+from deltasmelt.bronze.catalog.ruled_tables import rules_without_table, unmatched_patterns
 from deltasmelt.bronze.catalog.select import skipped_relations
 from deltasmelt.bronze.checks.finding import Finding
 from deltasmelt.bronze.errors import ConfigurationError
@@ -57,6 +58,8 @@ def table_findings(
     yield from _patterns(connection, source, tables)
     for error in rules_without_table(source.rules, tables, known):
         yield Finding.of(error, str(error.table))
+    for warning in unmatched_patterns(tables):
+        yield replace(Finding.of(warning, str(warning.table)), level="warning")
     by_schema = _without_privilege(tables)
     for table in tables:
         for problem in table.problems:

@@ -269,9 +269,16 @@ def _by_ping(text: str, source: SourceSettings) -> Rule:
     return rules.DATABASE_UNKNOWN if database in quoted and user != database else rules.REFUSED_SESSION
 
 
+_OF_VALUES: Final = "22"
+"""Class of SQLSTATEs whose messages contain values of rows."""
+
+
 def _message_of(error: psycopg.Error, source: SourceSettings) -> str:
     """Return the server's or libpq's text on one line: message and detail, without libpq's preamble."""
     primary = error.diag.message_primary
+    if any(source.where.values()) and (error.sqlstate or "").startswith(_OF_VALUES):
+        # A condition of source.where that fails for a row may print the row's value.
+        return "a value is invalid; the server's text is not shown, because it may contain the value"
     if primary:
         detail = error.diag.message_detail
         text = f"{primary} ({detail})" if detail else primary

@@ -9,6 +9,7 @@ stream has every change after the snapshot's LSN.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from contextlib import contextmanager
@@ -16,7 +17,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from deltasmelt.bronze.catalog.harmful_members import harmful_members
-from deltasmelt.bronze.catalog.ruled_tables import detached_parts, rules_without_table, with_lost_rules
+from deltasmelt.bronze.catalog.ruled_tables import (
+    detached_parts,
+    rules_without_table,
+    unmatched_patterns,
+    with_lost_rules,
+)
 from deltasmelt.bronze.catalog.select import select_tables
 from deltasmelt.bronze.drift.joining import Joining, may_forget
 from deltasmelt.bronze.drift.membership import fingerprints, transactions
@@ -50,6 +56,8 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.postgres.blockers import Wait
     from deltasmelt.bronze.reader.table_errors import TableErrors
     from deltasmelt.bronze.store.landing import Landing
+
+_LOGGER = logging.getLogger("deltasmelt.reader")
 
 _POLL_SHARE: Final = 0.05
 """Share of time for catalog polls while the catalog changes continuously."""
@@ -290,9 +298,12 @@ class CarriedTables:
         """Return the selected tables, and the members among them; a table that cannot join has a problem."""
         last_poll = self._newest
         tables = self._selected(connection)
-        if not last_poll.carried and (errors := self._tableless(tables)):
+        if not last_poll.carried:
             # Before the first change of this process is read: a misspelt name protects nothing.
-            raise errors[0]
+            for error in self._tableless(tables):
+                raise error
+            for warning in unmatched_patterns(tables):
+                _LOGGER.warning("%s", warning)
         waiting = {
             name: error
             for name, error in self._locked.items()

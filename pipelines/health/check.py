@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.catalog.source_table import SourceTable
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.lake.table import Table
+    from deltasmelt.bronze.rules import Rules
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.bronze.store.position import Position
     from deltasmelt.gold.language.document import Document
@@ -346,8 +347,30 @@ def _tables(
             complete = False
         else:
             tables[f"gold.{document.name}"] = [*compile_tree(tree, str).columns, LSN, HASH]
-            findings += _text_orders(tree, orders)
+            findings += [*_text_orders(tree, orders), *_rules_of_joins(tree, pipeline.source.rules)]
     return tables if complete else None
+
+
+def _rules_of_joins(tree: Tree, rules: Rules) -> Iterator[Finding]:
+    """Yield the joins of columns with different rules: a hash equals no clear value, so nothing matches."""
+    for node in tree.nodes():
+        joins = [(link.scope, link.on) for link in node.links] + [(node.scope, node.on)]
+        before = node.parent
+        if node.recursion is not None:
+            joins.append((node.scope, node.recursion.on))
+        for scope, pairs in joins:
+            for own, other in pairs:
+                tables = scope.table.table, before.table.table
+                if rules.table(tables[0]).action(own) != rules.table(tables[1]).action(other):
+                    yield Finding(
+                        level="error",
+                        code="join-rules-differ",
+                        subject=tree.name,
+                        message=f"joins {tables[0]}.{own} with {tables[1]}.{other}, for which source.columns "
+                        "has different rules: no rows would match",
+                        remedy="write the same rule for both columns",
+                    )
+            before = scope
 
 
 def _text_orders(tree: Tree, orders: Mapping[tuple[TableName, str], str]) -> Iterator[Finding]:

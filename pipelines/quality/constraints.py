@@ -164,7 +164,24 @@ def _ruled(key: ForeignKeyConstraint, rules: Rules) -> str | None:
     for own, referenced in zip(key.columns, key.referenced, strict=True):
         if child.action(own) != parent.action(referenced):
             return f"source.columns has different rules for {own} and {key.parent}.{referenced}"
+    types = zip(key.columns, key.types, key.referenced_types or ("",) * len(key.types), strict=True)
+    for own, of_child, of_parent in types:
+        if child.action(own) is not None and not _equal_texts(of_child, of_parent):
+            return f"equal values of {own} and its parent may have different texts, and so different hashes"
     return None
+
+
+def _equal_texts(of_child: str, of_parent: str) -> bool:
+    """Check whether equal values of two types always have equal texts."""
+    return any({of_child, of_parent} <= types for types in _SAME_TEXTS) or (
+        of_child == of_parent and of_child in _ONE_TEXT
+    )
+
+
+_SAME_TEXTS: Final = (frozenset({"int2", "int4", "int8"}), frozenset({"text", "varchar"}))
+"""Groups of types whose equal values have equal texts."""
+_ONE_TEXT: Final = frozenset({"bool", "date", "macaddr", "name", "oid", "timestamp", "timestamptz", "uuid"})
+"""Types with one text for each value; not char(n), citext, numbers with fractions, intervals and JSON."""
 
 
 def _foreign_key(plain: dict[str, Any]) -> ForeignKeyConstraint:

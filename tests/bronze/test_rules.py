@@ -46,6 +46,9 @@ def test_exact_names_precede_patterns_then_strictest() -> None:
     }  # fmt: skip
     assert {name: RULES.action(name) for name in actions} == actions
     assert RULES.unknown(["email", "a_token"]) == ["pin_token"]
+    assert (RULES.action("API_Token"), RULES.action("EMAIL")) == ("exclude", None)
+    assert TableRules((("*_TOKEN", "exclude"),)).action("api_token") == "exclude"
+    assert RULES.unmatched(["email", "A_TOKEN"]) == ("my_*",)
 
 
 def test_hash_is_keyed_sha256_and_null_stays() -> None:

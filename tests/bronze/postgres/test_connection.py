@@ -486,6 +486,11 @@ def test_copy_error_code_closes_with_its_copy(database: str) -> None:
             assert "snapshot" not in str(error.remedy)
             assert (error.code == "permission-denied") == (sqlstate == "42501")
         with pytest.raises(psycopg.Error) as caught:
+            connection.execute(server_error("22P02", "invalid input syntax: SECRET").encode())
+        filtered = source(database, where={"public.a": "code::int > 1"})
+        shown = table_error(table, caught.value, filtered)
+        assert ("SECRET" in str(shown), "22P02" in str(shown)) == (False, True)
+        with pytest.raises(psycopg.Error) as caught:
             connection.execute(server_error("58030", "could not read block 7").encode())
         with pytest.raises(TransientError, match="block 7"):
             table_error(table, caught.value, settings)

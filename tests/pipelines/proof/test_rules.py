@@ -110,6 +110,11 @@ def test_silver_equals_the_ruled_source(spark: SparkSession, tmp_path: Path, dat
     assert "notes" not in row.asDict() or row["notes"] is None
     code, verified = smelt("verify", ruled, tmp_path, "--sample", "0.5")
     assert code == 0, verified
+    half = RULES.replace("public.orders: {email: hash}", '"public.orders": {"*EMAL": hash}')
+    _, findings = smelt("check", write(tmp_path, database, half), tmp_path)
+    codes = {(finding["code"], finding["level"]) for finding in findings}
+    assert codes >= {("join-rules-differ", "error"), ("column-rule-unmatched", "warning")}
+    ruled = write(tmp_path, database, RULES)
     (tmp_path / "person.yml").write_text(DOCUMENT.replace("born,", "notes,"))
     code, findings = smelt("check", ruled, tmp_path)
     assert code == 1

@@ -137,7 +137,7 @@ def test_constraints_without_parent_types_are_read() -> None:
 def test_rules_leave_out_keys_that_they_break() -> None:
     """Equal rules keep a foreign key: hashes of equal values are equal."""
     child, parent = TableName("public", "orders"), TableName("public", "people")
-    key = ForeignKeyConstraint("k", child, ("email",), parent, ("email",), ("text",))
+    key = ForeignKeyConstraint("k", child, ("email",), parent, ("email",), ("text",), None, ("varchar",))
     constraints = Constraints(datetime.now(UTC), (key,))
 
     def weak(columns: dict[str, dict[str, Action]], where: dict[str, str]) -> str | None:
@@ -147,4 +147,12 @@ def test_rules_leave_out_keys_that_they_break() -> None:
     assert weak({}, {}) is None
     assert weak({"public.orders": hashed, "public.people": hashed}, {"public.orders": "true"}) is None
     assert "different rules for email" in str(weak({"public.orders": hashed}, {}))
+    both = Rules.of({"public.orders": hashed, "public.people": hashed}, {}, "k" * 16)
+    types = {("int4", "int8"): True, ("uuid", "uuid"): True, ("numeric", "numeric"): False}
+    types |= {("citext", "citext"): False, ("bpchar", "bpchar"): False, ("text", "name"): False}
+    for (own, other), safe in types.items():
+        typed = dataclasses.replace(
+            constraints, foreign_keys=(dataclasses.replace(key, types=(own,), referenced_types=(other,)),)
+        )
+        assert (typed.under(both).foreign_keys[0].weak is None) == safe, (own, other)
     assert "leaves rows of public.people out" in str(weak({}, {"public.people": "id < 5"}))
