@@ -17,6 +17,9 @@ four steps:
 4. The snapshot is taken, at an LSN S greater than C. This or a later session decodes all changes after S. The
    snapshot contains all changes that older sessions skipped.
 
+**A row filter** is forgotten in the same way: the walsender goes on with the former filter, or with none. So
+a table with a new filter is not carried before step 3 (`bronze.reader.carried_tables`).
+
 `Joining` explains the cost of a failure between two steps.
 """
 

@@ -44,7 +44,7 @@ from deltasmelt.bronze.reader.table_errors import UnreadableTables
 from deltasmelt.bronze.setup.publication import ensure_publication
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     import psycopg
 
@@ -393,6 +393,7 @@ class CarriedTables:
             self._source.rules, sorted(self._landing.shapes.tables() - set(selected))
         )
         carried = dict.fromkeys(gone.reasons, False) | {table.table: _is_carried(table) for table in tables}
+        carried |= dict.fromkeys((table.table for table in healthy if self._may_leak(table, needing)), False)
         oids = frozenset(oid for table in tables if table.storage for oid in table.storage.parts)
         types = frozenset(oid for table in tables for oid in table.relation.redefinable())
         with self._lock:
@@ -432,6 +433,14 @@ class CarriedTables:
                 () if due or waiting else tuple(renewal[:1]),
             )
             return self._newest
+
+    def _may_leak(self, table: SourceTable, needing: Collection[TableName]) -> bool:
+        """Check whether an older server may still send rows by a filter from before (`bronze.drift.joining`).
+
+        A changed filter requests a snapshot, so a table without a request has the filter of its copy.
+        """
+        filtered = table.wanted is not None and table.wanted.printed is not None
+        return filtered and table.table in needing and not self._joining.may_copy(table.table)
 
     def _report_waiting(self, poll: CatalogPoll, blockers: str) -> None:
         if held_up := self._joining.held_up(poll.waiting):
