@@ -74,6 +74,11 @@ class Wanted:
             return "its row filter, which deltasmelt did not set, is not the condition of source.where"
         return None
 
+    def contains(self, member: Member) -> bool:
+        """Check whether the publication sends the table's rows as demanded, and perhaps fewer columns."""
+        listed = member.columns is not None and (self.attnums is None or member.columns <= self.attnums)
+        return listed and member.row_filter == self.printed
+
     def is_met(self, member: Member) -> bool:
         """Check whether the publication carries the table as demanded."""
         return member.columns == self.attnums and member.row_filter == self.printed

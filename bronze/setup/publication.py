@@ -176,7 +176,8 @@ def _set_rules(
     """Make the publication carry tables by their rules, each in a transaction of its own.
 
     PostgreSQL may refuse a filter, or the table is locked. Then the table has an error and is not carried,
-    because the publication could send more than the rules allow.
+    because the publication could send more than the rules allow. If it only sends fewer columns, the table
+    is carried.
     """
     executed: list[str] = []
     publication = read_publication(
@@ -195,7 +196,12 @@ def _set_rules(
                 continue
             if refused is None or not isinstance(cause, psycopg.Error):
                 raise
-            if isinstance(cause, _LOCKED):
+            if isinstance(cause, _LOCKED) and member is not None and wanted.contains(member):
+                # A new column waits for the list: the stream and the snapshot continue without the column.
+                _LOGGER.info(
+                    "the column list of %s in publication %s waits for a lock", table, source.publication
+                )
+            elif isinstance(cause, _LOCKED):
                 refused.append(_not_set_yet(table, source, describe_holder(connection, table, _ADDING)))
             elif isinstance(cause, psycopg.errors.InsufficientPrivilege):
                 code, remedy = "publication-rules", error.remedy

@@ -207,3 +207,20 @@ def test_harmful_members_leave_our_publication(dsn: str) -> None:
     assert problems == {"b": "column-rule-key", "p": "column-rule-key"}
     assert [name for name, *_ in members(dsn)] == ["a", "d"]
     execute(dsn, *(f"UPDATE {name} SET x = 2" for name in "abcdp"))
+
+
+def test_a_new_column_waits_without_an_error(dsn: str) -> None:
+    execute(dsn, "CREATE TABLE a (id int PRIMARY KEY, x text, secret text)")
+    source = source_of(dsn, columns={"public.a": {"secret": "exclude"}}, timing=Timing(member_lock=0.2))
+    assert poll(source)[1] == {}
+    execute(dsn, "ALTER TABLE a ADD y text")
+    with psycopg.connect(dsn) as holder:
+        holder.execute("LOCK TABLE a IN SHARE UPDATE EXCLUSIVE MODE")
+        assert poll(source, OUR_LIST) == ([], {})
+        # A rule that forbids more cannot wait.
+        stricter = source_of(
+            dsn, columns={"public.a": {"secret": "exclude", "x": "exclude"}}, timing=source.timing
+        )
+        assert poll(stricter, OUR_LIST) == ([], {"a": "publication-rules"})
+    assert len(poll(source, OUR_LIST)[0]) == 2
+    assert members(dsn) == [("a", 3, None)]
