@@ -29,8 +29,10 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.pgoutput import framing
 from deltasmelt.bronze.pgoutput.earlier_changes import EarlierChanges
@@ -52,13 +54,14 @@ from deltasmelt.bronze.pgoutput.rows import IS_CHANGE, SliceRows, assemble
 from deltasmelt.bronze.pgoutput.transactions import Commit, OpenTransaction, Transactions
 from deltasmelt.bronze.postgres.heartbeat import HEARTBEAT_PREFIX
 from deltasmelt.bronze.rules import TEXT_OID, TableRules
-from deltasmelt.bronze.store.contract import CHANGES_SCHEMA
+from deltasmelt.bronze.store.contract import CHANGES_SCHEMA, OP_INSERT
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from deltasmelt.bronze.drift.streamed import StreamedPart
-    from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.pgoutput.framing import Frames, Positions
     from deltasmelt.bronze.shapes import Relation
 
@@ -131,7 +134,8 @@ class StreamDecoder:
             changes, which the server sent by former rules (`bronze.reader.session_decoder`).
         unreadable: called when an unforeseen error makes the decoder drop changes of a table, before any row
             of their transaction is returned. Gets the table, the commit LSN and the error; for later changes
-            of the table no error. Without `unreadable` the decoder raises the error.
+            of the table, for rows that lack values, and for changes that `reads_after` drops, no error.
+            Without `unreadable` the decoder raises the error.
     """
 
     def __init__(
@@ -200,6 +204,8 @@ class StreamDecoder:
         rows = self._rows(frames, transactions, batch)
         batch.partitions += self._partitions.of_slice(frames, transactions)
         changes = assemble(frames, transactions, rows, self._next_seq, ingested_at=time.time_ns() // 1000)
+        if changes["unchanged"].null_count < changes.num_rows:
+            self._report_incomplete(changes)
         self._open = transactions.still_open
         if self._open is not None:
             quick = bool(IS_CHANGE[frames.types[-1]])
@@ -268,8 +274,11 @@ class StreamDecoder:
         )
         # A layout that is not selected keeps no change; other layouts keep changes after an LSN, mostly zero.
         after = [self._keeps_after(layout) for layout in layouts]
-        keep = frames.lsn[message_of_row] > np.array(after, np.int64)[layout_of_row]
+        after_of_row = np.array(after, np.int64)[layout_of_row]
+        keep = frames.lsn[message_of_row] > after_of_row
         if not keep.all():
+            commits = np.asarray(transactions.commit_lsn)[transactions.number[message_of_row]]
+            self._report_late(layouts, layout_of_row, ~keep & (commits > after_of_row), commits)
             # A table that becomes readable again within the slice is reported too, for its rows before that
             # point.
             left_out |= self._left_out
@@ -328,6 +337,38 @@ class StreamDecoder:
         batch.relations.append(version)
         self._partitions.leads(version)
         return TupleLayout.of(version.table, names, gate=gate)
+
+    def _report_incomplete(self, changes: pa.RecordBatch) -> None:
+        """Report each table with an inserted row that lacks values.
+
+        A row that enters a row filter by an UPDATE arrives as an insert, and PostgreSQL does not send its
+        unchanged out-of-line values. No earlier change has them, so only a snapshot does.
+        """
+        lacks = pc.and_(pc.equal(changes["op"], OP_INSERT), pc.is_valid(changes["unchanged"]))
+        newest: dict[TableName, int] = {}
+        names = ("table_schema", "table_name", "commit_lsn")
+        for row in changes.select(names).filter(lacks).to_pylist():
+            newest[TableName(row["table_schema"], row["table_name"])] = row["commit_lsn"]
+        for table, commit_lsn in newest.items():
+            if self._unreadable is not None:
+                self._unreadable(table, Lsn(commit_lsn), None)
+
+    def _report_late(
+        self,
+        layouts: Sequence[TupleLayout],
+        layout_of_row: Positions,
+        late: NDArray[np.bool_],
+        commits: Positions,
+    ) -> None:
+        """Report each table with a dropped change whose transaction commits after `reads_after`.
+
+        A snapshot may be from before this commit. The caller requests another one then.
+        """
+        for layout in np.unique(layout_of_row[late]).tolist():
+            table = layouts[layout].table
+            if table is not None and self._unreadable is not None:
+                newest = commits[late & (layout_of_row == layout)].max()
+                self._unreadable(table, Lsn(newest), None)
 
     def _report_left_out(
         self,

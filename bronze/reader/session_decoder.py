@@ -47,6 +47,21 @@ def rules_by_relation(rules: Rules, landing: Landing) -> Callable[[int, TableNam
     return rules_of
 
 
+def _unreadable(
+    landing: Landing, tables: CarriedTables
+) -> Callable[[TableName, Lsn, Exception | None], None]:
+    """Return the function that opens the gap of a table whose change the lake lacks, or has in part."""
+
+    def unreadable(table: TableName, lsn: Lsn, error: Exception | None) -> None:
+        if tables.carries(table):  # otherwise a poll has handled the table
+            if error is not None and tables.leave_out(table, lsn, error):
+                _LOGGER.error("changes of %s are left out from %s on", table, lsn, exc_info=error)
+            if landing.sink.tables.leave_out({table: lsn}) and error is None:
+                tables.request([table])
+
+    return unreadable
+
+
 def session_decoder(
     connection: psycopg.Connection[Any],
     source: SourceSettings,
@@ -83,19 +98,14 @@ def session_decoder(
         if opened:
             tables.request(opened)
 
-    def unreadable(table: TableName, lsn: Lsn, error: Exception | None) -> None:
-        if tables.carries(table):  # otherwise a poll has handled the table
-            if error is not None and tables.leave_out(table, lsn, error):
-                _LOGGER.error("changes of %s are left out from %s on", table, lsn, exc_info=error)
-            landing.sink.tables.leave_out({table: lsn})
-
     # The server sends changes from before a rule by the publication of that time. A new rule opens a gap
     # (`bronze.store.gaps`), and the snapshot after the gap contains all rows. So no change up to the gap
     # needs to reach the lake. The change's own LSN decides: a transaction that commits after the gap may
-    # have made changes before the rule, and the snapshot waits for this transaction. A name that had rules
-    # counts, too: another relation with rules may have had the name in the log.
+    # have made changes before the rule. If the snapshot is from before this commit, the gap moves there. A
+    # name that had rules counts, too: another relation with rules may have had the name in the log.
     shapes = landing.shapes
     reads_after = landing.sink.tables.ruled_gaps(source.rules, shapes.tables() | source.rules.tables.keys())
+    unreadable = _unreadable(landing, tables)
     versions = shapes.until(position.frontier)
     if encoding is None:
         return StreamDecoder(

@@ -32,12 +32,18 @@ def unforeseen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deltasmelt.bronze.pgoutput.relation_versions, "relation_version", fails)
 
 
-def decoder(reports: Told, *, knows: bool = False) -> StreamDecoder:
+def decoder(
+    reports: Told, *, knows: bool = False, reads_after: dict[TableName, Lsn] | None = None
+) -> StreamDecoder:
     def unreadable(table: TableName, lsn: Lsn, error: Exception | None) -> None:
         reports.append((table, lsn, None if error is None else str(error)))
 
     return StreamDecoder(
-        lambda _oid, _lsn: None, lambda _table: True, knows=lambda _oid: knows, unreadable=unreadable
+        lambda _oid, _lsn: None,
+        lambda _table: True,
+        knows=lambda _oid: knows,
+        reads_after=reads_after,
+        unreadable=unreadable,
     )
 
 
@@ -104,3 +110,22 @@ def test_a_truncate_of_several_tables_keeps_the_others() -> None:
 def test_without_anybody_to_tell_the_error_is_raised() -> None:
     with pytest.raises(KeyError, match="tomorrow"):
         StreamDecoder(lambda _oid, _lsn: None, lambda _table: True).feed(transaction(100, ODD))
+
+
+def test_late_commits_and_incomplete_inserts_are_reported() -> None:
+    """A change before a gap may commit after the snapshot; a row may enter a filter without a value."""
+    reports: Told = []
+    batch_decoder = decoder(reports, reads_after={B: Lsn(150)})
+    decoded = batch_decoder.feed(
+        [
+            *transaction(100, GOOD, wire.insert(1, ["1", "a"], lsn=90)),
+            *transaction(200, wire.insert(1, ["2", "a"], lsn=140), wire.insert(1, ["3", "a"], lsn=160)),
+            *transaction(300, OTHER, wire.insert(2, ["1", "a"], lsn=280)),
+        ]
+    )
+    assert reports == [(B, Lsn(200), None)]
+    assert decoded.changes["new"].to_pylist() == [["3", "a"], ["1", "a"]]
+    missing = wire.insert(2, ["2", wire.UNCHANGED], lsn=380)
+    decoded = batch_decoder.feed(transaction(400, missing, wire.update(2, ["1", wire.UNCHANGED], lsn=390)))
+    assert reports[1:] == [(C, Lsn(400), None)]
+    assert decoded.changes["unchanged"].to_pylist() == [["v"], ["v"]]

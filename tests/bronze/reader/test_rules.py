@@ -518,3 +518,26 @@ def test_an_older_server_refuses_what_it_cannot_do(dsn: str, monkeypatch: pytest
     }  # fmt: skip
     unknown = [finding for finding in findings if finding.code == "rule-table-unknown"]
     assert ["write public.events" in str(finding.remedy) for finding in unknown] == [True]
+
+
+def test_rows_that_enter_without_values_are_copied(dsn: str, lake_path: str) -> None:
+    """PostgreSQL sends an UPDATE into the filter as an insert without its unchanged out-of-line value."""
+    source = ruled(dsn, columns={}, where={"public.events": "tenant_id < 100"})
+    execute(
+        source,
+        "CREATE TABLE events (tenant_id int, id int, body text, PRIMARY KEY (tenant_id, id))",
+        "ALTER TABLE events ALTER body SET STORAGE EXTERNAL",
+        "INSERT INTO events VALUES (700, 1, repeat('large', 2000)), (1, 2, repeat('other', 2000))",
+    )
+    with Running(source, lake_path):
+        wait_for(lambda: read_snapshot(Lake(lake_path), EVENTS) is not None)
+        before = read_snapshot(Lake(lake_path), EVENTS)
+        execute(source, "UPDATE events SET tenant_id = 2 WHERE id = 2")
+        execute(source, "UPDATE events SET tenant_id = 7 WHERE id = 1")
+        wait_for(lambda: read_snapshot(Lake(lake_path), EVENTS) != before)
+        assert errors(lake_path) == {}
+        after = read_snapshot(Lake(lake_path), EVENTS)
+    read_all(source, lake_path)
+    assert read_snapshot(Lake(lake_path), EVENTS) == after
+    replayed = replay(lake_path, EVENTS, bronze_rows(lake_path))
+    assert {(row["id"], len(row["body"] or "")) for row in replayed} == {("1", 10000), ("2", 10000)}
