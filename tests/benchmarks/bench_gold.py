@@ -32,6 +32,7 @@ from deltasmelt.silver.spark.access import warm_up
 from tests.benchmarks.gold_small import recursions, small_lake
 from tests.benchmarks.gold_work import COLLECTED, CUSTOMER, NESTED, GoldWork
 from tests.benchmarks.measuring import machine, ratio, say
+from tests.fix_spark import signed
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -212,12 +213,13 @@ def ready(work: GoldWork, count: int) -> DataFrame:
 
 
 def merge_by_hand(work: GoldWork, made: DataFrame) -> None:
-    """Run one hand-written MERGE of finished documents."""
+    """Run one hand-written MERGE of finished documents, signed: gold builds in full after foreign commits."""
     made.createOrReplaceTempView("ready")
-    work.spark.sql(
-        f"MERGE INTO {work.lake.sql('gold', 'customer')} AS t USING ready AS s "
-        "ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
-    )
+    with signed(work.spark):
+        work.spark.sql(
+            f"MERGE INTO {work.lake.sql('gold', 'customer')} AS t USING ready AS s "
+            "ON t.id = s.id WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *"
+        )
 
 
 def timed(title: str, action: Callable[[], object]) -> float:
