@@ -130,6 +130,7 @@ class StreamDecoder:
             selected.
         recorded: returns the recorded version of a relation, by oid, that holds at an LSN.
         rules: returns the rules of a relation, by oid, under a table name.
+        names: returns the recorded names of a relation's columns, by attnum, also of excluded columns.
         reads_after: by table, an LSN up to which changes are dropped: a snapshot after this LSN replaces the
             changes, which the server sent by former rules (`bronze.reader.session_decoder`).
         unreadable: called when an unforeseen error makes the decoder drop changes of a table, before any row
@@ -147,6 +148,7 @@ class StreamDecoder:
         knows: Callable[[int], bool] = lambda _: False,
         recorded: Callable[[int, Lsn], Relation | None] = lambda *_: None,
         rules: Callable[[int, TableName], TableRules] = lambda *_: TableRules(),
+        names: Callable[[int, TableName], Mapping[int, str]] = lambda *_: {},
         reads_after: Mapping[TableName, Lsn] | None = None,
         unreadable: Callable[[TableName, Lsn, Exception | None], None] | None = None,
     ) -> None:
@@ -159,7 +161,7 @@ class StreamDecoder:
         self._knows = knows
         # `recorded` also returns versions recorded meanwhile: a concurrent snapshot knows the table from
         # before the catalog changed.
-        self._versions = ShapeVersions(describe, known, recorded)
+        self._versions = ShapeVersions(describe, known, recorded, names)
         self._layouts = AnnouncedLayouts()
         self._partitions = PartitionAnnouncements()
         self._open: OpenTransaction | None = None

@@ -359,16 +359,37 @@ def _is_unique(
     return False
 
 
-def _require_rules(rules: TableRules, former: Relation | None, version: Relation) -> None:
+def _require_rules(
+    rules: TableRules,
+    names: Mapping[int, str],
+    former: Relation | None,
+    catalog: Relation | None,
+    version: Relation,
+) -> None:
     """Check that each column with a rule still has the rule under its present name.
+
+    Args:
+        names: the columns' recorded names, by attnum, also of excluded columns.
+        former: the shape before; None for a new relation.
+        catalog: the present shape; None if the relation was dropped.
 
     Raises:
         RuleLostError: a column was renamed away from its rule, or may have been.
     """
-    if lost := rules.lost({} if former is None else former.names, version.names):
+    before = {**names, **({} if former is None else former.names)}
+    if former is None and catalog is not None:
+        before = {**catalog.names, **names}
+    if lost := rules.lost(before, version.names):
         raise RuleLostError(f"column {lost[0][0]}, which source.columns protects, is called {lost[0][1]} now")
-    if former is not None and any(column.attnum is None for column in version.columns):
-        raise RuleInDoubtError("a column that source.columns protects may have been renamed")
+    if former is not None:
+        if rules.changes_values and any(column.attnum is None for column in version.columns):
+            raise RuleInDoubtError("a column that source.columns protects may have been renamed")
+        return
+    # The table may have been recreated with another name for the column. Excluded columns do not arrive.
+    present = {column.name for shape in (version, catalog) if shape is not None for column in shape.columns}
+    absent = [name for name in rules.unknown(present) if rules.action(name) != "exclude"]
+    if absent:
+        raise RuleLostError(f"the table has no column {absent[0]}, which source.columns protects")
 
 
 class ShapeVersions:
@@ -379,8 +400,10 @@ class ShapeVersions:
         describe: Callable[[int, Lsn], Relation | None],
         known: Iterable[Relation],
         recorded: Callable[[int, Lsn], Relation | None],
+        names: Callable[[int, TableName], Mapping[int, str]] = lambda *_: {},
     ) -> None:
         self._describe = describe
+        self._names = names
         self._recorded = recorded
         self._newest = {version.relation_id: version for version in sorted(known, key=attrgetter("place"))}
         self._types: dict[int, AnnouncedType] = {}
@@ -414,8 +437,9 @@ class ShapeVersions:
         if recorded is not None and (former is None or former.place < recorded.place):
             former = recorded
         version = relation_version(announced, commit_lsn, catalog=catalog, known=former, types=self._types)
-        if rules is not None and rules.changes_values:
-            _require_rules(rules, former, version)
+        if rules is not None and rules.columns:
+            names = self._names(relation_id, announced.table)
+            _require_rules(rules, names, former, catalog, version)
         if former is not None and same_shape(version, former):
             # The transaction's rows before the message had this shape as well, so the version begins at its
             # former place.

@@ -133,6 +133,7 @@ class CarriedTables:
         # earliest time of another poll for catalog news, by the monotonic clock; also after a failed poll
         self.next_at = 0.0
         self._rejoin: frozenset[TableName] = frozenset()
+        self._has_session = False
         self._requests = _Requests(0, {})
         self._under_way: Mapping[TableName, UnderWay] = {}
 
@@ -212,6 +213,7 @@ class CarriedTables:
                 the earlier session, which left the table out: the caller has opened gaps of these tables up
                 to `begins`.
         """
+        self._has_session = True
         with self._lock:
             self._rejoin -= reads
             self._joining.session(begins)
@@ -362,7 +364,8 @@ class CarriedTables:
         names = tuple(table.table for table in healthy)
         selected = [table.table for table in tables]
         ways, end, frontier = catalog.fingerprints, catalog.end, catalog.frontier
-        resnapshot_unpublished(self._landing, self._source, selected, ways, end, frontier=frontier)
+        opened = resnapshot_unpublished(self._landing, self._source, selected, ways, end, frontier=frontier)
+        hidden = sink.tables.ruled_gaps(self._source.rules, opened).keys() if self._has_session else set()
         unknown = self._landing.shapes.unknown_columns()
         waiting_for_copy = sink.tables.needing_copy(names)
         recorded = resnapshot_rewritten(
@@ -401,6 +404,9 @@ class CarriedTables:
             # The problem of these tables is gone, but the decoder of the running session still leaves the
             # tables out. So a new session begins first, and the tables' snapshots follow.
             self._rejoin |= {name for name, flag in carried.items() if flag and before.get(name) is False}
+            # The running session reads by former rules, or by a publication without the rules: only a new
+            # session drops the changes up to the gap (`bronze.reader.session_decoder`).
+            self._rejoin |= {name for name in hidden if carried.get(name)}
             now = [table for table in tried if table.table not in self._rejoin]
             # An older server might skip changes of a table that just joined; then the stream restarts first
             # (`bronze.drift.joining`).

@@ -64,7 +64,7 @@ def resnapshot_unpublished(
     lsn: Lsn,
     *,
     frontier: Lsn,
-) -> None:
+) -> list[TableName]:
     """Request tables whose changes were temporarily unpublished or left out; forget dropped tables.
 
     Args:
@@ -74,13 +74,17 @@ def resnapshot_unpublished(
             (`bronze.drift.membership.fingerprints`).
         lsn: end of the log after `memberships` was read.
         frontier: bronze's frontier before the first query.
+
+    Returns:
+        The tables with a new gap.
     """
     left_out = sorted(landing.shapes.tables() - set(selected))
     fingerprints = {table: memberships.get(table, NOT_CARRIED) for table in selected}
     carried = [table for table, membership in memberships.items() if membership != NOT_CARRIED]
     rules = landing.sink.tables.changed_rules(source.rules, carried)
     copied = landing.sink.tables.snapshots(list(rules.reasons))
-    for table in landing.sink.tables.note_membership(fingerprints, left_out, lsn, rules):
+    opened = landing.sink.tables.note_membership(fingerprints, left_out, lsn, rules)
+    for table in opened:
         if (reason := rules.reasons.get(table)) is not None:
             if table not in copied:  # the first rules of a table are no news
                 continue
@@ -96,6 +100,7 @@ def resnapshot_unpublished(
         )
         landing.progress.set(said=f"{table} is resnapshotted: the table was not published the whole time")
     landing.sink.tables.forget(left_out, lsn, frontier)
+    return opened
 
 
 def resnapshot_rewritten(

@@ -62,6 +62,18 @@ def _unreadable(
     return unreadable
 
 
+def recorded_names(landing: Landing) -> Callable[[int, TableName], dict[int, str]]:
+    """Return a function for the recorded names of a relation's columns, by attnum, also of excluded ones."""
+
+    def names(relation_id: int, table: TableName) -> dict[int, str]:
+        observed = landing.sink.tables.observed_storage(table)
+        if observed is None or observed.storage.relation_id != relation_id:
+            return {}
+        return {attnum: column.name for attnum, column in observed.storage.columns.items()}
+
+    return names
+
+
 def session_decoder(
     connection: psycopg.Connection[Any],
     source: SourceSettings,
@@ -115,6 +127,7 @@ def session_decoder(
             knows=shapes.knows,
             recorded=shapes.at,
             rules=rules_of,
+            names=recorded_names(landing),
             reads_after=reads_after,
             unreadable=unreadable,
         )
@@ -125,6 +138,7 @@ def session_decoder(
         knows=shapes.knows,
         recorded=shapes.at,
         rules=rules_of,
+        names=recorded_names(landing),
         reads_after=reads_after,
         unreadable=unreadable,
         convert=convert,

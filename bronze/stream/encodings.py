@@ -71,6 +71,7 @@ class ConvertingDecoder(StreamDecoder):
         knows: Callable[[int], bool] = lambda _: False,
         recorded: Callable[[int, Lsn], Relation | None] = lambda *_: None,
         rules: Callable[[int, TableName], TableRules] = lambda *_: TableRules(),
+        names: Callable[[int, TableName], Mapping[int, str]] = lambda *_: {},
         reads_after: Mapping[TableName, Lsn] | None = None,
         unreadable: Callable[[TableName, Lsn, Exception | None], None] | None = None,
         convert: Callable[[Sequence[bytes]], list[bytes | None]],
@@ -83,6 +84,7 @@ class ConvertingDecoder(StreamDecoder):
             knows=knows,
             recorded=recorded,
             rules=rules,
+            names=names,
             reads_after=reads_after,
             unreadable=unreadable,
         )

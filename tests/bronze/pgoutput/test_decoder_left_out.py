@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 import deltasmelt.bronze.pgoutput.relation_versions
+from deltasmelt.bronze.builtin_types import builtin_type
 from deltasmelt.bronze.identifiers import TableName
-from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.pgoutput.decoder import StreamDecoder
 from deltasmelt.bronze.pgoutput.relation_versions import relation_version
+from deltasmelt.bronze.rules import TableRules
+from deltasmelt.bronze.shapes import Column, Relation
 from tests.bronze import wire
-
-if TYPE_CHECKING:
-    from deltasmelt.bronze.shapes import Relation
 
 B, C = TableName("public", "b"), TableName("public", "c")
 Told = list[tuple[TableName, Lsn, str | None]]
@@ -105,6 +105,36 @@ def test_a_truncate_of_several_tables_keeps_the_others() -> None:
     decoded = decoder(reports).feed(transaction(100, ODD, OTHER, wire.truncate([1, 2])))
     assert decoded.changes["table_name"].to_pylist() == ["c"]
     assert (B, Lsn(100), None) in reports
+
+
+def test_columns_without_their_rule_are_left_out() -> None:
+    """A recreated table has another name for a protected column, and an excluded column was renamed."""
+    reports: Told = []
+    rules = {B: TableRules((("v", "hash"), ("x", "exclude"))), C: TableRules((("*_token", "exclude"),))}
+    columns = tuple(
+        Column(name, number, builtin_type(25), "text") for number, name in enumerate(("id", "v"), 1)
+    )
+    decoder = StreamDecoder(
+        lambda oid, _: None if oid == 1 else Relation(2, C, columns, (), "n", ZERO),
+        lambda _table: True,
+        rules=lambda _oid, table: rules[table],
+        names=lambda oid, _table: {} if oid == 1 else {2: "a_token"},
+        unreadable=lambda table, lsn, error: reports.append(
+            (table, lsn, None if error is None else str(error))
+        ),
+    )
+    mail = wire.plain_relation(1, "b", ["id", "w"])
+    decoded = decoder.feed(
+        [
+            *transaction(100, mail, wire.insert(1, ["1", "a"]), OTHER, wire.insert(2, ["1", "a"])),
+            *transaction(200, GOOD, wire.insert(1, ["2", "a"])),
+        ]
+    )
+    assert decoded.changes["commit_lsn"].to_pylist() == [200]
+    assert [(table, text) for table, _, text in reports if text] == [
+        (B, "the table has no column v, which source.columns protects"),
+        (C, "column a_token, which source.columns protects, is called v now"),
+    ]
 
 
 def test_without_anybody_to_tell_the_error_is_raised() -> None:

@@ -499,6 +499,21 @@ def test_old_lists_and_locks_leave_no_way_around(dsn: str, lake_path: str) -> No
             execute(source, "INSERT INTO events VALUES (501, 70, 'CLEAR')")
             holder.rollback()
             wait_for(lambda: open_codes(lake_path) == set())
+    with (
+        Running(source, lake_path) as running,
+        psycopg.connect(str(source.dsn.get_secret_value() if source.dsn else "")) as writer,
+    ):
+        # A transaction wrote between a person's change and the correction, and commits afterwards.
+        connections = running.reader.progress.read()["connections"]
+        writer.execute("SELECT txid_current()")
+        execute(
+            source,
+            "ALTER PUBLICATION smelt DROP TABLE ONLY events",
+            "ALTER PUBLICATION smelt ADD TABLE ONLY events",
+        )
+        writer.execute("INSERT INTO events VALUES (502, 70, 'CLEAR')")
+        wait_for(lambda: running.reader.progress.read()["connections"] > connections)
+        writer.commit()
     read_all(source, lake_path)
     assert_lake_equals_source(source, lake_path)
     assert_nothing_clear(lake_path)
