@@ -36,8 +36,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from deltasmelt.bronze.catalog.queries import tables_of
-from deltasmelt.bronze.catalog.select import select_tables
 from deltasmelt.bronze.checks.ownership import require_own
+from deltasmelt.bronze.checks.recorded_rules import select_recorded
 from deltasmelt.bronze.errors import DefiniteError, TransientError
 from deltasmelt.bronze.identifiers import quote_literal
 from deltasmelt.bronze.lake import delta
@@ -57,7 +57,6 @@ from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.gaps import gap_marks
 from deltasmelt.bronze.store.marks import STARTING_OVER_APP, TIMELINE_APP
 from deltasmelt.bronze.store.position import Position, position_of
-from deltasmelt.bronze.store.rule_marks import recorded_rules
 from deltasmelt.bronze.store.sink import DeltaSink
 from deltasmelt.bronze.stream.continuity import refuse_behind
 
@@ -153,7 +152,7 @@ def start_over(
         tables = tuple(sorted({relation.table for relation in relations} & tables_of(connection)))
         newest = max([position.frontier, *sink.tables.newest(relations).values()])
         refuse_behind(log_end(connection), newest, where=address_of(source))
-        selected = select_tables(connection, source, recorded=recorded_rules(changes, source.rules))
+        selected = select_recorded(connection, source, lake)
         healthy = [table.table for table in selected if table.problem is None]
         blocked = [table.table for table in selected if table.blocked]
         # A table that is locked now joins at a later poll.

@@ -193,6 +193,12 @@ _KIND: Final = Kind(
 )
 
 
+def recorded_storages(uri: str) -> dict[TableName, ObservedStorage]:
+    """Return the newest record of each table's storage; empty before the first record."""
+    table = delta.open_table(uri)
+    return {} if table is None else {name: storage for name, _, storage in records(table, _KIND)}
+
+
 class StorageLog(CatalogLog[ObservedStorage]):
     """The storage of each table; see `CatalogLog`."""
 

@@ -20,11 +20,11 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, NoReturn, TypeVar
 
 from deltasmelt.bronze.catalog.collations import other_orders
-from deltasmelt.bronze.catalog.select import select_tables
 from deltasmelt.bronze.checks.finding import Finding
 from deltasmelt.bronze.checks.inspect import inspect
 from deltasmelt.bronze.checks.lake_store import probe_store
 from deltasmelt.bronze.checks.ownership import require_own_slot
+from deltasmelt.bronze.checks.recorded_rules import select_recorded
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltError, TableError
 from deltasmelt.bronze.lake.delta import open_table
 from deltasmelt.bronze.lake.failures import lake_opened
@@ -195,6 +195,7 @@ def _source(
         recorded = {} if changes is None else recorded_rules(changes, rules)
         source_findings = inspect(connection, pipeline.source, recorded)
         with translated(pipeline.source):
+            own_lake = None
             if lake is not None:
                 identity = identify(connection)
                 server = owner_properties(pipeline.pipeline, identity)
@@ -211,9 +212,16 @@ def _source(
                     source_findings = [
                         finding for finding in source_findings if finding.code != "slot-missing"
                     ]
+                own_lake = None if foreign_findings else pipeline.lake_address()
                 findings += [*foreign_findings, *broken]
             findings += source_findings
-            tables = select_tables(connection, pipeline.source, sizes=False, recorded=recorded)
+            tables = select_recorded(connection, pipeline.source, own_lake, sizes=False)
+            findings += [
+                Finding.of(problem, str(table.table))
+                for table in tables
+                for problem in table.problems
+                if problem.code == "column-rule-lost"  # the source alone shows all other problems
+            ]
             if lake is not None and lake.changes is not None:
                 findings += _changed_rules(pipeline, lake.changes, tables)
             findings += numeric_findings(connection, tables, pipeline.silver)

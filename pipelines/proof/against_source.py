@@ -24,9 +24,10 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.bronze.catalog.select import select_tables, skipped_relations
+from deltasmelt.bronze.catalog.select import skipped_relations
 from deltasmelt.bronze.checks.inheritance import inheritance_findings
 from deltasmelt.bronze.checks.ownership import require_own
+from deltasmelt.bronze.checks.recorded_rules import select_recorded
 from deltasmelt.bronze.errors import ConfigurationError
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.copies import scratch_lake
@@ -226,7 +227,7 @@ def _tables(pipeline: Pipeline, names: Sequence[str]) -> tuple[list[SourceTable]
     source = pipeline.source
     with translated(source), connect(source, application_name="deltasmelt verify") as connection:
         require_own(connection, source, pipeline.lake_address(), pipeline.pipeline)
-        tables = select_tables(connection, source)
+        tables = select_recorded(connection, source, pipeline.lake_address())
         skipped = skipped_relations(connection, source) if names else []
         inherited = [
             finding for finding in inheritance_findings(connection, tables) if finding.level == "warning"

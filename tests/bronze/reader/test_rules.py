@@ -13,6 +13,7 @@ from pydantic import SecretStr
 from deltasmelt.bronze.catalog import ruled_tables
 from deltasmelt.bronze.catalog.select import select_tables
 from deltasmelt.bronze.checks.inspect import inspect
+from deltasmelt.bronze.checks.recorded_rules import select_recorded
 from deltasmelt.bronze.config.timing import Timing
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.identifiers import TableName
@@ -321,6 +322,12 @@ def test_another_key_leaves_the_application_working(dsn: str, lake_path: str) ->
     assert_nothing_clear(lake_path)
 
 
+def lost_by_record(source: SourceSettings, lake_path: str) -> set[str]:
+    with connect(source) as connection:
+        tables = select_recorded(connection, source, Lake(lake_path))
+    return {str(table.table) for table in tables for p in table.problems if p.code == "column-rule-lost"}
+
+
 def works(source: SourceSettings, statement: str) -> bool:
     try:
         execute(source, statement)
@@ -380,11 +387,13 @@ def test_former_names_in_the_log_bring_nothing_clear(dsn: str, lake_path: str) -
         "public.visits": {"body": "hash"},
     }
     lost = {"public.events_high": "column-rule-lost", "public.ledger": "column-rule-lost"}
+    assert lost_by_record(ruled(dsn, columns=columns), lake_path) == lost.keys()
     # The second start has the record of the first, in which the partition is no partition.
     for start in (1, 2):
         read_all(ruled(dsn, columns=columns), lake_path)
         assert_nothing_clear(lake_path)
         assert errors(lake_path) == lost
+        assert lost_by_record(ruled(dsn, columns=columns), lake_path) == lost.keys()
         execute(dsn, f"INSERT INTO clients VALUES ({start + 70}, 'CLEAR', 'CLEAR', 'CLEAR', 'CLEAR', 'Ulm')")
     columns |= {"public.ledger": {"body": "hash"}, "public.events_high": {"body": "mask"}}
     read_all(ruled(dsn, columns=columns), lake_path)

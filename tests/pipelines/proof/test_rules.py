@@ -119,3 +119,9 @@ def test_silver_equals_the_ruled_source(spark: SparkSession, tmp_path: Path, dat
     code, findings = smelt("check", ruled, tmp_path)
     assert code == 1
     assert any("source.columns excludes notes" in finding["message"] for finding in findings)
+    execute(database, "ALTER TABLE orders RENAME TO sales")
+    code, findings = smelt("check", ruled, tmp_path)
+    assert {f["subject"] for f in findings if f["code"] == "column-rule-lost"} == {"public.sales"}
+    code, verified = smelt("verify", ruled, tmp_path, "--table", "public.sales")
+    assert code == 1
+    assert "was called public.orders" in str(verified["not_compared"])
