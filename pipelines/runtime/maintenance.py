@@ -261,8 +261,6 @@ class Maintenance:
         """Decide which changes of bronze may go, if bronze has a retention; return whether this is done."""
         if self._retain is not None:
             self._guarded(_CHANGES, self._retain, at_once=at_once)
-        elif self._lake.place.shows_files:  # the error of a decision outlasts the key in the pipeline file
-            close(self._control, _CHANGES)
         return _CHANGES not in self.failed
 
     def expire(self) -> int:
@@ -275,9 +273,13 @@ class Maintenance:
         tables = [(layer, name) for layer in self._layers for name in self._control.names(layer)]
         if "silver" in self._layers:
             tables += others_of(self._spark, self._lake, self._passed_over)
-        table_names = {f"{layer}.{name}" for layer, name in tables}
-        others = self._lake.place.tended_by_spark
-        close_others(self._control, (*self._layers, *others), table_names | {_CUTS, _TABLES})
+        names = {_CUTS, _TABLES, *(f"{layer}.{name}" for layer, name in tables)}
+        layers = {*self._layers, *self._lake.place.tended_by_spark}
+        # Silver's process decides about bronze; an error of a decision may outlast the key in the file.
+        if "silver" in self._layers:
+            layers.add("bronze")
+            names |= set() if self._retain is None else {_CHANGES}
+        close_others(self._control, layers, names)
         return tables
 
     def _look_after(self, layer: Layer, name: str) -> MaintenanceResult | None:

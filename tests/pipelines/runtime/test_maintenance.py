@@ -266,6 +266,29 @@ def test_a_table_named_by_older_cuts_is_maintained(spark: SparkSession, lake_pat
 
 
 @pytest.mark.spark
+def test_a_decision_about_bronze_fails_alone(spark: SparkSession, lake_path: str) -> None:
+    """Its error is closed once `bronze.retention` is removed; a lake that does not answer ends no run."""
+    lake = Lake(lake_path)
+    control = ControlTables(lake)
+    BronzeWriter(lake).commit(10)
+    control.record_cut(Cut("silver", Lsn(10), None, {"stays": 1}))
+
+    def fails() -> None:
+        raise OSError("no answer")
+
+    with_retention = Maintenance(spark, lake, control, retention=DAY, documents=False, retain=fails)
+    assert not with_retention.decide()
+    with_retention._tables()
+    assert [error.name for error in control.open_errors()] == ["bronze.changes"]
+    without = Maintenance(spark, lake, control, retention=DAY, documents=False)
+    with patch.object(control, "open_errors", side_effect=OSError("no answer")):
+        assert without.decide()
+        assert list(without.when_it_pays()) == []
+    without._tables()
+    assert control.open_errors() == []
+
+
+@pytest.mark.spark
 def test_a_rebuild_that_ended_before_heals_a_table(shop: Shop) -> None:
     cut = shop.step()
     maintained = shop.stored(shop.shapes[0].table.silver_name, COLUMNS, cut)
