@@ -117,19 +117,20 @@ def with_lost_rules(
     """
     if not rules.tables:
         return list(tables)
-    checked, former_parts = [], detached([table.relation.relation_id for table in tables])
+    checked, former_parts = [], set(detached([oid for table in tables for oid in _relations(table)]))
     for table in tables:
         message = None
         relation_id = table.relation.relation_id
-        parts = () if table.storage is None else sorted(table.storage.parts.keys() - {relation_id})
+        parts = sorted(_relations(table) - {relation_id})
         former = rules.renamed(names(relation_id), table.table)
         attached = next(filter(None, (rules.renamed(names(oid), table.table) for oid in parts)), None)
         if former is not None:
             message = f"the table was called {former}, for which the pipeline file has rules"
         elif attached is not None:
             message = f"{attached}, for which the pipeline file has rules, is a partition of the table now"
-        elif relation_id in former_parts and table.table not in rules.tables:
-            message = "the table was a partition of a table for which the pipeline file has rules"
+        elif not former_parts.isdisjoint(_relations(table)) and table.table not in rules.tables:
+            what = "the table" if relation_id in former_parts else "a partition of the table"
+            message = f"{what} was a partition of a table for which the pipeline file has rules"
         elif lost := _renamed_columns(rules.table(table.table), table.storage, observed(table.table)):
             message = f"column {lost[0][1]} was called {lost[0][0]}, for which source.columns has a rule"
         problems = () if message is None else (rule_lost(table.table, message),)
@@ -143,13 +144,21 @@ def detached_parts(
     names: Callable[[int], Collection[TableName]],
     observed: Callable[[TableName], ObservedStorage | None],
 ) -> list[int]:
-    """Return the oids of tables without an entry that were partitions of a ruled table at a recorded poll."""
+    """Return the relations, by oid, that a recorded poll saw as partitions of a ruled table.
+
+    Only tables without an entry count, each with its present partitions.
+    """
     ruled = set(rules.ruled)
     for table in tables:
         if table.table in rules.ruled:
             ruled |= set(names(table.relation.relation_id))  # the record may be under a former name
-    others = [table.relation.relation_id for table in tables if table.table not in rules.tables]
+    others = [oid for table in tables if table.table not in rules.tables for oid in _relations(table)]
     return [oid for oid in others if ruled_root(oid, ruled, observed) is not None]
+
+
+def _relations(table: SourceTable) -> set[int]:
+    """Return the oids of a table and of its partitions."""
+    return {table.relation.relation_id, *(() if table.storage is None else table.storage.parts)}
 
 
 def ruled_root(

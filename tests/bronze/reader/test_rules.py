@@ -380,13 +380,16 @@ def test_former_names_in_the_log_bring_nothing_clear(dsn: str, lake_path: str) -
         "CREATE TABLE ledger (id int PRIMARY KEY, body text) PARTITION BY RANGE (id)",
         "ALTER TABLE ledger ATTACH PARTITION visits FOR VALUES FROM (0) TO (1000)",
         "INSERT INTO ledger VALUES (3, 'CLEAR attached')",
+        "CREATE TABLE archive (LIKE events INCLUDING INDEXES) PARTITION BY RANGE (tenant_id)",
+        "ALTER TABLE events DETACH PARTITION events_low; UPDATE events_low SET body = 'CLEAR moved'",
+        "ALTER TABLE archive ATTACH PARTITION events_low FOR VALUES FROM (0) TO (50)",
     )
     columns = {
         "public.clients": COLUMNS["public.customers"],
         "public.folk": {"email": "hash"},
         "public.visits": {"body": "hash"},
     }
-    lost = {"public.events_high": "column-rule-lost", "public.ledger": "column-rule-lost"}
+    lost = dict.fromkeys(("public.archive", "public.events_high", "public.ledger"), "column-rule-lost")
     assert lost_by_record(ruled(dsn, columns=columns), lake_path) == lost.keys()
     # The second start has the record of the first, in which the partition is no partition.
     for start in (1, 2):
@@ -395,12 +398,13 @@ def test_former_names_in_the_log_bring_nothing_clear(dsn: str, lake_path: str) -
         assert errors(lake_path) == lost
         assert lost_by_record(ruled(dsn, columns=columns), lake_path) == lost.keys()
         execute(dsn, f"INSERT INTO clients VALUES ({start + 70}, 'CLEAR', 'CLEAR', 'CLEAR', 'CLEAR', 'Ulm')")
-    columns |= {"public.ledger": {"body": "hash"}, "public.events_high": {"body": "mask"}}
+    columns |= {"public.ledger": {"body": "hash"}}
+    columns |= {name: {"body": "mask"} for name in ("public.events_high", "public.archive")}
     read_all(ruled(dsn, columns=columns), lake_path)
     assert errors(lake_path) == {}
     assert_nothing_clear(lake_path)
     held = {row["table_name"] for row in bronze_rows(lake_path)}
-    assert held >= {"clients", "folk", "people", "ledger", "events_high"}
+    assert held >= {"clients", "folk", "people", "ledger", "events_high", "archive"}
 
 
 def test_without_manage_the_exact_sql_is_printed(dsn: str, lake_path: str) -> None:
