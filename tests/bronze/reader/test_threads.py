@@ -18,13 +18,13 @@ from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.postgres.connection import connect
-from deltasmelt.bronze.progress import Progress
 from deltasmelt.bronze.reader.carried_tables import CarriedTables
 from deltasmelt.bronze.reader.catalog_poll import CatalogPoll
 from deltasmelt.bronze.reader.copies import SnapshotThread
 from deltasmelt.bronze.reader.pipeline_errors import PipelineErrors
 from deltasmelt.bronze.reader.table_errors import TableErrors, UnreadableTables
 from deltasmelt.bronze.store.gaps import is_open
+from deltasmelt.bronze.store.landing import Landing
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     current_lsn,
@@ -141,10 +141,9 @@ def test_tables_are_omitted_during_poll_of_omissions() -> None:
 @pytest.fixture
 def copies(database: str) -> SnapshotThread:
     """Return the copies of a pipeline whose threads the test simulates."""
-    landing: Any = SimpleNamespace(
-        progress=Progress(), shapes=SimpleNamespace(unknown_columns=dict), sink=None, reached=lambda _: None
-    )
+    shapes: Any = SimpleNamespace(unknown_columns=dict)
     nothing: Any = None
+    landing = Landing(nothing, shapes)
     errors = PipelineErrors(Lake(""), "shop", nothing)
     return SnapshotThread(source_of(database), SnapshotSettings(), landing, nothing, errors)
 
