@@ -29,6 +29,7 @@ from deltasmelt.bronze.reader.copies import SnapshotThread
 from deltasmelt.bronze.reader.pipeline_errors import PipelineErrors, RetryGate
 from deltasmelt.bronze.reader.table_errors import TableErrors
 from deltasmelt.bronze.reader.watch import Watch
+from deltasmelt.bronze.store.landing import Landing
 from tests.bronze.replaying import execute, make_reader, read_all, source_of
 from tests.bronze.running import Running
 from tests.bronze.simulated import TWO_HOURS, SimulatedHours, most_attempts
@@ -140,10 +141,9 @@ def copies_of(
     lake_path: str, rounds: Callable[[], CatalogPoll], monkeypatch: pytest.MonkeyPatch, timing: Timing
 ) -> SnapshotThread:
     """Return copies with simulated catalog polls."""
-    sink = SimpleNamespace(tables=SimpleNamespace(requests=lambda _: {}))
-    landing: Any = SimpleNamespace(
-        progress=Progress(), shapes=SimpleNamespace(unknown_columns=dict), sink=sink, reached=lambda _: None
-    )
+    sink: Any = SimpleNamespace(tables=SimpleNamespace(requests=lambda _: {}))
+    shapes: Any = SimpleNamespace(unknown_columns=dict)
+    landing = Landing(sink, shapes)
     source = source_of("postgresql://nobody@127.0.0.1:1/none", timing=timing)
     control = ControlTables(Lake(lake_path))
     copies = SnapshotThread(source, SnapshotSettings(), landing, control, errors_of(lake_path))
