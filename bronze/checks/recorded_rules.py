@@ -15,9 +15,8 @@ from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.failures import lake_failures
 from deltasmelt.bronze.store.catalog_log import STORAGE, recorded_storages
 from deltasmelt.bronze.store.contract import CHANGES
-from deltasmelt.bronze.store.marks import detached_app
 from deltasmelt.bronze.store.relations import read_relations
-from deltasmelt.bronze.store.rule_marks import recorded_rules
+from deltasmelt.bronze.store.rule_marks import detached_of, recorded_rules
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -65,7 +64,6 @@ def select_recorded(
     parts = detached_parts(rules, tables, names, storages.get)
 
     def detached(relations: Collection[int]) -> set[int]:
-        marked = {oid for oid in relations if changes.transaction_version(detached_app(oid)) is not None}
-        return marked.union(parts)
+        return detached_of(changes, relations).union(parts)
 
     return with_lost_rules(rules, tables, names, storages.get, detached)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from deltasmelt.bronze.lake.client import Transaction
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.rules import key_number
-from deltasmelt.bronze.store.marks import HASH_KEY_APP, gap_app, rules_app
+from deltasmelt.bronze.store.marks import HASH_KEY_APP, detached_app, gap_app, rules_app
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -61,6 +61,11 @@ def ruled_gaps(changes: Table, rules: Rules, tables: Iterable[TableName]) -> dic
 def recorded_rules(changes: Table, rules: Rules) -> dict[TableName, int]:
     """Return the numbers of the recorded rules of all tables that the pipeline file names; 0 without any."""
     return {table: changes.transaction_version(rules_app(table)) or 0 for table in rules.tables}
+
+
+def detached_of(changes: Table, relations: Iterable[int]) -> set[int]:
+    """Return the relations that an open `bronze.changes` records as former partitions of ruled tables."""
+    return {oid for oid in relations if changes.transaction_version(detached_app(oid)) is not None}
 
 
 def changed_rules(changes: Table, rules: Rules, tables: Sequence[TableName]) -> ChangedRules:

@@ -25,14 +25,19 @@ from deltasmelt.bronze.store import gaps
 from deltasmelt.bronze.store.comments import DAMAGED, comments_mark, set_mark
 from deltasmelt.bronze.store.marks import (
     base_of,
-    detached_app,
     kept_from,
     renewed_app,
     snapshot_app,
     snapshot_of,
 )
 from deltasmelt.bronze.store.retention import wants_renewal
-from deltasmelt.bronze.store.rule_marks import UNCHANGED, changed_rules, recorded_rules, ruled_gaps
+from deltasmelt.bronze.store.rule_marks import (
+    UNCHANGED,
+    changed_rules,
+    detached_of,
+    recorded_rules,
+    ruled_gaps,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -212,19 +217,22 @@ class TableMarks:
 
     def changed_rules(self, rules: Rules, tables: Sequence[TableName]) -> ChangedRules:
         """Compare the rules of carried tables with the recorded rules; raises like `needing_copy`."""
+        # Without tables no read of the lake is needed; so below.
+        if not tables:
+            return UNCHANGED
         return self._changes.read_newest(lambda changes: changed_rules(changes, rules, tables))
 
-    def ruled_gaps(self, rules: Rules, tables: Iterable[TableName]) -> dict[TableName, Lsn]:
+    def ruled_gaps(self, rules: Rules, tables: Collection[TableName]) -> dict[TableName, Lsn]:
         """Return the gap marks of tables that have or had rules; raises like `needing_copy`."""
+        if not tables:
+            return {}
         return self._changes.read_newest(lambda changes: ruled_gaps(changes, rules, tables))
 
-    def detached(self, relations: Iterable[int]) -> set[int]:
+    def detached(self, relations: Collection[int]) -> set[int]:
         """Return the relations that were partitions of a table with rules; raises like `needing_copy`."""
-        return self._changes.read_newest(
-            lambda changes: {
-                oid for oid in relations if changes.transaction_version(detached_app(oid)) is not None
-            }
-        )
+        if not relations:
+            return set()
+        return self._changes.read_newest(lambda changes: detached_of(changes, relations))
 
     def note_detached(self, relations: Collection[int]) -> None:
         """Record durably that relations were partitions of a table with rules.
@@ -336,6 +344,8 @@ class TableMarks:
     def _marks_of(
         self, tables: Sequence[TableName], mark_of: Callable[[Table, TableName], Lsn | None]
     ) -> dict[TableName, Lsn]:
+        if not tables:
+            return {}
         marks = self._changes.read_newest(
             lambda changes: {table: mark_of(changes, table) for table in tables}
         )
