@@ -2,7 +2,7 @@
 
 PostgreSQL refuses each UPDATE and DELETE of a table whose column list lacks a column of the replica identity,
 and of a table whose row filter reads a column outside of the replica identity. Under REPLICA IDENTITY FULL
-each list is refused. Such a state begins with another key, also while no reader polls.
+PostgreSQL refuses each list. A changed key causes this, also while no reader polls.
 
 The queries read only the catalog and take no lock on a table. The columns of a stored filter are the numbers
 in its expression tree.

@@ -10,9 +10,9 @@ that it should protect would arrive. So the table is not carried until the file 
 
 **A rename does not end a rule.** A rule names a table and a column. After a rename at the source, the rule
 would name nothing, and values would arrive under the new name. So the table gets an error until the pipeline
-file has the new name (`with_lost_rules`). The same holds for a partition that leaves a ruled table, and for a
-ruled table that becomes a partition of another table. Once the root's record lacks a detached partition, only
-the partition's own mark shows where its rows come from (`detached_parts`).
+file has the new name (`with_lost_rules`). A partition that leaves a ruled table gets this error too, as does
+a ruled table that becomes a partition of a second table. Once the root's record lacks a detached partition,
+only the partition's own mark shows where its rows come from (`detached_parts`).
 
 **What a person limited stays limited.** Only a rule `exclude` decides on the column list, and only a
 condition on the row filter. A list or filter that deltasmelt did not set is never replaced by another that

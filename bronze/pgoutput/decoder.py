@@ -364,7 +364,7 @@ class StreamDecoder:
     ) -> None:
         """Report each table with a dropped change whose transaction commits after `reads_after`.
 
-        A snapshot may be from before this commit. The caller requests another one then.
+        If a snapshot is older than this commit, the caller requests a newer snapshot.
         """
         for layout in np.unique(layout_of_row[late]).tolist():
             table = layouts[layout].table
