@@ -30,6 +30,7 @@ from deltasmelt.bronze.config.suggestions import suggestion
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltError, TransientError
 from deltasmelt.bronze.lake.control import Cut, OpenError, Run
 from deltasmelt.bronze.lake.leases import still_writing
+from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.bronze.lsn import ZERO
 from deltasmelt.gold.builder.build_start import BuildStart
 from deltasmelt.gold.builder.memory import Room
@@ -181,7 +182,7 @@ class Gold:
                     self._record_failure(name, error)
                 found[name] = None  # a document with an error needs no Spark either
             except Exception as error:  # noqa: BLE001 - the build meets the error again, and records it
-                _LOGGER.info("%s needs Spark: %s", name, error)
+                _LOGGER.info("%s needs Spark: %s", name, cause_of(error))
             else:
                 if run is not None:
                     self._passed(name)

@@ -41,6 +41,17 @@ def of_grpc(error: BaseException) -> tuple[str, str] | None:
     return None if found is None else (found[1].removeprefix("StatusCode."), found[2])
 
 
+def message_of(error: BaseException) -> str:
+    """Return an exception's message, also when the JVM behind a `Py4JJavaError` has ended.
+
+    Py4J reads the message of such an exception from the JVM, at each conversion to text.
+    """
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - a call into an ended JVM raises any error
+        return str(getattr(error, "_desc", None) or getattr(error, "errmsg", None) or "the message is lost")
+
+
 def cause_of(error: BaseException) -> str:
     """Return the message of Spark, or else of the JVM, for the innermost failure, in one line.
 
@@ -49,7 +60,7 @@ def cause_of(error: BaseException) -> str:
     """
     if isinstance(error, SmeltError):
         return error.message
-    message = str(error)
+    message = message_of(error)
     conditions, thrown = _CONDITION.findall(message), _THROWN.findall(message)
     if (of_request := of_grpc(error)) is not None:
         text = ": ".join(of_request)

@@ -14,7 +14,7 @@ import re
 from typing import Final
 
 from deltasmelt.bronze.errors import DefiniteError
-from deltasmelt.bronze.lake.spark_errors import cause_of, spark_errors
+from deltasmelt.bronze.lake.spark_errors import cause_of, message_of, spark_errors
 
 SPARK_ERRORS: Final = spark_errors()  # exceptions that a failed statement raises
 
@@ -27,7 +27,7 @@ _LENGTH: Final = 300
 
 def document_error(name: str, error: Exception) -> DefiniteError | None:
     """Return the document's error behind a Spark failure; None if the failure is not the document's."""
-    for found in _CONDITION.finditer(str(error)):
+    for found in _CONDITION.finditer(message_of(error)):
         # An error of Delta (``DELTA_…``) or of a missing file concerns a table, not an expression.
         concerns_table = found["condition"].startswith("DELTA_") or found["state"] == _MISSING_FILE
         if found["state"][:2] in {"22", "42"} and not concerns_table:

@@ -4,7 +4,8 @@ A list (`lists_query`) is text that Spark parses and analyses value by value, so
 roots. For more roots, a MERGE filters rows by a `bitmap`, which skips no page. Neither changes a result: the
 query also has a join on the keys.
 
-Measured: a MERGE of 10,000 among a million documents shuffles 6 MB with the bitmap, and 205 MB without.
+Measured: a MERGE of 10,000 among a million documents shuffles 6 MB with the bitmap, and 205 MB without. A
+cycle with 20 of 300,000 changed roots takes 7.6 CPU s with the lists, and 10.4 without.
 """
 
 from __future__ import annotations

@@ -251,7 +251,9 @@ class Maintenance:
             try:
                 self._failed.pause({name: error})
             except Exception as reason:  # noqa: BLE001 - no table's failure, or no record; `error` is in the log
-                _LOGGER.warning("%s is retried in %.0f s: %s", name, self._failed.failed(name), reason)
+                _LOGGER.warning(
+                    "%s is retried in %.0f s: %s", name, self._failed.failed(name), cause_of(reason)
+                )
             return None
         self._failed.passed(name)
         self.failed.pop(name, None)

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from deltasmelt.bronze.errors import SmeltError
 from deltasmelt.bronze.lake.leases import still_holding
+from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.bronze.store.position import PositionWatch
 from deltasmelt.pipelines.runtime.locks import lake_lock
 from deltasmelt.pipelines.runtime.reader_supervision import REPORT_SECONDS, STOP_SECONDS, ReaderProcess
@@ -210,7 +211,7 @@ class Supervisor:
         except Exception as end_error:
             if failure is None:
                 raise
-            _LOGGER.warning("ending the run failed as well: %s", end_error)
+            _LOGGER.warning("ending the run failed as well: %s", cause_of(end_error))
         if failure is not None and failure is not error:
             raise failure
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from deltasmelt.bronze.lake.spark_errors import message_of
+
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
 
@@ -71,18 +73,11 @@ def _is_of_spark(error: BaseException) -> bool:
 
 
 def _failure(error: BaseException) -> SparkFailure:
-    failure = SparkFailure(type(error).__name__, _message(error))
+    failure = SparkFailure(type(error).__name__, message_of(error))
     stack = getattr(error, "_stackTrace", None) or getattr(error, "_stacktrace", None)
     if stack and stack not in str(failure):
         failure.add_note(f"JVM stacktrace:\n{stack}")
     return failure.with_traceback(error.__traceback__)
-
-
-def _message(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001 - a call into an ended JVM raises any error
-        return str(getattr(error, "_desc", None) or getattr(error, "errmsg", None) or "the message is lost")
 
 
 def spark_message(error: PySparkException | SparkFailure) -> str:

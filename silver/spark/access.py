@@ -23,7 +23,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from deltasmelt.bronze.lake.catalog.session import is_local
-from deltasmelt.bronze.lake.spark_errors import spark_errors
+from deltasmelt.bronze.lake.spark_errors import cause_of, spark_errors
 from deltasmelt.silver.schema import ddl
 from deltasmelt.silver.spark.connect import Connect
 from deltasmelt.silver.spark.lazy_session import lazily
@@ -188,7 +188,7 @@ class Jvm:
             with warnings.catch_warnings(action="ignore"):
                 self.spark.stop()
         except Exception as error:  # noqa: BLE001 - the JVM is gone; another error says why
-            _LOGGER.info("Spark did not stop normally: %s", error)
+            _LOGGER.info("Spark did not stop normally: %s", cause_of(error))
             self.forget()
 
     def abandon(self) -> None:
@@ -303,7 +303,7 @@ def warm_up(spark: SparkSession) -> None:
         with tempfile.TemporaryDirectory(prefix="smelt-warm-", ignore_cleanup_errors=True) as folder:
             _merge_once(access.child(), f"delta.{quote(Path(folder, 't').as_uri())}")
     except spark_errors(OSError) as error:
-        _LOGGER.info("Spark was not warmed up: %s", error)
+        _LOGGER.info("Spark was not warmed up: %s", cause_of(error))
 
 
 def _merge_once(session: SparkSession, target: str) -> None:

@@ -39,7 +39,7 @@ from deltasmelt.bronze.lake.client import DeltaError, TableNotFoundError
 from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.failures import lacks_bucket, words_of
 from deltasmelt.bronze.lake.leases import COMMIT_LOST, PUT_BACK
-from deltasmelt.bronze.lake.spark_errors import cause_of, is_lost, is_out_of_reach, of_grpc
+from deltasmelt.bronze.lake.spark_errors import cause_of, is_lost, is_out_of_reach, message_of, of_grpc
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.silver.spark.lazy_session import lazily
 from deltasmelt.silver.spark.tuning import GUARDED
@@ -290,7 +290,7 @@ def _lost_executor(error: BaseException) -> str | None:
     for one in causes(error):
         if isinstance(one, DeltaError | OSError):
             continue
-        said = f"{one}\n{_stack(one)}"
+        said = f"{message_of(one)}\n{_stack(one)}"
         if (found := _LOST.search(said)) is not None:
             line = said[said.rfind("\n", 0, found.start()) + 1 :].partition("\n")[0]
             return f"an executor of Spark was lost: {' '.join(line.split())}"[:_LENGTH]
@@ -316,7 +316,7 @@ def _of_delta_rs(error: OSError | DeltaError) -> str | None:
 
 def _java(error: BaseException) -> str | None:
     """Return the first cause that proves an outage, from the text of a JVM exception."""
-    text = f"{error}\n{_stack(error)}"
+    text = f"{message_of(error)}\n{_stack(error)}"
     for found in _RAISED.finditer(text):
         name, said = found[1], found[2] or ""
         if name in _CLASSES or (name in _GENERAL and _SAID.search(said)):

@@ -12,6 +12,8 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
+from deltasmelt.bronze.lake.spark_errors import cause_of
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -68,7 +70,7 @@ class LazySession:
         try:
             self.get()
         except Exception as error:  # noqa: BLE001 - `get` raises the error again
-            _LOGGER.info("Spark could not be started ahead of time: %s", error)
+            _LOGGER.info("Spark could not be started ahead of time: %s", cause_of(error))
 
 
 def lazily(spark: SparkSession | LazySession) -> LazySession:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import socket
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from deltalake.exceptions import DeltaError
+from py4j.java_gateway import GatewayClient, GatewayProperty, JavaObject  # type: ignore[import-untyped]
+from py4j.protocol import Py4JJavaError, Py4JNetworkError  # type: ignore[import-untyped]
 
 from deltasmelt.bronze.effects import Effect, guarded
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, TableError, TransientError
@@ -41,6 +44,18 @@ DEEP = """An error occurred while calling o1.sql.
 Caused by: org.apache.spark.sql.delta.schema.InvariantViolationException: [DELTA_VIOLATE_CONSTRAINT] CHECK
 constraint small (id < 100) violated. SQLSTATE: 23001
 """
+
+
+def test_error_of_ended_jvm_has_a_text() -> None:
+    with socket.socket() as unused:  # bound, but nothing listens
+        unused.bind(("127.0.0.1", 0))
+        properties = GatewayProperty(auto_field=False, pool=None)
+        client = GatewayClient(port=unused.getsockname()[1], gateway_property=properties)
+        error = Py4JJavaError("An error occurred while calling o1.sql.\n", JavaObject("o2", client))
+        with pytest.raises(Py4JNetworkError):
+            str(error)
+        assert cause_of(error) == "Py4JJavaError: An error occurred while calling o1.sql."
+        assert outage(error) is None
 
 
 def test_the_innermost_cause_is_told() -> None:
