@@ -72,7 +72,8 @@ class Timing:
             server keeps the snapshot.
 
     Locks of copies:
-        group_locks: for all locks of a group together; a table without its lock then fails alone.
+        group_locks: for all locks of a group together; a table without its lock then fails alone. Also for
+            other transactions, while a snapshot is only renewed.
         brief_lock: for one lock before the copy tries the next table.
         partition_lock: for a partition that is locked during the read, or an index that a session recreates.
 

@@ -208,7 +208,10 @@ class SnapshotThread:
 
         def fail(error: TableError) -> None:
             self._landing.progress.copy_failed(str(error.table))
-            self._errors.copy_failed(error, poll.requests.get(error.table))
+            # A renewal that only waits for others is no error: the table keeps a valid snapshot.
+            waits = snapshot is self._renewal and error.code == "table-locked"
+            record = self._errors.cannot_join if waits else self._errors.copy_failed
+            record(error, poll.requests.get(error.table))
 
         outcome = Outcome(report=fail)
         try:

@@ -206,7 +206,11 @@ class TableErrors:
             )
 
     def cannot_join(self, error: TableError, mark: Lsn | None) -> None:
-        """Note that a table cannot join the publication yet; the current poll records the error."""
+        """Note the pause of a table that waits for others, and record nothing.
+
+        The current poll records the error of a table that cannot join the publication yet. A renewal of a
+        snapshot that waits is no error.
+        """
         _LOGGER.warning("%s", error)
         with self._lock:
             self._note(error.table, mark)

@@ -12,6 +12,7 @@ import numpy as np
 import psycopg
 
 from deltasmelt.bronze.errors import TableError
+from deltasmelt.bronze.postgres.blockers import REMEDY
 from deltasmelt.bronze.postgres.connection import within
 from deltasmelt.bronze.postgres.error_translation import table_error
 from deltasmelt.bronze.postgres.liveness import CopyLine
@@ -124,6 +125,16 @@ def locked_by(table: TableName, holder: str) -> TableError:
         code="table-locked",
         remedy="nothing to do: the reader resnapshots the table automatically after the lock is released; "
         f"{END_HOLDER}",
+    )
+
+
+def held_up_by(table: TableName, blockers: str) -> TableError:
+    """Return the error of a table whose copy gave up the wait for other transactions (`blockers`)."""
+    return TableError(
+        table,
+        f"the table cannot be copied yet: other transactions must end first: {blockers}",
+        code="table-locked",
+        remedy=REMEDY,
     )
 
 

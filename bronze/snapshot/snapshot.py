@@ -19,6 +19,7 @@ and https://www.postgresql.org/docs/current/logicaldecoding-explanation.html (Ex
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -54,7 +55,13 @@ from deltasmelt.bronze.snapshot.locks import (
     sessions_of,
     weight,
 )
-from deltasmelt.bronze.snapshot.ranges import dropped_error, interrupted_again, locked_by, lost
+from deltasmelt.bronze.snapshot.ranges import (
+    dropped_error,
+    held_up_by,
+    interrupted_again,
+    locked_by,
+    lost,
+)
 from deltasmelt.bronze.snapshot.table_copy import Outcome, TableCopy
 from deltasmelt.bronze.snapshot.workers import SnapshotCopy
 
@@ -198,14 +205,19 @@ class Snapshot:
             try:
                 slot = f"smelt_tmp_{os.getpid()}_{uuid.uuid4().hex[:8]}"
                 pids = [worker.pid for worker in workers]
+                own_pids = [*pids, exporter.backend_pid]
                 self._say_at = time.monotonic() + self._timing.wait_notice
+                # The table of a renewal has a valid snapshot, so its copy waits no longer than for a lock.
+                deadline = time.monotonic() + (self._timing.group_locks if self._landing.renews else math.inf)
 
                 def given_up() -> bool:
-                    self._report_waits(watcher, locked, [*pids, exporter.backend_pid])
-                    return stop.is_set() or self._let_go(watcher, pids)
+                    self._report_waits(watcher, locked, own_pids)
+                    return time.monotonic() > deadline or stop.is_set() or self._let_go(watcher, pids)
 
                 exported = exporter.export_snapshot(slot, given_up)
                 if exported is None:
+                    if not stop.is_set():
+                        self._give_up(locked, outcome, running_transactions(watcher, own_pids))
                     return
                 if self._wait.over():
                     self._landing.progress.set(copies_wait="")
@@ -244,6 +256,10 @@ class Snapshot:
                 outcome.copied += [copy.table for copy in copies if copy.done]
                 for copy in copies:
                     self._settle(copy, outcome)
+
+    def _give_up(self, tables: Sequence[SourceTable], outcome: Outcome, blockers: str) -> None:
+        for table in tables:
+            outcome.fail(held_up_by(table.table, blockers))
 
     def _settle(self, copy: TableCopy, outcome: Outcome) -> None:
         """Record the result of a copy; a second interruption in a row fails the table."""

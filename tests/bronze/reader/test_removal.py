@@ -6,6 +6,8 @@ meets a fault, and continues without a fault.
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -52,6 +54,8 @@ CASES: Final[tuple[tuple[int, Kind, bool], ...]] = (
     (0, "after", True),
     (0, "late", False),
 )
+# The reader waits two seconds for the size of a locked table.
+HASTY = replace(IMPATIENT, group_locks=1.0, poll_answer=60.0)
 SETTINGS = BronzeSettings(flush_interval=0.02, heartbeat=0.1)
 
 
@@ -160,6 +164,8 @@ def old_snapshots_are_renewed(world: World) -> None:
     """Each session copies a healthy table; no request, no gap and no record of a storage follows."""
     before = {table: snapshot_of(open_existing(world.uri), table) for table in TABLES}
     request_renewals(world.uri, {table: lsn for table, lsn in before.items() if lsn is not None})
+    locked_table_delays_no_job(world)
+    assert {table: base_of(open_existing(world.uri), table) for table in TABLES} == before
     for renewed in (1, 2):
         world.change()
         world.read()
@@ -169,3 +175,16 @@ def old_snapshots_are_renewed(world: World) -> None:
     assert {table: snapshot_of(changes, table) for table in TABLES} == before
     assert ControlTables(Lake(world.lake)).open_errors() == []
     assert_bronze_equals_source(world.source, world.lake, *map(str, TABLES))
+
+
+def locked_table_delays_no_job(world: World) -> None:
+    """A renewal waits briefly for a lock, or for the transaction that locks another table."""
+    patient, world.source = world.source, world.source.with_timing(HASTY)
+    for table in TABLES:
+        with session(world.source) as holder, holder.transaction():
+            holder.execute(f"LOCK TABLE {table.quoted} IN ACCESS EXCLUSIVE MODE")
+            started = time.monotonic()
+            world.read()
+            assert time.monotonic() - started < 30
+        assert ControlTables(Lake(world.lake)).open_errors() == []
+    world.source = patient
