@@ -64,14 +64,22 @@ def unreadable(table: TableName, reason: str, error: Exception) -> TableError:
     )
 
 
-def rule_lost(table: TableName, message: str) -> TableError:
-    """Return the error of a table whose rule in the pipeline file names a former name."""
+def rule_lost(table: TableName, message: str, *, detached: bool = False) -> TableError:
+    """Return the error of a table whose rule in the pipeline file names a former name.
+
+    `detached`: the rule is the rule of another table, of which the rows were a partition.
+    """
+    remedy = (
+        f"write an entry of its own under source.columns: rules, or {table}: {{}} to state that the table "
+        "has none; or leave the table out with source.exclude"
+        if detached
+        else "write the rule for the present name under source.columns, or remove the rule of the former name"
+    )
     return TableError(
         table,
         message,
         code="column-rule-lost",
-        remedy="write the rule for the present name under source.columns, or remove the rule of the former "
-        "name; the reader resnapshots the table automatically",
+        remedy=f"{remedy}; the reader resnapshots the table automatically",
     )
 
 

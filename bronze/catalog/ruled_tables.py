@@ -119,7 +119,7 @@ def with_lost_rules(
         return list(tables)
     checked, former_parts = [], set(detached([oid for table in tables for oid in _relations(table)]))
     for table in tables:
-        message = None
+        message, detached_rows = None, False
         relation_id = table.relation.relation_id
         parts = sorted(_relations(table) - {relation_id})
         former = rules.renamed(names(relation_id), table.table)
@@ -129,11 +129,12 @@ def with_lost_rules(
         elif attached is not None:
             message = f"{attached}, for which the pipeline file has rules, is a partition of the table now"
         elif not former_parts.isdisjoint(_relations(table)) and table.table not in rules.tables:
+            detached_rows = True
             what = "the table" if relation_id in former_parts else "a partition of the table"
             message = f"{what} was a partition of a table for which the pipeline file has rules"
         elif lost := _renamed_columns(rules.table(table.table), table.storage, observed(table.table)):
             message = f"column {lost[0][1]} was called {lost[0][0]}, for which source.columns has a rule"
-        problems = () if message is None else (rule_lost(table.table, message),)
+        problems = () if message is None else (rule_lost(table.table, message, detached=detached_rows),)
         checked.append(replace(table, problems=(*table.problems, *problems)))
     return checked
 
@@ -196,7 +197,7 @@ def rules_without_table(
 ) -> list[TableError]:
     """Return the errors of entries that name no selected table: the meant table would arrive in clear.
 
-    `known` are names that bronze has recorded: such a table was dropped or renamed.
+    `known` are all names in `bronze.relations`, the only record: such a table was dropped or renamed.
     """
     names = {table.table for table in tables}
     roots = {leaf: table.table for table in tables for leaf in table.partitions}

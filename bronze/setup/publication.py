@@ -383,9 +383,17 @@ def _require_met(
     publication = read_publication(connection, name, [item.relation_id for item in ruled.values()])
     for table, item in ruled.items():
         member = None if publication is None else publication.member(table)
-        if member is None or not item.is_met(member):
-            stored = None if member is None else member.row_filter
+        stored = None if member is None else member.row_filter
+        if stored != item.printed:
             raise invalid_filter(table, f"PostgreSQL stores {item.printed} as {stored}")
+        if member is None or not item.is_met(member):
+            raise TableError(
+                table,
+                "the publication's column list would not be the list that source.columns demands: a column "
+                "has changed meanwhile",
+                code="publication-rules",
+                remedy="nothing to do: the reader compares again at its next poll",
+            )
 
 
 def is_ours(connection: psycopg.Connection[Any], name: str) -> bool:

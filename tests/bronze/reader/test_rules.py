@@ -396,6 +396,8 @@ def test_former_names_in_the_log_bring_nothing_clear(dsn: str, lake_path: str) -
         read_all(ruled(dsn, columns=columns), lake_path)
         assert_nothing_clear(lake_path)
         assert errors(lake_path) == lost
+        remedies = {error.name: str(error.remedy) for error in ControlTables(Lake(lake_path)).open_errors()}
+        assert "public.events_high: {} to state" in remedies["public.events_high"]
         assert lost_by_record(ruled(dsn, columns=columns), lake_path) == lost.keys()
         execute(dsn, f"INSERT INTO clients VALUES ({start + 70}, 'CLEAR', 'CLEAR', 'CLEAR', 'CLEAR', 'Ulm')")
     columns |= {"public.ledger": {"body": "hash"}}
