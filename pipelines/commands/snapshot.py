@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltasmelt.bronze.catalog.select import select_tables, skipped_relations
 from deltasmelt.bronze.checks.ownership import require_own
+from deltasmelt.bronze.checks.recorded_rules import select_recorded
 from deltasmelt.bronze.errors import ConfigurationError
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.cached_table import CachedTable
@@ -111,7 +112,8 @@ def _request(pipeline: Pipeline, names: Sequence[str], *, all_tables: bool) -> R
         )
     with connect(source) as connection, translated(source):
         require_own(connection, source, pipeline.lake_address(), pipeline.pipeline)
-        tables = select_tables(connection, source, sizes=False)
+        # As the reader selects: a table that left its rule is stopped, and no wait for it would end.
+        tables = select_recorded(connection, source, pipeline.lake_address(), sizes=False)
         skipped = skipped_relations(connection, source)
         end = primary_log_end(connection)
     if end is None:

@@ -143,3 +143,21 @@ def test_all_takes_what_it_can_and_heals(shop: Shop, tmp_path: Path) -> None:
     assert healed.returncode == 3, healed.stderr
     assert "the stream lacks the changes" in healed.stderr
     assert shop.copies("orders")[-1] == ["2"]
+
+
+def test_table_that_left_its_rule_is_stopped(shop: Shop, tmp_path: Path) -> None:
+    """The reader would never copy the table, so the command must not wait for a copy."""
+    text = shop.file.read_text()
+    shop.file.write_text(
+        text.replace(
+            "}\nlake", ", hash_key: the key of the hashes, columns: {public.orders: {note: hash}}}\nlake"
+        )
+    )
+    process = smelt_here("snapshot", shop.file, "public.orders", folder=tmp_path)
+    assert process.returncode == 0, process.stderr
+    shop.execute("ALTER TABLE orders RENAME TO sales")
+    assert smelt_here("bronze", shop.file, "--until-caught-up", folder=tmp_path).returncode == 3
+    process = smelt_here("snapshot", shop.file, "public.sales", folder=tmp_path)
+    assert process.returncode == 3, process.stderr
+    assert "public.sales" in process.stderr.splitlines()[-2]
+    assert "requested snapshots of no table" in process.stderr
