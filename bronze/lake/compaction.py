@@ -130,7 +130,12 @@ def rewrite(
 
 
 def remove_files(
-    table: Table, paths: Collection[str], schema: pa.Schema, *, owner: Transaction | None = None
+    table: Table,
+    paths: Collection[str],
+    schema: pa.Schema,
+    *,
+    properties: Mapping[str, str],
+    owner: Transaction | None = None,
 ) -> bool:
     """Remove files with their rows in one commit without new files; return whether the commit was made.
 
@@ -138,11 +143,12 @@ def remove_files(
 
     Args:
         table: open handle, which the function refreshes to the newest version.
+        properties: what the table states from the first removal on.
         owner: a mark that must be unchanged, as in `compact`.
     """
     table.refresh()
     try:
-        table.permit_removals()
+        table.permit_removals(properties)
     except CommitFailedError:  # another process has committed: the caller tries again
         return False
     version = table.version()

@@ -144,14 +144,16 @@ class LogTable(DeltaTable, Table):
             post_commithook_properties=_NOTHING_BESIDES,
         )
 
-    def permit_removals(self) -> None:
-        """Unset ``delta.appendOnly``, in one commit; a table without the property stays unchanged."""
-        if self.metadata().configuration.get(_APPEND_ONLY) != "true":
+    def permit_removals(self, properties: Mapping[str, str]) -> None:
+        """Unset ``delta.appendOnly`` and set properties, in one commit; no commit without a difference."""
+        stated = self.metadata().configuration
+        if stated.get(_APPEND_ONLY) != "true" and properties.items() <= stated.items():
             return
 
         def permit() -> None:
             self.alter.set_table_properties(
-                {_APPEND_ONLY: "false"},
+                {_APPEND_ONLY: "false", **properties},
+                raise_if_not_exists=False,  # the name of a property may be unknown to Delta
                 commit_properties=CommitProperties(custom_metadata={ACTIONS_KEY: "1"}),
                 post_commithook_properties=_NOTHING_BESIDES,
             )

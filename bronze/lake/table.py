@@ -333,8 +333,8 @@ class Table:
         """Change rows in place, as `bronze.lake.compaction.rewrite`; None if files must be rewritten."""
         return None
 
-    def permit_removals(self) -> None:
-        """Make a table that permits only appends permit removals, too; durable on return."""
+    def permit_removals(self, properties: Mapping[str, str]) -> None:
+        """Make a table that permits only appends permit removals, with properties; durable on return."""
 
     def removed_files(self) -> list[str]:
         """Return existing files that the log names as removed."""

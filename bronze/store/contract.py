@@ -14,8 +14,9 @@ properties below identify the lake.
 **Format.** A single number is the format of everything on disk besides the tables' own columns: the meaning
 of marks (`bronze.store.marks`), of table properties, of control tables and of folder names. A release that
 changes a meaning raises the number. The number is a property of `bronze.changes`, set when the table is
-created. A lake with another number is refused before any row is read or written, because a misread mark
-silently loses changes.
+created. A lake with an unknown number is refused before any row is read or written, because a misread mark
+silently loses changes. Format 2 is format 1 without old changes (`bronze.store.retention`): the first removal
+raises the number, because a release without the mark of the boundary would begin tables with removed changes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.table import Table
 
 FORMAT: Final = "1"
-"""The format of this release, for reads and writes."""
+"""The format of a lake with all changes."""
+FORMAT_OF_REMOVALS: Final = "2"
+"""The format of a lake from the first removal of old changes on."""
 FORMAT_PROPERTY: Final = "deltasmelt.format"
 """The property of `bronze.changes` with the format."""
 
@@ -42,14 +45,15 @@ def require_format(changes: Table) -> None:
         DefiniteError: ``lake-format``.
     """
     number = changes.metadata().configuration.get(FORMAT_PROPERTY)
-    if number != FORMAT:
+    if number not in (FORMAT, FORMAT_OF_REMOVALS):
         form = "no format number, as before the first release" if number is None else f"format {number}"
         raise DefiniteError(
-            f"this lake has {form}; this deltasmelt reads and writes format {FORMAT}",
+            f"this lake has {form}; this deltasmelt reads and writes formats {FORMAT} and "
+            f"{FORMAT_OF_REMOVALS}",
             code="lake-format",
             where=changes.table_uri,
-            remedy="use the release that created the lake; or set another lake.path and another source.slot, "
-            "where every table gets a new snapshot",
+            remedy="use the release that created the lake, or a newer one; or set another lake.path and "
+            "another source.slot, where every table gets a new snapshot",
         )
 
 

@@ -10,8 +10,9 @@ B is the least of these LSNs:
   bronze**. Silver's rows as of a cut would be a second base: a rebuild must also correct wrong rows of
   silver, and the copy of a base would cost as much as the table. A snapshot exists already, and the reader
   can take the next snapshot at any time;
-* the position of each table of silver and of each history, also of a table that an error has stopped. The
-  pipeline states these positions (`Need`), because bronze does not know silver. A fresh read begins at the
+* the position of each table of silver and of each history, also of a table that an error has stopped, but
+  not of a table that was rolled back behind the removed changes: no boundary brings these back. The pipeline
+  states these positions (`Need`), because bronze does not know silver. A fresh read begins at the
   same positions. Gold reads silver's change feed, and `smelt verify` reads the source: neither holds bronze.
 
 Until a requested snapshot is complete, the last complete snapshot counts; and until silver has loaded the new
@@ -40,7 +41,8 @@ position with the mark (`kept_from`). The mark only grows, as snapshots and posi
 **The removal is honest.** Delta refuses a removal of rows from a table with ``delta.appendOnly``, and permits
 a removal with ``dataChange = false`` only for rows that the same commit adds again. So the first removal
 unsets the property, and the removal states ``dataChange = true``. The property stays unset: with a change of
-metadata every parallel commit conflicts, so to set it again would cost such a conflict at each removal. A
+metadata every parallel commit conflicts, so to set it again would cost such a conflict at each removal. The
+same commit raises the lake's format (`bronze.store.contract`), before any change is gone. A
 streaming query of another program that follows `bronze.changes` therefore stops with Delta's own message,
 unless the query has ``ignoreDeletes``.
 
@@ -83,7 +85,7 @@ from deltasmelt.bronze.lake.parquet import file_system
 from deltasmelt.bronze.lake.table import retry_conflict
 from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.store.changes_table import PREFIXES, commit_marks
-from deltasmelt.bronze.store.contract import CHANGES_SCHEMA
+from deltasmelt.bronze.store.contract import CHANGES_SCHEMA, FORMAT_OF_REMOVALS, FORMAT_PROPERTY
 from deltasmelt.bronze.store.gaps import is_left_out
 from deltasmelt.bronze.store.marks import KEPT_APP, base_of, fingerprint_app, kept_from, renew_app
 
@@ -154,6 +156,8 @@ class Boundary:
     held_bytes: int
     # bytes of files before `kept_from`, which the reader has yet to remove
     unremoved_bytes: int
+    # tables of silver that need changes before `kept_from`, which no boundary brings back
+    behind: tuple[Need, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +199,8 @@ def remove_old(changes: Table, owner: Transaction) -> bool:
     changes.refresh()
     kept = kept_from(changes)
     paths = {file.path for file in files_of(changes) if _may_go(changes, file, kept)}
-    return not paths or remove_files(changes, paths, CHANGES_SCHEMA, owner=owner)
+    stated = {FORMAT_PROPERTY: FORMAT_OF_REMOVALS}
+    return not paths or remove_files(changes, paths, CHANGES_SCHEMA, properties=stated, owner=owner)
 
 
 def _may_go(changes: Table, file: ChangesFile, kept: Lsn) -> bool:
@@ -290,8 +295,13 @@ def due_at(changes: Table, files: Sequence[ChangesFile], before: datetime) -> Ls
 
 
 def boundary(files: Sequence[ChangesFile], due: Lsn, needs: Iterable[Need], kept: Lsn) -> Boundary:
-    """Return the boundary of bronze. Pure."""
-    needing = sorted((need for need in needs if need.first < due), key=lambda need: (need.first, need.name))
+    """Return the boundary of bronze. Pure.
+
+    A table of silver behind `kept` has stopped (``changes-removed``) and holds nothing.
+    """
+    ordered = sorted(needs, key=lambda need: (need.first, need.name))
+    behind = tuple(need for need in ordered if need.kind == "silver" and need.first < kept)
+    needing = [need for need in ordered if need.first < due and need not in behind]
     lsn = needing[0].first if needing else due
 
     def held(first: Lsn) -> int:
@@ -299,7 +309,7 @@ def boundary(files: Sequence[ChangesFile], due: Lsn, needs: Iterable[Need], kept
 
     holders = tuple(Holder(need.name, need.kind, need.first, held(need.first)) for need in needing)
     unremoved = sum(file.size for file in files if file.last is not None and file.last < kept)
-    return Boundary(kept, due, max(lsn, kept), holders, held(lsn), unremoved)
+    return Boundary(kept, due, max(lsn, kept), holders, held(lsn), unremoved, behind)
 
 
 def renewable(

@@ -194,6 +194,13 @@ def _retention() -> _Schema:
             "bytes": _count("bytes of files that the table needs, and that are old enough to go"),
         }
     )
+    behind = _object(
+        {
+            "name": _text("table of silver"),
+            "first": _lsn("the first change that the table needs"),
+            "kind": {"enum": ["silver"], "description": "as in holders"},
+        }
+    )
     return _object(
         {
             "kept_from": _lsn("bronze has all changes from this LSN on"),
@@ -202,6 +209,7 @@ def _retention() -> _Schema:
             "holders": _list(holder, "tables that need older changes, oldest first"),
             "held_bytes": _count("bytes of files that are old enough to go, and still needed"),
             "unremoved_bytes": _count("bytes of files before kept_from, which the reader has yet to remove"),
+            "behind": _list(behind, "tables of silver that need changes before kept_from, and have stopped"),
         }
     )
 

@@ -32,8 +32,8 @@ from deltasmelt.bronze.lake.delta import open_table
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.comments import DAMAGED
 from deltasmelt.bronze.store.contract import CHANGES
-from deltasmelt.bronze.store.gaps import is_left_out
-from deltasmelt.bronze.store.marks import kept_from, snapshot_of
+from deltasmelt.bronze.store.gaps import healed_at, is_left_out
+from deltasmelt.bronze.store.marks import base_of, kept_from, snapshot_of
 from deltasmelt.bronze.store.relations import read_relations
 from deltasmelt.bronze.store.retention import (
     Boundary,
@@ -49,6 +49,7 @@ from deltasmelt.bronze.store.retention import (
 )
 from deltasmelt.pipelines.terminal.output import bytes_text
 from deltasmelt.silver.run.table_log import SilverLog
+from deltasmelt.silver.run.worklist import resumes_at
 from deltasmelt.silver.schema.catalog import histories, history_of, silver_catalog
 
 if TYPE_CHECKING:
@@ -117,6 +118,7 @@ class BronzeRetention:
 
     def _silver_needs(self, changes: Table, relations: Sequence[Relation]) -> Iterator[Need]:
         last, settings = self._control.latest_cut("silver"), self._pipeline.silver
+        kept = kept_from(changes)
         recorded = {*self._control.names("silver")}
         for table in silver_catalog(list(relations), settings).values():
             if is_left_out(changes, table.table):
@@ -125,9 +127,13 @@ class BronzeRetention:
             # Another pipeline file of the same lake may keep a history that this file does not name.
             wanted = history.name in recorded or histories([table], settings)
             for each in (table, history) if wanted else (table,):
-                first = self._needs_after(each, last, snapshot_of(changes, table.table))
-                if first is not None:
-                    yield Need(f"silver.{each.name}", Lsn(first + 1), "silver")
+                after = self._needs_after(each, last, snapshot_of(changes, table.table))
+                if after is None:
+                    continue
+                first, base = Lsn(after + 1), base_of(changes, table.table)
+                if first < kept:
+                    first = resumes_at(each, base, kept, healed_at(changes, table.table)) or first
+                yield Need(f"silver.{each.name}", first, "silver")
 
     def _needs_after(self, table: SilverTable, last: Cut | None, snapshot: Lsn | None) -> Lsn | None:
         """Return the LSN after which a table of silver needs all changes; None for an absent table.
@@ -172,8 +178,14 @@ def boundary_lines(boundary: Boundary) -> Iterator[str]:
     )
     if boundary.unremoved_bytes:
         kept += f" (the reader has yet to remove {bytes_text(boundary.unremoved_bytes)})"
+    behind = [
+        f"  {need.name} needs the changes from {need.first} on, which bronze has removed; smelt "
+        "explain-error changes-removed"
+        for need in boundary.behind
+    ]
     if not boundary.holders:
         yield f"{kept}; nothing holds older changes"
+        yield from behind
         return
     yield f"{kept}; {bytes_text(boundary.held_bytes)} are older than bronze.retention, and still needed:"
     for holder in boundary.holders[:_SHOWN]:
@@ -185,6 +197,7 @@ def boundary_lines(boundary: Boundary) -> Iterator[str]:
         yield f"  {holder.name} holds {bytes_text(holder.bytes)}: {why}"
     if len(boundary.holders) > _SHOWN:
         yield f"  and {len(boundary.holders) - _SHOWN} more tables"
+    yield from behind
 
 
 _SHOWN: Final = 10

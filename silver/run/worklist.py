@@ -170,11 +170,7 @@ def check_kept(
     """
     if start + 1 >= kept:
         return
-    # The snapshot replaces all current rows. A history and soft deletes need every change in between, except
-    # before the snapshot that healed a gap: silver omits these changes in any case.
-    snapshot = None if activity is None else activity.snapshot
-    replaces = healed if table.versioned else snapshot
-    if replaces is not None and replaces >= kept:
+    if resumes_at(table, None if activity is None else activity.snapshot, kept, healed) is not None:
         return
     rebuild = f"accept that silver.{table.name} lacks what changed in between: smelt rebuild FILE silver "
     raise TableError(
@@ -186,6 +182,17 @@ def check_kept(
         if table.versioned
         else resnapshot_remedy(table.table, "resnapshot the table"),
     )
+
+
+def resumes_at(table: SilverTable, snapshot: Lsn | None, kept: Lsn, healed: Lsn | None) -> Lsn | None:
+    """Return the snapshot with which a table behind `kept` continues; None if changes are missing.
+
+    `snapshot` is the table's newest snapshot; `healed` is as in `check_kept`.
+    """
+    # The snapshot replaces all current rows. A history and soft deletes need every change in between, except
+    # before the snapshot that healed a gap: silver omits these changes in any case.
+    replaces = healed if table.versioned else snapshot
+    return replaces if replaces is not None and replaces >= kept else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ def test_lake_made_by_bronze_has_this_format(tmp_path: Path) -> None:
     ("properties", "message"),
     [
         ({}, "no format number, as before the first release"),
-        ({FORMAT_PROPERTY: "2"}, "format 2; this deltasmelt reads and writes format 1"),
+        ({FORMAT_PROPERTY: "3"}, "format 3; this deltasmelt reads and writes formats 1 and 2"),
     ],
 )
 def test_another_one_is_refused_with_the_remedy(

@@ -24,7 +24,7 @@ from deltasmelt.bronze.lake.folder_table import FolderTable
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.changes_table import commit_marks
-from deltasmelt.bronze.store.contract import OP_SNAPSHOT, ROWS_SCHEMA
+from deltasmelt.bronze.store.contract import FORMAT_PROPERTY, OP_SNAPSHOT, ROWS_SCHEMA
 from deltasmelt.bronze.store.gaps import is_whole, request_snapshots
 from deltasmelt.bronze.store.marks import base_of, fingerprint_app, kept_from
 from deltasmelt.bronze.store.retention import (
@@ -73,10 +73,17 @@ def test_least_need_bounds_what_may_go() -> None:
 
 
 def test_boundary_never_moves_back() -> None:
-    assert boundary(FILES, Lsn(31), [Need("silver.t", Lsn(3))], Lsn(21)).lsn == 21
+    assert boundary(FILES, Lsn(31), [Need("public.t", Lsn(3))], Lsn(21)).lsn == 21
     assert boundary(FILES, Lsn(0), [], Lsn(21)).lsn == 21
     # The reader has yet to remove the files before the mark.
     assert [boundary(FILES, Lsn(0), [], Lsn(kept)).unremoved_bytes for kept in (0, 11, 21)] == [0, 10, 30]
+
+
+def test_table_behind_removed_changes_holds_nothing() -> None:
+    needs = [Need("silver.t", Lsn(3), "silver"), Need("silver.u", Lsn(25), "silver")]
+    decided = boundary(FILES, Lsn(31), needs, Lsn(21))
+    assert (decided.lsn, decided.behind) == (25, (needs[0],))
+    assert [holder.name for holder in decided.holders] == ["silver.u"]
 
 
 def aged(sink: DeltaSink, lsn: int, days: float, count: int = 1) -> None:
@@ -207,12 +214,21 @@ def test_reader_removes_whole_files_before_mark(lake_path: str) -> None:
     assert len(removals) == 2
     assert all(removal["dataChange"] for removal in removals)
     assert DeltaTable(uri(lake_path)).metadata().configuration["delta.appendOnly"] == "false"
+    assert formats(lake_path) == ["1", "2"]  # before the removal
     version = DeltaTable(uri(lake_path)).version()
     sink.commit(at(32))
     assert DeltaTable(uri(lake_path)).version() == version + 1  # one removal for each mark
     sink.write(rows(33, 1))
     sink.commit(at(33))
     assert contents(lake_path) == [(30, 0), (30, 1), (33, 0)]
+    # A version without the second format has removed changes.
+    DeltaTable(uri(lake_path)).alter.set_table_properties({FORMAT_PROPERTY: "1"}, raise_if_not_exists=False)
+    keep_from(uri(lake_path), Lsn(32))
+    later = open_sink(lake_path)
+    later.claim()
+    later.commit(at(34))
+    assert formats(lake_path) == ["1", "2", "1", "2"]
+    assert contents(lake_path) == [(33, 0)]
 
 
 def test_mark_too_high_takes_no_snapshot(lake_path: str) -> None:
@@ -242,6 +258,12 @@ def test_mark_too_high_takes_no_snapshot(lake_path: str) -> None:
 def actions(lake_path: str) -> Iterator[dict[str, Any]]:
     for entry in sorted(Path(uri(lake_path), "_delta_log").glob("*.json")):
         yield from (json.loads(line) for line in entry.read_text().splitlines())
+
+
+def formats(lake_path: str) -> list[str]:
+    """Return the formats that the lake had, in order."""
+    stated = (action["metaData"]["configuration"] for action in actions(lake_path) if "metaData" in action)
+    return [configuration[FORMAT_PROPERTY] for configuration in stated]
 
 
 class KilledError(BaseException):
