@@ -111,6 +111,10 @@ _FIELDS: Final = tuple(entry.name for entry in fields(ProgressState))
 _FIELDS_OF_TABLE: Final = tuple(entry.name for entry in fields(TableProgress))
 
 
+_MOST_TABLES: Final = 10_000
+"""Number of tables that `Growth` remembers beside the tables with a present snapshot."""
+
+
 class Growth:
     """A check whether the reader proceeds: its counters against the greatest so far, restarts included."""
 
@@ -135,6 +139,10 @@ class Growth:
             self._rows[name] = max(self._rows.get(name, 0), state["rows"])
             if state["done"]:
                 self._done.add(name)
+        # Names of tables that are gone; the counters of present tables begin again once.
+        if len(self._rows) > _MOST_TABLES + 2 * len(counters["snapshots"]):
+            self._rows.clear()
+            self._done.clear()
         return grown
 
     def stuck(self, counters: Mapping[str, Any]) -> float:

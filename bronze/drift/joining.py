@@ -88,6 +88,8 @@ class Joining:
             end: end of the log, read after the transaction numbers.
         """
         with self._lock:
+            # A table that is gone, or no member now, begins at step 1 if it returns.
+            self._members = {table: one for table, one in self._members.items() if table in fingerprints}
             for table, fingerprint in fingerprints.items():
                 member = self._members.get(table)
                 if member is None or member.fingerprint != fingerprint:

@@ -14,7 +14,8 @@ marks (`bronze.store.contract`), and joined files, whose rows the replacing file
 (`bronze.lake.delta`) no process needs the entries or files: a reader of bronze has finished with the version
 that names them, and no cut names an old version. `tidy` deletes only files that the log records as removed (a
 *lite* vacuum in Delta's terms): no version yet names the files of an open transaction or a running snapshot,
-so these files stay at any age. A crash in the middle leaves some entries for the next call.
+so these files stay at any age. A crash in the middle leaves some entries for the next call. `remove_unnamed`
+removes a small table's files without a commit after a week.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyarrow.fs import FileSelector
 
 from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake.client import AddAction, CommitFailedError, RemoveAction, Transaction
@@ -44,6 +46,9 @@ COMPACT_ABOVE: Final = 200
 # of 8: a row is rewritten a few times at most, and each class keeps about as many files as before.
 _CLASSES: Final = (1024 * 1024, 8 * 1024 * 1024, 64 * 1024 * 1024)
 _MOST_BYTES: Final = 128 * 1024 * 1024
+# Age at which a file without a commit belongs to a killed process.
+_UNNAMED_SECONDS: Final = 7 * 86_400.0
+_PREFIX: Final = "part-"
 _ROW_GROUP_BYTES: Final = 8 * 1024 * 1024
 
 
@@ -206,6 +211,27 @@ def _replace(
             return False
     table.settle(before)
     return True
+
+
+def remove_unnamed(table: Table) -> None:
+    """Remove files that a killed process wrote before a commit which never came (`PartWriter`).
+
+    A small table is written in one step: rows, then at once the commit. A commit whose answer was lost may
+    come late, but not after `_UNNAMED_SECONDS`. `bronze.changes` has other names and a rule of its own
+    (`bronze.store.changes_table.remove_leftovers`), because its files may wait for a long transaction's end.
+    """
+    if not table.shows_files:
+        return
+    uri, until = table.table_uri, time.time() - _UNNAMED_SECONDS
+    files = perform(Effect.LIST_FILES, uri, lambda: file_system(uri).get_file_info(FileSelector("")))
+    old = {
+        file.base_name
+        for file in files
+        if file.base_name.startswith(_PREFIX) and file.mtime is not None and file.mtime.timestamp() < until
+    }
+    old -= set(table.paths())
+    if old:
+        delete_files(uri, sorted(old - set(table.removed_files())))
 
 
 def small_files(table: Table, *, many: int, prefix: str, order: str | None) -> list[SmallFile]:

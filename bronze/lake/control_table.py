@@ -22,7 +22,7 @@ import pyarrow as pa
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.cached_table import SELDOM, CachedTable
 from deltasmelt.bronze.lake.client import CommitFailedError
-from deltasmelt.bronze.lake.compaction import COMPACT_ABOVE, compact, conform, rewrite
+from deltasmelt.bronze.lake.compaction import COMPACT_ABOVE, compact, conform, remove_unnamed, rewrite
 from deltasmelt.bronze.lake.parquet import PartWriter
 from deltasmelt.bronze.lake.place import place_of
 
@@ -126,6 +126,7 @@ class ControlTable:
             table = delta.open_table(self._uri)
             if table is not None:
                 table.tidy()
+                remove_unnamed(table)
 
     def rows(self, *, look: bool = True) -> pa.Table:
         """Return all rows of the newest version; read only files that were not read before.

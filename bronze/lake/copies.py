@@ -1,9 +1,10 @@
-"""Scratch lakes, each with the source's rows for one comparison.
+"""Scratch lakes, each with the source's rows for one comparison; and the removal of what killed ones left.
 
 **After a killed process.** A living process touches its copy every minute. So a copy untouched for an hour
 has no process: the next comparison removes the copy, and so does `smelt maintain` (`remove_left`). A process
 asleep for an hour finds its copy removed when the process wakes, and fails, because Spark does not find the
-files.
+files. A read at the log's head (`silver.fresh`) may clone a table's columns next to the layers, too; nobody
+touches the clone, so `smelt maintain` removes it after a day.
 """
 
 from __future__ import annotations
@@ -33,11 +34,14 @@ if TYPE_CHECKING:
 # Folder next to the layers' folders; no layer has this name.
 _FOLDER: Final = "_verify"
 _OWN: Final = "copy-"
+FRESH: Final = "_fresh"
+"""Folder of the clones for reads at the log's head."""
 # Prefixes of folders: within a local lake, and among the machine's temporary folders.
 _OWN_TEMPORARY: Final = "smelt-verify-"
 _TOUCHED: Final = "alive"
 _TOUCH_SECONDS: Final = 60.0
 _LEFT_SECONDS: Final = 3600.0
+_FRESH_SECONDS: Final = 86_400.0
 _END_SECONDS: Final = 30.0
 _LOGGER: Final = logging.getLogger("deltasmelt.verify")
 
@@ -70,7 +74,7 @@ def scratch_lake(lake: Lake, *, tasks_are_local: bool) -> Iterator[Lake]:
             where=str(lake.catalog),
             remedy="run the command with spark.master local[*], or compare only documents: --document '*'",
         )
-    _remove_left_objects(lake.root)
+    _remove_left_objects(lake.root, _FOLDER, _LEFT_SECONDS)
     copy = lake.below(f"{_FOLDER}/{uuid.uuid4().hex}")
     try:
         with _touching(lambda: objects.replace(copy.root, _TOUCHED, b"")):
@@ -84,12 +88,16 @@ def remove_left(lake: Lake) -> list[str]:
     # Copies in this machine's temporary folder are of every lake.
     removed = _remove_left_folders(Path(tempfile.gettempdir()), _OWN_TEMPORARY)
     if isinstance(lake.place, Store):
-        return removed + _remove_left_objects(lake.root)
+        for name, seconds in ((_FOLDER, _LEFT_SECONDS), (FRESH, _FRESH_SECONDS)):
+            removed += _remove_left_objects(lake.root, name, seconds)
+        return removed
     folder = lake.folder
     if folder is None:
         return removed
     removed += _remove_left_folders(folder / _FOLDER, _OWN)
-    _remove_empty(folder / _FOLDER)
+    removed += _remove_left_folders(folder / FRESH, "", _FRESH_SECONDS)
+    for name in (_FOLDER, FRESH):
+        _remove_empty(folder / name)
     return removed
 
 
@@ -127,8 +135,9 @@ def _own_folder(parent: Path | None) -> Path:
             continue
 
 
-def _remove_left_folders(parent: Path, prefix: str) -> list[str]:
-    """Remove this account's folders with a prefix and untouched for an hour; return the folders."""
+def _remove_left_folders(parent: Path, prefix: str, seconds: float | None = None) -> list[str]:
+    """Remove this account's folders with a prefix and untouched for an hour, or for some seconds."""
+    seconds = _LEFT_SECONDS if seconds is None else seconds
     removed: list[str] = []
     try:
         # Both times come from the clock that stamps the files, because this process stamps a file, too.
@@ -140,7 +149,7 @@ def _remove_left_folders(parent: Path, prefix: str) -> list[str]:
                 if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
                     continue
                 newest = max(path.stat().st_mtime for path in [folder, *folder.rglob("*")])
-                if now - newest > _LEFT_SECONDS:
+                if now - newest > seconds:
                     shutil.rmtree(folder, ignore_errors=True)
                     removed.append(str(folder))
     except FileNotFoundError:  # no comparison has been here
@@ -150,21 +159,21 @@ def _remove_left_folders(parent: Path, prefix: str) -> list[str]:
     return removed
 
 
-def _remove_left_objects(root: str) -> list[str]:
-    """Remove copies in an object store untouched for an hour; return their places."""
+def _remove_left_objects(root: str, folder: str, seconds: float) -> list[str]:
+    """Remove a folder's copies in an object store untouched for some seconds; return their places."""
     marker = uuid.uuid4().hex
     removed: list[str] = []
     try:
-        objects.replace(root, f"{_FOLDER}/{marker}/{_TOUCHED}", b"")
-        newest = objects.newest_below(root, _FOLDER)
+        objects.replace(root, f"{folder}/{marker}/{_TOUCHED}", b"")
+        newest = objects.newest_below(root, folder)
         now = newest.pop(marker)
         for name, touched in newest.items():
-            if (now - touched).total_seconds() > _LEFT_SECONDS:
-                objects.delete_below(root, f"{_FOLDER}/{name}")
-                removed.append(f"{root}/{_FOLDER}/{name}")
+            if (now - touched).total_seconds() > seconds:
+                objects.delete_below(root, f"{folder}/{name}")
+                removed.append(f"{root}/{folder}/{name}")
     except (OSError, BaseError) as error:
         _LOGGER.warning("%s: copies of killed comparisons could not be removed: %s", root, words_of(error))
-    objects.discard(Location(root) / f"{_FOLDER}/{marker}")
+    objects.discard(Location(root) / f"{folder}/{marker}")
     return removed
 
 

@@ -20,11 +20,14 @@ import shutil
 import time
 import uuid
 from contextlib import suppress
+from glob import escape
 from typing import TYPE_CHECKING, Any, Final
 
+import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.lake import transactions
 from deltasmelt.bronze.lake.client import DeltaError
 from deltasmelt.bronze.lake.durability import (
     HINT,
@@ -39,7 +42,7 @@ from deltasmelt.bronze.lake.log_table import LogTable, make_at
 from deltasmelt.bronze.lake.place import local_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -61,7 +64,9 @@ class FolderTable(LogTable):
         """Make a table in a staging folder, flush the table and rename the folder; no reader sees a part."""
         folder = _folder(uri)
         made = [folder.parent, *(each.parent for each in folder.parents if not each.exists())]
-        aside = folder.with_name(f"_{folder.name}-{uuid.uuid4()}")
+        prefix = f"_{folder.name}-"
+        _remove_old(folder.parent, prefix)
+        aside = folder.with_name(f"{prefix}{uuid.uuid4()}")
         try:
             perform(Effect.CREATE_TABLE, uri, lambda: make_at(str(aside), schema, description, properties))
             _flush(aside / LOG, [0])
@@ -147,7 +152,7 @@ class FolderTable(LogTable):
         """Make a checkpoint at this version, or at a newer version."""
         uri, log = self.table_uri, self._log
         # A crash leaves the staging folder, which the first checkpoint after an hour removes.
-        _remove_old(log.parent)
+        _remove_old(log.parent, _ASIDE)
         aside = log.parent / f"{_ASIDE}{uuid.uuid4()}"
         try:
             # `deltalake` would name a checkpoint before the bytes are on disk. In a staging folder over hard
@@ -155,6 +160,7 @@ class FolderTable(LogTable):
             perform(Effect.CHECKPOINT, uri, lambda: _link_log(log, aside / LOG, self.version()))
             perform(Effect.CHECKPOINT, uri, lambda: DeltaTable(str(aside)).create_checkpoint())
             made = [*(aside / LOG).glob(f"{self.version():020}.checkpoint*.parquet"), aside / LOG / HINT]
+            perform(Effect.CHECKPOINT, uri, lambda: _leave_out_ended(made))
             for file in made:
                 flush_to_disk(file)
             for file in made:  # the hint last: readers follow the hint to the checkpoint
@@ -199,8 +205,22 @@ def _link_log(log: Path, aside: Path, version: int) -> None:
         shutil.copyfile(log / HINT, aside / HINT)
 
 
-def _remove_old(folder: Path) -> None:
-    for aside in folder.glob(f"{_ASIDE}*"):
+def _leave_out_ended(made: Sequence[Path]) -> None:
+    """Write a staged checkpoint of one file again without ended marks (`bronze.lake.transactions`)."""
+    *parts, hint = made
+    if len(parts) != 1:
+        return
+    with parts[0].open("rb") as file:
+        standing = transactions.without_ended(file)
+    if standing is not None:
+        rows, count = standing
+        pq.write_table(rows, parts[0])
+        hint.write_bytes(transactions.hint_without(hint.read_bytes(), count, parts[0].stat().st_size))
+
+
+def _remove_old(folder: Path, prefix: str) -> None:
+    """Remove the staging folders of killed processes; `escape` keeps a table's name from being a pattern."""
+    for aside in folder.glob(f"{escape(prefix)}*"):
         with suppress(FileNotFoundError):
             if time.time() - aside.stat().st_mtime > _ASIDE_SECONDS:
                 shutil.rmtree(aside, ignore_errors=True)

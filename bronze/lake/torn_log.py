@@ -88,6 +88,9 @@ def set_torn_aside(uri: str, *, thorough: bool = True, writes: bool = True) -> b
                 where=str(path),
                 remedy="start the pipeline: the process that writes the table sets the entry aside",
             )
+        # For a person who looks for the cause, the newest torn entry of a table is enough.
+        for former in log.glob(f"*{_ASIDE}"):
+            former.unlink(missing_ok=True)
         # Spark would use the checksum of the lost commit for the next commit, so all files of the version go.
         for name in _files_of(log, version):
             # Without locks another process may have replaced the entry: rename only the checked file.

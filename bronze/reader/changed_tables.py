@@ -83,7 +83,9 @@ def resnapshot_unpublished(
     carried = [table for table, membership in memberships.items() if membership != NOT_CARRIED]
     rules = landing.sink.tables.changed_rules(source.rules, carried)
     copied = landing.sink.tables.snapshots(list(rules.reasons))
-    opened = landing.sink.tables.note_membership(fingerprints, left_out, lsn, rules)
+    opened = landing.sink.tables.note_membership(
+        fingerprints, left_out, lsn, rules, copies=landing.resnapshots
+    )
     for table in opened:
         if (reason := rules.reasons.get(table)) is not None:
             if table not in copied:  # the first rules of a table are no news
@@ -100,6 +102,7 @@ def resnapshot_unpublished(
         )
         landing.progress.set(said=f"{table} is resnapshotted: the table was not published the whole time")
     landing.sink.tables.forget(left_out, lsn, frontier)
+    landing.sink.gone.forget(landing.shapes, selected, lsn)
     return opened
 
 

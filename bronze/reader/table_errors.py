@@ -190,6 +190,7 @@ class TableErrors:
         keys = {error.key for error in errors}
         not_copied = {str(table) for table in uncopied} | {error.name for error in errors}
         with self._lock:
+            self._forget_unselected(problems)
             failed = {str(table) for table in self._failed if not problems.get(table)}
             open_errors = self._control.open_errors()
             open_keys = {error.key for error in open_errors}
@@ -204,6 +205,13 @@ class TableErrors:
                 [error for error in errors if error.code in _RESTATED or error.key not in open_keys],
                 healed=[*healed, *self._strays(open_errors)],
             )
+
+    def _forget_unselected(self, selected: Collection[TableName]) -> None:
+        """Forget the failures of tables that are gone; a table of that name begins without a pause."""
+        for table in {*self._failed, *self._tried_at, *self._of_stream} - {*selected}:
+            self._failed.passed(table)
+            self._tried_at.pop(table, None)
+            self._of_stream.pop(table, None)
 
     def cannot_join(self, error: TableError, mark: Lsn | None) -> None:
         """Note the pause of a table that waits for others, and record nothing.

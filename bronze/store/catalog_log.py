@@ -1,7 +1,7 @@
 """A table of `control` with the results of catalog polls for each source table; the newest record counts.
 
-Each record is a file. The writer joins many files into one, and leaves out records that no reader needs
-(except in a log with `Kind.history`): older records of a table, and all records of a forgotten table
+Each record is a file. The writer joins many files into one, and leaves out records that no reader needs:
+records of a table before its newest (`Kind.kept`), and all records of a forgotten table
 (`CatalogLog.forget`). The size therefore depends on the existing tables, and not on time or on former tables.
 
 A record that fails may still be in the table. The process then does not know the record and repeats the
@@ -25,14 +25,14 @@ from __future__ import annotations
 import threading
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import pyarrow as pa
 
 from deltasmelt.bronze.drift.observed_storage import ObservedStorage
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake import delta
-from deltasmelt.bronze.lake.compaction import COMPACT_ABOVE, compact, rewrite
+from deltasmelt.bronze.lake.compaction import COMPACT_ABOVE, remove_unnamed, rewrite
 from deltasmelt.bronze.lake.table import Table, sorted_by
 from deltasmelt.bronze.lake.torn_log import set_torn_aside
 
@@ -57,8 +57,8 @@ class Kind(Generic[_Content]):
     read: Callable[[str], _Content]
     # the inverse of `read`; equal values give equal text
     text: Callable[[_Content], str]
-    # whether readers need older records of a table, too
-    history: bool = False
+    # number of a table's newest records that readers need
+    kept: int = 1
 
     @property
     def schema(self) -> pa.Schema:
@@ -144,20 +144,17 @@ class CatalogLog(Generic[_Content]):
     def _join(self, table: Table) -> None:
         """Write all files as one file, without the records that no reader needs."""
         schema = self._kind.schema
-        if self._kind.history:
-            compact(table, schema, many=COMPACT_ABOVE // 2)
-            return
         version = table.refresh()
         if not table.shows_files:
             return
         files = {path: table.read_file(path) for path in table.paths()}
-        newest = {
-            TableName(row["table_schema"], row["table_name"]): row
-            for row in sorted_by(pa.concat_tables(files.values()), "recorded_at").to_pylist()
-        }
+        of_tables: dict[TableName, list[dict[str, Any]]] = {}
+        for row in sorted_by(pa.concat_tables(files.values()), "recorded_at").to_pylist():
+            of_tables.setdefault(TableName(row["table_schema"], row["table_name"]), []).append(row)
         staying = [
             row
-            for name, row in newest.items()
+            for name, rows in of_tables.items()
+            for row in rows[-self._kind.kept :]
             # A later record is never left out, even if another process writes the record.
             if name not in self._forgotten or row["recorded_at"] > self._forgotten[name]
         ]
@@ -172,6 +169,7 @@ class CatalogLog(Generic[_Content]):
         with self._lock:
             if self._table is not None:
                 self._table.tidy()
+                remove_unnamed(self._table)
 
 
 def records(table: Table, kind: Kind[_Content]) -> list[tuple[TableName, datetime, _Content]]:

@@ -12,6 +12,10 @@ poll; before this poll no comments are known.
 record. Silver already has these marks in each cycle. Silver therefore reads this table only if the mark has
 changed, and the mark's commit wakes a silver that waits for bronze.
 
+**What stays.** Silver replaces a comment of its own table only if the source once had this comment. So the
+newest hundred records of each table stay, and none of a table that is gone (`CatalogLog.forget`). Silver that
+is further behind takes the comment of its table for a person's, and leaves the comment alone.
+
 **Where the reader may be killed.** Before the record: the next poll, or the first poll of the next start,
 sees the comments again. Between record and mark: each start compares both and then sets the mark. Silver
 never reads comments older than the mark that silver knows, and silver's own tables have the comments that
@@ -39,7 +43,7 @@ from deltasmelt.bronze.store.changes_table import commit_marks
 from deltasmelt.bronze.store.marks import COMMENTS_APP
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.lake.location import Lake
@@ -53,7 +57,7 @@ _KIND: Final = Kind(
     "Comments of the source's tables and columns",
     Comments.from_json,
     Comments.to_json,
-    history=True,  # `_newest` gathers what a table's comment once was
+    kept=100,  # `_newest` gathers what a table's comment once was
 )
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _LOGGER = logging.getLogger("deltasmelt.silver")
@@ -111,6 +115,15 @@ class RecordedComments:
                 self._log = CommentLog(self._uri)
         self._log.note(polled)
         return self._log.mark
+
+    def known(self, table: TableName) -> Comments | None:
+        """Return the newest record of a table; None without a record, or before the first poll."""
+        return None if self._log is None else self._log.known(table)
+
+    def forget(self, tables: Iterable[TableName]) -> None:
+        """Forget tables (`CatalogLog.forget`)."""
+        if self._log is not None:
+            self._log.forget(tables)
 
     def tidy(self) -> None:
         """Tidy an open log (`CatalogLog.tidy`); do nothing if the log is not open or fails."""

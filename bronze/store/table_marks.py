@@ -250,6 +250,8 @@ class TableMarks:
         left_out: Sequence[TableName],
         lsn: Lsn,
         rules: ChangedRules = UNCHANGED,
+        *,
+        copies: bool = True,
     ) -> list[TableName]:
         """Record the tables' memberships; request snapshots of tables with a gap since (`bronze.store.gaps`).
 
@@ -257,7 +259,7 @@ class TableMarks:
             TransientError: ``lake-unwritable``.
         """
         with lake_failures(self._changes.uri, "bronze"):
-            return gaps.note(self._changes.uri, memberships, left_out, lsn, rules)
+            return gaps.note(self._changes.uri, memberships, left_out, lsn, rules, copies=copies)
 
     def observed_storage(self, table: TableName) -> ObservedStorage | None:
         """Return the results of catalog polls of a table's storage; None before the first poll."""
@@ -289,8 +291,12 @@ class TableMarks:
             end: end of the log after the poll.
             frontier: bronze's frontier before the poll.
         """
-        recorded = [table for table in left_out if self._storages.known(table) or self._streamed.known(table)]
+        logs = (self._storages, self._streamed, self._comments)
+        recorded = [table for table in left_out if any(log.known(table) is not None for log in logs)]
         self._left_at = {table: self._left_at.get(table, end) for table in recorded}
+        with self._leaving:
+            # If such a table returns, its poll opens a gap after all skipped changes.
+            self._left_out = {table: lsn for table, lsn in self._left_out.items() if table not in left_out}
         # Now bronze has each change up to the end of the log, as of a poll that found the table gone.
         # Positions decide, and no clock does: a lake that was idle for months forgets nothing before its
         # stream has reached this position.
@@ -299,12 +305,11 @@ class TableMarks:
             dropped = self._changes.read_newest(
                 lambda changes: [table for table in past if gaps.is_left_out(changes, table)]
             )
-            # Shapes and marks stay. Bronze keeps the rows of every table, and only the shapes allow a process
-            # to read the rows. Marks prevent silver's table from continuing as if nothing were missing. Delta
-            # expires marks by age alone; in a lake that was idle for months, an expiry would look like the
-            # end of all tables.
+            # Shapes and marks end with the rows (`bronze.store.gone`). Delta expires marks by age alone; in a
+            # lake that was idle for months, an expiry would look like the end of all tables.
             self._storages.forget(dropped)
             self._streamed.forget(dropped)
+            self._comments.forget(dropped)
 
     def note_streamed(self, parts: Iterable[StreamedPart]) -> list[TableName]:
         """Record the partitions that the stream named before a poll, durably; return the roots of new ones.

@@ -13,6 +13,7 @@ from deltasmelt.bronze.comments import Comments
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.store import catalog_log
 from deltasmelt.bronze.store.comments import CommentLog, CommentsWatch, comments_mark
 from tests.bronze.store.test_sink import open_sink
 
@@ -132,3 +133,21 @@ def test_malformed_comment_counts_as_unreadable(lake_path: str) -> None:
     write_deltalake(f"{lake_path}/control/comments", pa.Table.from_pylist([row]), mode="append")
     assert CommentsWatch(Lake(lake_path)).read(changes(lake_path)) == {}
     open_sink(lake_path).tables.record_comments({T: Comments(1, "all orders")})
+
+
+def test_former_comments_and_gone_tables_end(lake_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job that writes a new comment each night, and a table that it drops."""
+    monkeypatch.setattr(catalog_log, "COMPACT_ABOVE", 20)
+    log, table = CommentLog(f"{lake_path}/control/comments"), f"{lake_path}/control/comments"
+    log.note({OTHER: Comments(2, "of a table that goes")})
+    for night in range(150):
+        log.note({T: Comments(1, f"night {night}")})
+        if night == 3:
+            log.forget([OTHER])
+    stored = open_existing(table)
+    rows = pa.concat_tables([stored.read_file(path) for path in stored.paths()])
+    assert 100 <= rows.num_rows <= 120
+    assert set(rows["table_name"].to_pylist()) == {"t"}
+    newest = CommentLog(table)
+    assert newest.known(T) == Comments(1, "night 149")
+    assert newest.known(OTHER) is None

@@ -1,0 +1,89 @@
+"""Files that a killed process left beside a table go, and no file that anybody may still need."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pyarrow as pa
+
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.compaction import compact, remove_unnamed
+from deltasmelt.bronze.lake.control import OpenError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.parquet import PartWriter
+from deltasmelt.bronze.lake.torn_log import set_torn_aside
+
+SCHEMA = pa.schema([pa.field("a", pa.int64())])
+WEEKS = 14 * 86_400
+
+
+def age(path: Path, seconds: float = WEEKS) -> None:
+    past = time.time() - seconds
+    os.utime(path, (past, past))
+
+
+def test_old_file_without_commit_is_removed(tmp_path: Path) -> None:
+    uri = str(tmp_path / "control" / "t")
+    table = delta.open_or_create(uri, SCHEMA, description="")
+    for number in range(3):
+        table.append(pa.table({"a": [number]}, schema=SCHEMA))
+    compact(table, SCHEMA, many=2)
+    table.append(pa.table({"a": [9]}, schema=SCHEMA))
+    named = {path.name for path in Path(uri).glob("*.parquet")}
+    assert len(named) == 5, "three joined files, which readers of older versions need"
+    for number in range(2):
+        writer = PartWriter(uri, "part", schema=SCHEMA)
+        writer.write(pa.table({"a": [number]}, schema=SCHEMA))
+        left = Path(uri, writer.finish()[0].path)
+        if number:
+            age(left)
+    for name in named:
+        age(Path(uri, name))
+    foreign = Path(uri, "note.txt")
+    foreign.touch()
+    age(foreign)
+    remove_unnamed(table)
+    remaining = {path.name for path in Path(uri).glob("*") if path.is_file()}
+    assert named < remaining
+    assert len(remaining) == 5 + 1 + 1, "the young file, and what is not ours"
+    assert not left.exists()
+
+
+def test_control_tables_remove_them_when_tidied(lake_path: str) -> None:
+    control = ControlTables(Lake(lake_path))
+    control.open_error(OpenError("table", "t", "c", "m"))
+    left = Path(lake_path, "control", "errors", "part-0.parquet")
+    left.touch()
+    age(left)
+    control.tidy()
+    assert not left.exists()
+    assert [error.name for error in control.open_errors()] == ["t"]
+
+
+def test_staging_folder_of_killed_creation_is_removed(tmp_path: Path) -> None:
+    staging, young, other = (tmp_path / "control" / name for name in ("_t-1", "_t-2", "_tt-1"))
+    for folder in (staging, young, other):
+        (folder / "_delta_log").mkdir(parents=True)
+    age(staging)
+    age(other)
+    delta.open_or_create(str(tmp_path / "control" / "t"), SCHEMA, description="")
+    assert not staging.exists()
+    assert young.exists()
+    assert other.exists(), "of another table, maybe in the middle of its creation"
+
+
+def test_only_newest_torn_entry_stays_aside(tmp_path: Path) -> None:
+    uri = str(tmp_path / "control" / "t")
+    delta.open_or_create(uri, SCHEMA, description="")
+    log = Path(uri, "_delta_log")
+    for version in (1, 2):
+        delta.open_existing(uri).append(pa.table({"a": [version]}, schema=SCHEMA))
+        entry = log / f"{version:020}.json"
+        whole = entry.read_bytes()
+        entry.write_bytes(b"")
+        assert set_torn_aside(uri)
+        assert [path.name for path in log.glob("*.torn")] == [f"{entry.name}.torn"]
+        entry.write_bytes(whole)
