@@ -21,7 +21,6 @@ Why the rows are right:
 from __future__ import annotations
 
 import shutil
-import tempfile
 import uuid
 from dataclasses import dataclass
 from hashlib import sha256
@@ -30,8 +29,10 @@ from typing import TYPE_CHECKING, Final
 from deltasmelt.bronze.errors import DefiniteError, TableError
 from deltasmelt.bronze.lake import objects
 from deltasmelt.bronze.lake.cached_table import CachedTable
+from deltasmelt.bronze.lake.copies import FRESH
 from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.staging import aside
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.bronze.store.gaps import is_whole
 from deltasmelt.bronze.store.position import position_of
@@ -78,8 +79,6 @@ _CHANGED: Final = "smelt_fresh_changed"
 
 _LITTLE: Final = 100_000
 """Limit on rows that Spark sends to every task over the table, so that Spark does not shuffle the table."""
-
-_SCRATCH: Final = "_fresh"  # next to the lake's layers, for tasks that see no folder of this machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -348,7 +347,8 @@ class FreshTables:
     def _folder(self, session: SparkSession, table: SilverTable) -> Lake:
         """Return a new scratch folder that all tasks see; a lake without folders raises an error."""
         if self._lake.folder is not None and access_of(session).runs_locally:
-            return Lake(path=tempfile.mkdtemp(prefix="smelt-fresh-"))
+            # In the process's own folder, which the next process removes if this process is killed.
+            return Lake(path=str(aside(f"{FRESH}/{uuid.uuid4().hex}")))
         if not self._lake.place.shows_files:
             raise TableError(
                 table.table,
@@ -357,7 +357,7 @@ class FreshTables:
                 code="table-failed",
                 remedy="read again after silver's next cycle, or without --fresh",
             )
-        return self._lake.below(f"{_SCRATCH}/{uuid.uuid4().hex}")
+        return self._lake.below(f"{FRESH}/{uuid.uuid4().hex}")
 
 
 def _frontier(bronze: Table) -> tuple[Lsn, datetime | None]:

@@ -40,7 +40,7 @@ def run_maintain(pipeline: Pipeline, output: Output) -> None:
     require_lake(pipeline)
     lake = pipeline.lake_address()
     for place in remove_left(lake):
-        output.report(f"removed the copy of a `smelt verify` that was killed: {place}")
+        output.report(f"removed what a killed command left: {place}")
     control = ControlTables(lake)
     with spark_for(pipeline, output) as spark:
         documents = documents_to_join(pipeline, output)

@@ -67,7 +67,7 @@ from deltasmelt.silver.spark.failure_scope import FailedUnits
 from deltasmelt.silver.spark.tuning import FINE_PAGES, change
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -118,6 +118,7 @@ _LOGGER: Final = logging.getLogger("deltasmelt.maintenance")
 _CUTS: Final = "control.cuts"
 _CHANGES: Final = "bronze.changes"
 _TABLES: Final = "control.tables"  # for errors without a single table; no table has this name
+_PARTS: Final = frozenset({_CUTS, _CHANGES, _TABLES})
 _CLUSTER_BYTES: Final = 4 * FILE_BYTES
 """Size at which new files no longer cause a rewrite of a cluster; Delta would rewrite up to 100 GB."""
 _COMMITS: Final = 20  # commits to a table between two counts of its files
@@ -169,6 +170,7 @@ class Maintenance:
         documents: True if gold is built from silver here.
         shapes: silver's tables by name, with their clustering; other tables keep their order.
         retain: decides which changes of bronze may go (`pipelines.runtime.retention`), if any.
+        drop: removes silver's tables of gone tables (`pipelines.runtime.dropped_tables`), if any.
 
     Attributes:
         failed: error of the last maintenance of tables, by layer and name; a later success removes the error.
@@ -185,6 +187,7 @@ class Maintenance:
         layers: Sequence[Layer] = ("silver", "gold"),
         shapes: Mapping[str, SilverTable] | None = None,
         retain: Callable[[], object] | None = None,
+        drop: Callable[[], object] | None = None,
     ) -> None:
         self._spark = access_of(spark).child()
         for name, value in _SETTINGS.items():
@@ -196,6 +199,7 @@ class Maintenance:
         self._layers = layers
         self._shapes = shapes or {}
         self._retain = retain
+        self._drop = drop
         self._handles: dict[str, CachedTable] = {}
         self._last: dict[tuple[Layer, str], _Last] = {}
         self._waiting: list[tuple[Layer, str]] = []
@@ -229,7 +233,10 @@ class Maintenance:
                 self._next_expiry = start + _EVERY
             if start >= self._next_decision and self.decide():
                 self._next_decision = start + _EVERY
-            self._waiting = self._guarded(_TABLES, self._tables) or []
+            tables = self._guarded(_TABLES, self._tables)
+            if tables is not None:
+                self._forget_others(tables)
+            self._waiting = tables or []
         while self._waiting and time.monotonic() - start < _TURN:
             layer, name = self._waiting.pop(0)
             result = self._guarded(f"{layer}.{name}", partial(self._look_after, layer, name))
@@ -268,7 +275,10 @@ class Maintenance:
     def expire(self) -> int:
         """Remove expired rows from the control tables; return the number of removed cuts (`expired`)."""
         now = datetime.now(UTC)
-        return expired(self._lake, self._control, now, self._retention, documents=self._documents)
+        removed = expired(self._lake, self._control, now, self._retention, documents=self._documents)
+        if self._drop is not None:
+            self._drop()
+        return removed
 
     def _tables(self) -> list[tuple[Layer, str]]:
         """Return the tables in any cut; a table left out or dropped is missing from the newest cut."""
@@ -283,6 +293,16 @@ class Maintenance:
             names |= set() if self._retain is None else {_CHANGES}
         close_others(self._control, layers, names)
         return tables
+
+    def _forget_others(self, tables: Iterable[tuple[Layer, str]]) -> None:
+        """Forget tables that no cut names any longer; `tables` are the others."""
+        names = {f"{layer}.{name}" for layer, name in tables}
+        self._last = {key: last for key, last in self._last.items() if f"{key[0]}.{key[1]}" in names}
+        self._handles = {name: handle for name, handle in self._handles.items() if name in names}
+        for name in [*self._failed]:
+            if name not in names | _PARTS:
+                self._failed.passed(name)
+                self.failed.pop(name, None)
 
     def _look_after(self, layer: Layer, name: str) -> MaintenanceResult | None:
         last = self._last.setdefault((layer, name), _Last())

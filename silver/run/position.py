@@ -34,7 +34,7 @@ from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.silver.plan.derivable import obstacle
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from deltasmelt.bronze.lake.control import Cut, Named
     from deltasmelt.bronze.lake.control_tables import ControlTables
@@ -168,6 +168,11 @@ class Position:
                 return False
             last = self._log.foreign(table.name, stored.version, last.version, table=table)
         return stored.mark is not None and stored.mark >= snapshot
+
+    def forget(self, names: Iterable[str]) -> None:
+        """Forget tables that the source no longer has."""
+        for name in names:
+            self._own.pop(name, None)
 
     def begin_anew(self, name: str, stored: Stored | None, last: Cut | None) -> None:
         """Remove a missing or empty table from all cuts: its version numbers will return with different rows.

@@ -28,7 +28,7 @@ from deltasmelt.silver.run.long_work import LONG
 from deltasmelt.silver.run.position import Position
 from deltasmelt.silver.run.step_runner import Descriptions
 from deltasmelt.silver.schema import alter, deleted_keys, padding
-from deltasmelt.silver.schema.catalog import check_table, histories, silver_catalog
+from deltasmelt.silver.schema.catalog import check_table, histories, history_of, silver_catalog
 from deltasmelt.silver.spark.tuning import SMALL, tune
 
 if TYPE_CHECKING:
@@ -310,6 +310,8 @@ class Worklist:
                 continue
             if is_left_out(bronze, table.table):
                 self._failed_tables.forget(table.table)
+                self._log.forget(names := (table.name, history_of(table).name))
+                self._position.forget(names)
                 continue  # dropped or renamed: no later cut can state the table
             # An error has stopped the table (`silver.run.failed_tables`).
             if self._failed_tables.skips(table.table):

@@ -234,8 +234,10 @@ def check_table(table: SilverTable, tables: Iterable[SilverTable], settings: Sil
 _made: Final[dict[TableName, tuple[Relation, SilverSettings, SilverTable]]] = {}
 """By name, the last table that `silver_catalog` derived, with the relation and settings behind the table.
 
-Each cycle needs all tables, even tables dropped years ago.
+Each cycle needs all tables, and most are as before.
 """
+_MOST_MADE: Final = 2
+"""Number of derived tables for each table of a catalog above which the tables are derived again."""
 
 
 def silver_catalog(relations: Sequence[Relation], settings: SilverSettings) -> dict[TableName, SilverTable]:
@@ -255,6 +257,9 @@ def silver_catalog(relations: Sequence[Relation], settings: SilverSettings) -> d
         namesake = by_name.get(relation.table)
         if namesake is None or relation.from_lsn > namesake.from_lsn:
             by_name[relation.table] = relation
+    # Names of tables that are gone; the second half may be another lake's tables.
+    if len(_made) > _MOST_MADE * max(len(by_name), 100):
+        _made.clear()
     return {table: _carried(relation, settings) for table, relation in sorted(by_name.items())}
 
 

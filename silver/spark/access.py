@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias
 
 from deltasmelt.bronze.lake.catalog.session import is_local
 from deltasmelt.bronze.lake.spark_errors import cause_of, spark_errors
+from deltasmelt.bronze.lake.staging import aside
 from deltasmelt.silver.schema import ddl
 from deltasmelt.silver.spark.connect import Connect
 from deltasmelt.silver.spark.lazy_session import lazily
@@ -300,7 +301,8 @@ def warm_up(spark: SparkSession) -> None:
     if not access.runs_locally:
         return
     try:
-        with tempfile.TemporaryDirectory(prefix="smelt-warm-", ignore_cleanup_errors=True) as folder:
+        # In the process's own folder, which the next process removes if this process is killed.
+        with tempfile.TemporaryDirectory(dir=aside("warm"), ignore_cleanup_errors=True) as folder:
             _merge_once(access.child(), f"delta.{quote(Path(folder, 't').as_uri())}")
     except spark_errors(OSError) as error:
         _LOGGER.info("Spark was not warmed up: %s", cause_of(error))
