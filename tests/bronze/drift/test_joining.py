@@ -106,3 +106,12 @@ def test_stream_restarts_before_copy_of_joined_table(
     execute(source, "CREATE TABLE c (id int PRIMARY KEY)", "INSERT INTO c VALUES (1)")
     read_all(source, lake_path)
     assert_bronze_equals_source(source, lake_path, "public.a", "public.b", "public.c")
+
+
+def test_table_out_of_the_publication_is_forgotten() -> None:
+    joining = Joining()
+    joining.record_poll({A: 1, B: 1}, 5, 5, Lsn(100))
+    joining.record_poll({B: 1}, 6, 6, Lsn(200))
+    assert set(joining._members) == {B}
+    joining.record_poll({A: 1, B: 1}, 7, 9, Lsn(300))
+    assert joining.held_up([A, B]) == [A], "a table that returns begins at step 1"

@@ -339,3 +339,12 @@ def test_a_start_that_is_refused_writes_nothing(
         with pytest.raises(SmeltError):
             make_reader(away, str(fresh)).run()
         assert not fresh.exists()
+
+
+def test_failures_of_gone_table_are_forgotten(lake_path: str) -> None:
+    errors = TableErrors(ControlTables(Lake(lake_path)), Timing())
+    errors.copy_failed(TableError(A, "a bad block", code="copy-failed"), Lsn(5))
+    errors.may_be_tried(A, Lsn(5), by_stream=True)
+    assert not errors.may_be_tried(A, Lsn(5), by_stream=False)
+    errors.record_poll({TableName("public", "other"): ()})
+    assert errors.may_be_tried(A, Lsn(5), by_stream=False), "a table of this name begins without a pause"

@@ -10,6 +10,7 @@ import pytest
 from deltasmelt.bronze.errors import ConfigurationError, TableError
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.shapes import PgType
+from deltasmelt.silver.schema import catalog
 from deltasmelt.silver.schema.catalog import check_table, silver_catalog, silver_table
 from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, NUMERIC, TEXT, relation
@@ -131,3 +132,10 @@ def test_a_key_that_spark_cannot_compare_is_refused(
 def test_the_catalog_needs_no_spark() -> None:
     program = "import deltasmelt.silver.schema.catalog, sys; sys.exit('pyspark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def test_names_of_gone_tables_are_not_remembered() -> None:
+    settings = SilverSettings()
+    for day in range(450):
+        silver_catalog([relation(f"day_{day}", [("id", INT)], ["id"], relation_id=day)], settings)
+    assert len(catalog._made) <= 201
