@@ -49,6 +49,7 @@ LONGEST: Final = 64
 OUR_LIST: Final = 1
 OUR_FILTER: Final = 2
 """Bits of a number of rules: the rules exclude a column, and the rules have a filter."""
+OURS: Final = OUR_LIST | OUR_FILTER
 
 TEXT_OID: Final = 25
 _STRICTEST: Final[tuple[Action, ...]] = ("exclude", "hash", "mask")
@@ -63,6 +64,11 @@ class RuleLostError(Exception):
 
 class RuleInDoubtError(RuleLostError):
     """A column may have been renamed, because the catalog has changed since the log was written."""
+
+
+def ruled_partition(name: TableName) -> str:
+    """Return why a root without an entry in the pipeline file is not carried."""
+    return f"{name}, for which the pipeline file has rules, is a partition of the table now"
 
 
 @dataclass(frozen=True, slots=True)

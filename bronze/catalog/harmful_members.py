@@ -62,11 +62,16 @@ _HARMFUL_QUERY: Final = rf"""{TREE},
 """
 
 
+def limited_members(connection: psycopg.Connection[Any], publication: str) -> list[int]:
+    """Return the members of a publication with a list or a filter, by oid."""
+    if connection.info.server_version < SINCE_SCHEMAS:
+        return []
+    return [oid for (oid,) in connection.execute(_LIMITED_QUERY, [publication])]
+
+
 def harmful_members(connection: psycopg.Connection[Any], publication: str) -> frozenset[TableName]:
     """Return the members of a publication whose UPDATEs and DELETEs fail because of a list or a filter."""
-    if connection.info.server_version < SINCE_SCHEMAS:
-        return frozenset()
-    oids = [oid for (oid,) in connection.execute(_LIMITED_QUERY, [publication])]
+    oids = limited_members(connection, publication)
     if not oids:
         return frozenset()
     parameters = {"publication": publication, "oids": oids, "unnamed": list(unnamed_tables(connection))}

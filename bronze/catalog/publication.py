@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
+from deltasmelt.bronze.catalog.row_filters import printed_unlocked
 from deltasmelt.bronze.drift.membership import SINCE_SCHEMAS, published_schemas
 from deltasmelt.bronze.identifiers import TableName, quote_identifier
 from deltasmelt.bronze.postgres.unnamed import unnamed_tables
@@ -61,6 +62,8 @@ class Wanted:
     # whether deltasmelt set the present list, and the present filter, or an empty entry ends both
     may_extend: bool = False
     may_refilter: bool = False
+    # attnums of the key and of the replica identity
+    needed: frozenset[int] = frozenset()
 
     def widens(self, member: Member) -> str | None:
         """Return how the demanded membership would send more than a person allows; None if it does not."""
@@ -75,9 +78,10 @@ class Wanted:
         return None
 
     def contains(self, member: Member) -> bool:
-        """Check whether the publication sends the table's rows as demanded, and perhaps fewer columns."""
-        listed = member.columns is not None and (self.attnums is None or member.columns <= self.attnums)
-        return listed and member.row_filter == self.printed
+        """Check whether the publication sends the rows as demanded, with the key, if not all columns."""
+        if member.columns is None or member.row_filter != self.printed:
+            return False
+        return self.needed <= member.columns and (self.attnums is None or member.columns <= self.attnums)
 
     def is_met(self, member: Member) -> bool:
         """Check whether the publication carries the table as demanded."""
@@ -222,10 +226,11 @@ def _members(
 
 
 def _print(connection: psycopg.Connection[Any], relation: int, stored: str, names: list[str]) -> str:
-    """Return a row filter as the server prints it; `NOT_PRINTED` while another session locks the table.
+    """Return a row filter as the server prints it; `NOT_PRINTED` if the server refuses.
 
     ``pg_get_expr`` locks the table. One locked table must not delay all tables, so the wait is short, and a
-    print is used again until the stored filter or a column's name changes.
+    print is used again until the stored filter or a column's name changes. After the wait, an empty copy of
+    the table serves (`bronze.catalog.row_filters`).
     """
     known = (connection.info.dsn, relation, stored, tuple(names))
     if known not in _PRINTS:
@@ -239,7 +244,7 @@ def _print(connection: psycopg.Connection[Any], relation: int, stored: str, name
                 connection.execute(f"SET LOCAL lock_timeout = '{_LOCK_MILLISECONDS}ms'")
                 row = connection.execute(query, [relation, stored]).fetchone()
         except psycopg.errors.LockNotAvailable:
-            return NOT_PRINTED
+            row = (printed_unlocked(connection, relation, stored),)
         if row is None or row[0] is None:
             return NOT_PRINTED
         _PRINTS[known] = row[0]

@@ -10,7 +10,9 @@ again, and may print the result in another way: for a varchar, the casts of ``IN
 first print would differ for ever. So the print is parsed until it stays the same.
 
 **No lock.** The temporary table is made from the catalog's columns and not ``LIKE`` the table, which would
-wait for a session that locks the table, and all other tables would wait too.
+wait for a session that locks the table, and all other tables would wait too. A stored filter names columns by
+number, so the server also prints the stored filter of a locked table for such an empty copy
+(`printed_unlocked`). So VACUUM FULL does not hide whether the publication has the rule's filter.
 
 **Cost.** One such transaction for each filter and shape of its table in a process (`_PRINTED`).
 """
@@ -34,16 +36,25 @@ _PRINTS: Final = 8
 """Greatest number of prints of one filter."""
 
 _COLUMNS: Final = """
-    SELECT string_agg(concat_ws(' ', quote_ident(a.attname), format_type(a.atttypid, a.atttypmod),
+    SELECT string_agg(concat_ws(' ', quote_ident(a.attname),
+        CASE WHEN a.attisdropped THEN 'int' ELSE format_type(a.atttypid, a.atttypmod) END,
         'COLLATE ' || quote_ident(n.nspname) || '.' || quote_ident(c.collname)), ', ' ORDER BY a.attnum)
     FROM pg_attribute a
-    LEFT JOIN pg_collation c ON c.oid = a.attcollation
+    LEFT JOIN pg_collation c ON c.oid = a.attcollation AND NOT a.attisdropped
     LEFT JOIN pg_namespace n ON n.oid = c.collnamespace
-    WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped
+    WHERE a.attrelid = %s AND a.attnum > 0
 """
+"""A dropped column stays as a placeholder, so that the columns of the copy have the table's numbers."""
 
 _OF_FILTER: Final = ("0A", "22", "42")
 """Prefixes of SQLSTATEs that an invalid filter causes."""
+
+
+_CANNOT_COPY: Final = (
+    psycopg.errors.ActiveSqlTransaction,  # the caller's transaction only reads
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.ReadOnlySqlTransaction,
+)
 
 
 class PrintedFilter(NamedTuple):
@@ -115,10 +126,7 @@ def _printed(
     connection: psycopg.Connection[Any], table: TableName, where: str, relation_id: int
 ) -> PrintedFilter:
     # The copy has the table's own name, so that the filter may qualify its columns.
-    copy = f"pg_temp.{quote_identifier(table.name)}"
-    row = connection.execute(_COLUMNS, [relation_id]).fetchone()
-    listed = "" if row is None else row[0] or ""
-    connection.execute(f"CREATE TEMPORARY TABLE {quote_identifier(table.name)} ({listed})".encode())
+    copy = _empty_copy(connection, table.name, relation_id)
     columns, text = frozenset[str](), where
     for _ in range(_PRINTS):
         # A prepared statement is a single statement, whatever the filter's text contains.
@@ -138,6 +146,30 @@ def _printed(
         connection.execute(f"ALTER TABLE {copy} DROP CONSTRAINT smelt_filter".encode())
     # A print that never stays the same is refused when the publication gets the filter.
     return PrintedFilter(text, columns)
+
+
+def _empty_copy(connection: psycopg.Connection[Any], name: str, relation_id: int) -> str:
+    """Create an empty temporary table with the columns of a table; return its quoted name."""
+    row = connection.execute(_COLUMNS, [relation_id]).fetchone()
+    listed = "" if row is None else row[0] or ""
+    connection.execute(f"CREATE TEMPORARY TABLE {quote_identifier(name)} ({listed})".encode())
+    return f"pg_temp.{quote_identifier(name)}"
+
+
+def printed_unlocked(connection: psycopg.Connection[Any], relation_id: int, stored: str) -> str | None:
+    """Return a stored filter as the server prints it, without a lock of its table; None if refused."""
+    query = (
+        "SELECT pg_get_expr(prqual, %s::regclass) FROM pg_publication_rel "
+        "WHERE prrelid = %s AND prqual::text = %s LIMIT 1"
+    )
+    try:
+        with connection.transaction(force_rollback=True):
+            _write_enabled(connection)
+            copy = _empty_copy(connection, "smelt_filter", relation_id)
+            row = connection.execute(query, [copy, relation_id, stored]).fetchone()
+    except _CANNOT_COPY:
+        return None
+    return None if row is None else row[0]
 
 
 def invalid_filter(table: TableName, reason: str, remedy: str = "") -> TableError:

@@ -11,13 +11,15 @@ that it should protect would arrive. So the table is not carried until the file 
 **A rename does not end a rule.** A rule names a table and a column. After a rename at the source, the rule
 would name nothing, and values would arrive under the new name. So the table gets an error until the pipeline
 file has the new name (`with_lost_rules`). A partition that leaves a ruled table gets this error too, as does
-a ruled table that becomes a partition of a second table. Once the root's record lacks a detached partition,
-only the partition's own mark shows where its rows come from (`detached_parts`).
+a root that gets a ruled table as partition; the running stream leaves such a root out at the partition's
+announcement (`bronze.pgoutput.decoder`). Once the root's record lacks a detached partition, only the
+partition's own mark shows where its rows come from (`detached_parts`).
 
 **What a person limited stays limited.** Only a rule `exclude` decides on the column list, and only a
 condition on the row filter. A list or filter that deltasmelt did not set is never replaced by another that
 sends more: the table has an error instead. The number of the recorded rules knows who set list and filter
-(`bronze.rules.OUR_LIST`).
+(`bronze.rules.OUR_LIST`), also after the entry left the pipeline file (`_without_entry`): such a list is
+examined for harm, and a table that lost it is not sent in full before a person decides.
 
 **The publication must already obey.** Changes of a table are carried only while the publication's list and
 filter are those of the rules; otherwise the reader changes the publication first, or the table has an error.
@@ -40,7 +42,7 @@ from deltasmelt.bronze.config.suggestions import nearest
 from deltasmelt.bronze.drift.membership import SINCE_SCHEMAS
 from deltasmelt.bronze.errors import TableError
 from deltasmelt.bronze.identifiers import quote_identifier
-from deltasmelt.bronze.rules import OUR_FILTER, OUR_LIST
+from deltasmelt.bronze.rules import OUR_FILTER, OUR_LIST, OURS, ruled_partition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -71,7 +73,8 @@ def with_rules(
     """
     rules = source.rules
     named = [table for table in tables if table.table in rules.tables and table.relation.columns]
-    if not named:
+    former = [t for t in tables if t.table not in rules.tables and recorded.get(t.table, 0) & OURS]
+    if not named and not former:
         return list(tables)
     oids = [table.relation.relation_id for table in named]
     publication = read_publication(connection, source.publication, oids)
@@ -98,7 +101,22 @@ def with_rules(
         ruled[table.table] = _with_problems(
             source, asked, publication, own, number, harmful=table.table in harmful
         )
+    ruled |= {t.table: _without_entry(t, publication, harmful=t.table in harmful) for t in former}
     return [ruled.get(table.table, table) for table in tables]
+
+
+def _without_entry(table: SourceTable, publication: Publication | None, *, harmful: bool) -> SourceTable:
+    """Return a table whose entry was removed; the publication may still have the list or the filter."""
+    if publication is not None and publication.member(table.table) is not None:
+        return replace(table, blocked=table.blocked or harmful)
+    problem = TableError(
+        table.table,
+        "the pipeline file has no rules for the table any longer, and the publication has lost the list or "
+        "the filter of the former rules: without them, columns or rows would arrive that never did",
+        code="publication-rules",
+        remedy=f"write the rules again, or request the whole table: source.columns: {{{table.table}: {{}}}}",
+    )
+    return replace(table, problems=(*table.problems, problem))
 
 
 def with_lost_rules(
@@ -117,18 +135,19 @@ def with_lost_rules(
     """
     if not rules.tables:
         return list(tables)
-    checked, former_parts = [], set(detached([oid for table in tables for oid in _relations(table)]))
+    checked, former_parts = [], set(detached([oid for table in tables for oid in relations_of(table)]))
     for table in tables:
         message, detached_rows = None, False
         relation_id = table.relation.relation_id
-        parts = sorted(_relations(table) - {relation_id})
+        parts = sorted(relations_of(table) - {relation_id})
         former = rules.renamed(names(relation_id), table.table)
-        attached = next(filter(None, (rules.renamed(names(oid), table.table) for oid in parts)), None)
+        former_names = [table.partitions, *(names(oid) for oid in parts)]
+        attached = next(filter(None, (rules.renamed(of_part, table.table) for of_part in former_names)), None)
         if former is not None:
             message = f"the table was called {former}, for which the pipeline file has rules"
         elif attached is not None:
-            message = f"{attached}, for which the pipeline file has rules, is a partition of the table now"
-        elif not former_parts.isdisjoint(_relations(table)) and table.table not in rules.tables:
+            message = ruled_partition(attached)
+        elif not former_parts.isdisjoint(relations_of(table)) and table.table not in rules.tables:
             detached_rows = True
             what = "the table" if relation_id in former_parts else "a partition of the table"
             message = f"{what} was a partition of a table for which the pipeline file has rules"
@@ -149,15 +168,21 @@ def detached_parts(
 
     Only tables without an entry count, each with its present partitions.
     """
-    ruled = set(rules.ruled)
-    for table in tables:
-        if table.table in rules.ruled:
-            ruled |= set(names(table.relation.relation_id))  # the record may be under a former name
-    others = [oid for table in tables if table.table not in rules.tables for oid in _relations(table)]
-    return [oid for oid in others if ruled_root(oid, ruled, observed) is not None]
+    roots = set(rules.ruled)
+    # The record may be under a former name.
+    former = (name for t in tables if t.table in roots for name in names(t.relation.relation_id))
+    parts = {
+        oid
+        for known in filter(None, map(observed, roots.union(former)))
+        for poll in _polls(known)
+        for oid in poll.parts
+        if oid != known.storage.relation_id
+    }
+    others = (oid for table in tables if table.table not in rules.tables for oid in relations_of(table))
+    return [oid for oid in others if oid in parts]
 
 
-def _relations(table: SourceTable) -> set[int]:
+def relations_of(table: SourceTable) -> set[int]:
     """Return the oids of a table and of its partitions."""
     return {table.relation.relation_id, *(() if table.storage is None else table.storage.parts)}
 
@@ -168,14 +193,17 @@ def ruled_root(
     observed: Callable[[TableName], ObservedStorage | None],
 ) -> TableName | None:
     """Return the root that had a relation as partition at a recorded poll; None without one."""
-    for root in sorted(roots):
+    for root in roots:
         known = observed(root)
         if known is None or known.storage.relation_id == relation_id:
             continue
-        polls = (known.storage, known.read) if known.read is not None else (known.storage,)
-        if any(relation_id in poll.parts for poll in polls):
+        if any(relation_id in poll.parts for poll in _polls(known)):
             return root
     return None
+
+
+def _polls(known: ObservedStorage) -> tuple[Storage, ...]:
+    return (known.storage,) if known.read is None else (known.storage, known.read)
 
 
 def unmatched_patterns(tables: Iterable[SourceTable]) -> list[TableError]:
@@ -313,7 +341,18 @@ def _wanted(
         printed=None if rules.decides_filter(recorded) else present.row_filter,
         may_extend=rules.all_columns or bool(recorded & OUR_LIST),
         may_refilter=rules.all_rows or bool(recorded & OUR_FILTER),
+        needed=frozenset(
+            column.attnum for column in columns if _is_full(table) or column.name in _key_columns(table)
+        ),
     )
+
+
+def _key_columns(table: SourceTable) -> set[str]:
+    return {*table.relation.key, *(name for identity in table.identities for name in identity.columns)}
+
+
+def _is_full(table: SourceTable) -> bool:
+    return any(identity.mode == "f" for identity in table.identities)
 
 
 def _unknown(table: TableName, rules: TableRules, names: Sequence[str]) -> list[TableError]:
@@ -334,10 +373,8 @@ def _unknown(table: TableName, rules: TableRules, names: Sequence[str]) -> list[
 def _protected_keys(table: SourceTable, rules: TableRules, names: Sequence[str]) -> list[TableError]:
     """Return the errors of rules that the key or the replica identity does not allow."""
     errors = []
-    logged = {name for identity in table.identities for name in identity.columns}
     excludes = any(rules.action(name) == "exclude" for name in names)
-    key = {*table.relation.key, *logged}
-    hidden = sorted(name for name in key if rules.action(name) == "exclude")
+    hidden = sorted(name for name in _key_columns(table) if rules.action(name) == "exclude")
     masked = sorted(name for name in table.relation.key if rules.action(name) == "mask")
     if hidden:
         errors.append(
@@ -348,7 +385,7 @@ def _protected_keys(table: SourceTable, rules: TableRules, names: Sequence[str])
                 "write hash instead of exclude, or choose another replica identity",
             )
         )
-    elif excludes and any(identity.mode == "f" for identity in table.identities):
+    elif excludes and _is_full(table):
         errors.append(
             _key_error(
                 table.table,

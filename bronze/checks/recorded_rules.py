@@ -52,7 +52,7 @@ def select_recorded(
         storages = recorded_storages(lake.uri("control", STORAGE))
     if changes is None:
         return select_tables(connection, source, sizes=sizes)
-    numbers = recorded_rules(changes, rules)
+    numbers = recorded_rules(changes, rules.tables.keys() | {shape.table for shape in shapes})
     tables = select_tables(connection, source, sizes=sizes, storage=True, recorded=numbers)
     recorded: dict[int, set[TableName]] = {}
     for shape in shapes:

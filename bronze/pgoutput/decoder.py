@@ -53,11 +53,11 @@ from deltasmelt.bronze.pgoutput.relation_versions import ShapeVersions
 from deltasmelt.bronze.pgoutput.rows import IS_CHANGE, SliceRows, assemble
 from deltasmelt.bronze.pgoutput.transactions import Commit, OpenTransaction, Transactions
 from deltasmelt.bronze.postgres.heartbeat import HEARTBEAT_PREFIX
-from deltasmelt.bronze.rules import TEXT_OID, TableRules
+from deltasmelt.bronze.rules import TEXT_OID, RuleLostError, TableRules, ruled_partition
 from deltasmelt.bronze.store.contract import CHANGES_SCHEMA, OP_INSERT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -133,6 +133,7 @@ class StreamDecoder:
         names: returns the recorded names of a relation's columns, by attnum, also of excluded columns.
         reads_after: by table, an LSN up to which changes are dropped: a snapshot after this LSN replaces the
             changes, which the server sent by former rules (`bronze.reader.session_decoder`).
+        renamed: checks whether a relation, by oid, is a table with rules under another name than the given.
         unreadable: called when an unforeseen error makes the decoder drop changes of a table, before any row
             of their transaction is returned. Gets the table, the commit LSN and the error; for later changes
             of the table, for rows that lack values, and for changes that `reads_after` drops, no error.
@@ -150,13 +151,16 @@ class StreamDecoder:
         rules: Callable[[int, TableName], TableRules] = lambda *_: TableRules(),
         names: Callable[[int, TableName], Mapping[int, str]] = lambda *_: {},
         reads_after: Mapping[TableName, Lsn] | None = None,
+        renamed: Callable[[int, TableName], bool] = lambda *_: False,
         unreadable: Callable[[TableName, Lsn, Exception | None], None] | None = None,
     ) -> None:
         self._describe = describe
+        self._renamed = renamed
         self._rules = rules
         self._reads_after = reads_after or {}
         self._unreadable = unreadable
         self._left_out: dict[int, TableName] = {}
+        self._roots_refused: dict[int, RuleLostError] = {}
         self._selected = selected
         self._knows = knows
         # `recorded` also returns versions recorded meanwhile: a concurrent snapshot knows the table from
@@ -252,11 +256,8 @@ class StreamDecoder:
                 case AnnouncedType() as type_:
                     self._versions.note_type(type_)
                 case AnnouncedRelation() as relation:
-                    # A partition is announced right after its root; only this order names the partition.
-                    self._partitions.follows(frames, message, relation)
-                    earlier = self._earlier(frames, transactions, message)
-                    layout = self._announce(relation, commit_lsn, earlier, batch)
-                    announced.setdefault(relation.relation_id, []).append((message, layout))
+                    begun = self._begin_layouts(frames, transactions, message, relation, batch)
+                    _add(announced, message, begun)
                 case LogicalMessage() as logical if logical.prefix != HEARTBEAT_PREFIX:
                     written[message] = TupleLayout.of(None, (logical.prefix, logical.content))
                     counts[message] = 1
@@ -289,6 +290,23 @@ class StreamDecoder:
             message_of_row, relation_id = message_of_row[keep], relation_id[keep]
             layout_of_row = layout_of_row[keep]
         return SliceRows(message_of_row, relation_id, *only_used(layouts, layout_of_row))
+
+    def _begin_layouts(
+        self,
+        frames: Frames,
+        transactions: Transactions,
+        message: int,
+        relation: AnnouncedRelation,
+        batch: _Batch,
+    ) -> Iterator[tuple[int, TupleLayout]]:
+        """Yield the layouts that a Relation message begins, by oid: its own, and a refused root's."""
+        commit_lsn = Lsn(transactions.commit_lsn[transactions.number[message]])
+        # A partition is announced right after its root; only this order names the partition.
+        root = self._partitions.follows(frames, message, relation)
+        earlier = self._earlier(frames, transactions, message)
+        yield relation.relation_id, self._announce(relation, commit_lsn, earlier, batch)
+        if root is not None and self._hides(root, relation):
+            yield root.relation_id, self._refuse(root, relation, commit_lsn)
 
     def _keeps_after(self, layout: TupleLayout) -> int:
         """Return the LSN after which changes of a layout are kept."""
@@ -340,6 +358,24 @@ class StreamDecoder:
         self._partitions.leads(version)
         return TupleLayout.of(version.table, names, gate=gate)
 
+    def _hides(self, root: Relation, partition: AnnouncedRelation) -> bool:
+        """Check whether a partition has rules, or lost its rules, and its root has no entry."""
+        try:
+            hidden = self._rules(partition.relation_id, partition.table).number() != 0
+        except RuleLostError:
+            hidden = True
+        return hidden and self._rules(root.relation_id, root.table) == TableRules()
+
+    def _refuse(self, root: Relation, partition: AnnouncedRelation, commit_lsn: Lsn) -> TupleLayout:
+        """Leave a root out for the rest of the session: its rows do not name their partition."""
+        error = RuleLostError(ruled_partition(partition.table))
+        self._roots_refused[root.relation_id] = error
+        if self._unreadable is None:
+            raise error
+        self._left_out[root.relation_id] = root.table
+        self._unreadable(root.table, commit_lsn, error)
+        return TupleLayout.of(root.table, [column.name for column in root.columns], selected=False)
+
     def _report_incomplete(self, changes: pa.RecordBatch) -> None:
         """Report each table with an inserted row that lacks values.
 
@@ -388,12 +424,24 @@ class StreamDecoder:
 
     def _kept_as(self, relation_id: int, table: TableName, commit_lsn: Lsn) -> TableName | None:
         """Return the name under which bronze keeps a relation's changes; None without one."""
-        if self._selected(table):
+        if (error := self._roots_refused.get(relation_id)) is not None:
+            raise error
+        renamed = self._renamed(relation_id, table)
+        if not renamed and self._selected(table):
             return table
         # A table may bear an unselected name only inside one transaction. Its changes are kept if its current
-        # name is selected.
-        catalog = self._describe(relation_id, commit_lsn) if self._knows(relation_id) else None
+        # name is selected. A table with rules has the rules of its current name.
+        catalog = self._describe(relation_id, commit_lsn) if renamed or self._knows(relation_id) else None
         return catalog.table if catalog is not None and self._selected(catalog.table) else None
+
+
+def _add(
+    announced: dict[int, list[tuple[int, TupleLayout]]],
+    message: int,
+    layouts: Iterable[tuple[int, TupleLayout]],
+) -> None:
+    for relation_id, layout in layouts:
+        announced.setdefault(relation_id, []).append((message, layout))
 
 
 def _ruled(columns: Sequence[AnnouncedColumn], rules: TableRules) -> tuple[AnnouncedColumn, ...]:

@@ -52,12 +52,19 @@ class PartitionAnnouncements:
         self._pairs: list[tuple[int, _Pair]] = []
         self._open: list[_Open] = []
 
-    def follows(self, frames: Frames, message: int, announced: AnnouncedRelation) -> None:
-        """Note a Relation message, before `leads` is called for its shape."""
-        between = frames.types[self._root_at + 1 : message]
-        if self._root is not None and (between == TYPE).all():
-            self._pairs.append((message, _Pair(self._root, announced)))
+    def follows(self, frames: Frames, message: int, announced: AnnouncedRelation) -> Relation | None:
+        """Note a Relation message, before `leads` is called for its shape.
+
+        Returns:
+            The root if the message names a partition; also if a slice ends before the next message decides.
+        """
+        root, between = self._root, frames.types[self._root_at + 1 : message]
         self._root, self._root_at = None, message
+        if root is None or not (between == TYPE).all():
+            return None
+        self._pairs.append((message, _Pair(root, announced)))
+        ends = message + 1 == len(frames)
+        return root if ends or _is_change_of(frames, message + 1, root.relation_id) else None
 
     def leads(self, version: Relation) -> None:
         """Note the shape of a selected table, announced by the last Relation message."""

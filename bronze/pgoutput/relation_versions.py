@@ -369,7 +369,7 @@ def _require_rules(
     """Check that each column with a rule still has the rule under its present name.
 
     Args:
-        names: the columns' recorded names, by attnum, also of excluded columns.
+        names: the columns' recorded names, by attnum, also of unpublished columns.
         former: the shape before; None for a new relation.
         catalog: the present shape; None if the relation was dropped.
 
@@ -387,7 +387,7 @@ def _require_rules(
         return
     # The table may have been recreated with another name for the column. Excluded columns do not arrive.
     present = {column.name for shape in (version, catalog) if shape is not None for column in shape.columns}
-    absent = [name for name in rules.unknown(present) if rules.action(name) != "exclude"]
+    absent = [name for name in rules.unknown({*present, *names.values()}) if rules.action(name) != "exclude"]
     if absent:
         raise RuleLostError(f"the table has no column {absent[0]}, which source.columns protects")
 

@@ -4,7 +4,7 @@ In reading order:
 
 * `reader` (the main loop), `session_start` and `session_decoder` (the start of a session);
 * `catalog_poll` and `carried_tables` (tables that are selected, carried and in need of a snapshot),
-  `changed_tables`, `quiet_shapes`, `named_partitions`, `marks_beyond`;
+  `polled_rules`, `changed_tables`, `quiet_shapes`, `named_partitions`, `marks_beyond`;
 * `copies` (the thread that copies these tables), `table_errors` (recorded errors of tables),
   `pipeline_errors` (pauses and errors of the pipeline);
 * `watch` (changes of the catalog), `recovery` (a lost slot).

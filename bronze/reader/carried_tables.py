@@ -16,14 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from deltasmelt.bronze.catalog.harmful_members import harmful_members
-from deltasmelt.bronze.catalog.ruled_tables import (
-    detached_parts,
-    rules_without_table,
-    unmatched_patterns,
-    with_lost_rules,
-)
-from deltasmelt.bronze.catalog.select import select_tables
+from deltasmelt.bronze.catalog.ruled_tables import unmatched_patterns
 from deltasmelt.bronze.drift.joining import Joining, may_forget
 from deltasmelt.bronze.drift.membership import fingerprints, transactions
 from deltasmelt.bronze.lsn import ZERO, Lsn
@@ -39,12 +32,13 @@ from deltasmelt.bronze.reader.changed_tables import (
 )
 from deltasmelt.bronze.reader.marks_beyond import settled_requests
 from deltasmelt.bronze.reader.named_partitions import NamedPartitions
+from deltasmelt.bronze.reader.polled_rules import PolledRules
 from deltasmelt.bronze.reader.quiet_shapes import record_shapes
-from deltasmelt.bronze.reader.table_errors import UnreadableTables
+from deltasmelt.bronze.reader.table_errors import RepeatedCopies, UnreadableTables
 from deltasmelt.bronze.setup.publication import ensure_publication
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import psycopg
 
@@ -112,7 +106,7 @@ class CarriedTables:
           `_rejoin`; `_lock` protects both against `new_stream`.
         * Only the stream's thread replaces `_requests`, as a whole. Only the copies' thread replaces
           `_under_way`, in `copying`.
-        * `_joining`, `_unreadable`, the errors and the wait are thread-safe.
+        * `rules`, `repeated`, `_joining`, `_unreadable`, the errors and the wait are thread-safe.
 
     Args:
         wait: called while tables wait for transactions.
@@ -123,8 +117,10 @@ class CarriedTables:
         self._landing = landing
         self._errors = errors
         self._wait = wait
+        self.rules = PolledRules(source, landing)
         self._joining = Joining()
         self._unreadable = UnreadableTables(source.timing)
+        self.repeated = RepeatedCopies(source.timing)
         self._partitions = NamedPartitions()
         self._polling = threading.Lock()
         self._locked: dict[TableName, TableError] = {}
@@ -291,7 +287,7 @@ class CarriedTables:
             else:
                 self._joining.record_poll(ways, *running, end)
             blockers = running_transactions(connection) if self._joining.held_up(carried) else ""
-        tableless = self._tableless(tables)
+        tableless = self.rules.tableless(tables)
         return _Catalog(tables, members, ways, end, blockers, frontier, streamed, tableless)
 
     def _members(
@@ -299,10 +295,10 @@ class CarriedTables:
     ) -> tuple[list[SourceTable], set[TableName]]:
         """Return the selected tables, and the members among them; a table that cannot join has a problem."""
         last_poll = self._newest
-        tables = self._selected(connection)
+        tables = self.rules.selected(connection)
         if not last_poll.carried:
             # Before the first change of this process is read: a misspelt name protects nothing.
-            for error in self._tableless(tables):
+            for error in self.rules.tableless(tables):
                 raise error
             for warning in unmatched_patterns(tables):
                 _LOGGER.warning("%s", warning)
@@ -314,7 +310,7 @@ class CarriedTables:
         members = {table.table for table in tables if table.problem is None} - waiting.keys()
         locked: list[TableError] = []
         # Tables that are no longer selected are members of deltasmelt's publication until they do harm.
-        unselected = harmful_members(connection, self._source.publication) - {t.table for t in tables}
+        unselected = self.rules.harmful(connection, tables)
         blocked = [table.table for table in tables if table.blocked] + sorted(unselected)
         wanted = {table.table: table.wanted for table in tables if table.wanted is not None}
         # A table that cannot be copied may be a member, and then the stream carries its changes.
@@ -334,7 +330,7 @@ class CarriedTables:
         if changed:
             # Select again, because the tables are members now; the next poll finds tables created since.
             selected = {table.table for table in tables}
-            tables = [table for table in self._selected(connection) if table.table in selected]
+            tables = [table for table in self.rules.selected(connection) if table.table in selected]
         self._unreadable.release({table.table for table in tables}, last_poll.carried)
         left_out = {**self._locked, **self._unreadable.errors()}
         tables = [
@@ -346,17 +342,6 @@ class CarriedTables:
         ]
         return tables, members - left_out.keys()
 
-    def _tableless(self, tables: Sequence[SourceTable]) -> list[TableError]:
-        return rules_without_table(self._source.rules, tables, self._landing.shapes.tables())
-
-    def _selected(self, connection: psycopg.Connection[Any]) -> list[SourceTable]:
-        rules, marks = self._source.rules, self._landing.sink.tables
-        names, observed = self._landing.shapes.names, marks.observed_storage
-        tables = select_tables(connection, self._source, storage=True, recorded=marks.recorded_rules(rules))
-        # The marks must be durable before the record of the root's storage, which then lacks the partition.
-        marks.note_detached(detached_parts(rules, tables, names, observed))
-        return with_lost_rules(rules, tables, names, observed, marks.detached)
-
     def _compare(self, catalog: _Catalog, stream_requests: _Requests, stop: threading.Event) -> CatalogPoll:
         """Compare the server's answers with bronze, and make the result the newest poll."""
         tables, sink = catalog.tables, self._landing.sink
@@ -364,8 +349,10 @@ class CarriedTables:
         names = tuple(table.table for table in healthy)
         selected = [table.table for table in tables]
         ways, end, frontier = catalog.fingerprints, catalog.end, catalog.frontier
-        opened = resnapshot_unpublished(self._landing, self._source, selected, ways, end, frontier=frontier)
-        hidden = sink.tables.ruled_gaps(self._source.rules, opened).keys() if self._has_session else set()
+        concerned = self.rules.concerned
+        resnapshot_unpublished(
+            self._landing, self._source, selected, ways, end, frontier=frontier, ruled=concerned
+        )
         unknown = self._landing.shapes.unknown_columns()
         waiting_for_copy = sink.tables.needing_copy(names)
         recorded = resnapshot_rewritten(
@@ -384,19 +371,20 @@ class CarriedTables:
             shapes_at = max(recorded.lsn, Lsn(self._frontier() + 1))
         record_comments(self._landing, healthy)
         requests = settled_requests(sink.tables, self._source, names, catalog.end, stop)
-        needing = sink.tables.needing_copy(names)
-        renewing = sink.tables.renewing(names) - needing
+        needing, renewing = sink.tables.to_copy(names)
+        # A pause ends at the request of a person, whose mark is newer than the gap's.
+        resting = self.repeated.resting()
+        pauses = {table for table, gap in sink.tables.gaps(resting).items() if requests.get(table) == gap}
         tried = [
             table
             for table in healthy
-            if table.table in needing
+            if table.table in needing - pauses
             and self._may_be_tried(table.table, requests, stream_requests, self._newest)
         ]
-        gone = sink.tables.changed_rules(
-            self._source.rules, sorted(self._landing.shapes.tables() - set(selected))
-        )
+        unselected = self._landing.shapes.tables().intersection(concerned).difference(selected)
+        gone = sink.tables.changed_rules(self._source.rules, sorted(unselected))
         carried = dict.fromkeys(gone.reasons, False) | {table.table: _is_carried(table) for table in tables}
-        carried |= dict.fromkeys((table.table for table in healthy if self._may_leak(table, needing)), False)
+        carried |= dict.fromkeys(self._leaking(tables), False)
         oids = frozenset(oid for table in tables if table.storage for oid in table.storage.parts)
         types = frozenset(oid for table in tables for oid in table.relation.redefinable())
         with self._lock:
@@ -406,7 +394,8 @@ class CarriedTables:
             self._rejoin |= {name for name, flag in carried.items() if flag and before.get(name) is False}
             # The running session reads by former rules, or by a publication without the rules: only a new
             # session drops the changes up to the gap (`bronze.reader.session_decoder`).
-            self._rejoin |= {name for name in hidden if carried.get(name)}
+            if self._has_session:
+                self._rejoin |= {name for name in self.rules.moved(ways) if carried.get(name)}
             now = [table for table in tried if table.table not in self._rejoin]
             # An older server might skip changes of a table that just joined; then the stream restarts first
             # (`bronze.drift.joining`).
@@ -421,6 +410,7 @@ class CarriedTables:
             ]
             # Replace the newest poll only after the marks in bronze are durable: if the lake fails on the
             # way, the next poll finds everything again.
+            self.rules.note(tables, ways)
             self._newest = CatalogPoll(
                 carried,
                 names,
@@ -440,13 +430,15 @@ class CarriedTables:
             )
             return self._newest
 
-    def _may_leak(self, table: SourceTable, needing: Collection[TableName]) -> bool:
-        """Check whether an older server may still send rows by a filter from before (`bronze.drift.joining`).
+    def _leaking(self, tables: Sequence[SourceTable]) -> set[TableName]:
+        """Return the tables that an older server may still send by a former filter (`bronze.drift.joining`).
 
-        A changed filter requests a snapshot, so a table without a request has the filter of its copy.
+        A changed filter requests a snapshot, so a table without a request has the filter of its copy. A table
+        that cannot be copied counts, too: the stream may carry the table.
         """
-        filtered = table.wanted is not None and table.wanted.printed is not None
-        return filtered and table.table in needing and not self._joining.may_copy(table.table)
+        filtered = [t.table for t in tables if t.wanted is not None and t.wanted.printed is not None]
+        joining = [table for table in filtered if not self._joining.may_copy(table)]
+        return self._landing.sink.tables.needing_copy(joining) if joining else set()
 
     def _report_waiting(self, poll: CatalogPoll, blockers: str) -> None:
         if held_up := self._joining.held_up(poll.waiting):

@@ -64,7 +64,8 @@ def resnapshot_unpublished(
     lsn: Lsn,
     *,
     frontier: Lsn,
-) -> list[TableName]:
+    ruled: Collection[TableName],
+) -> None:
     """Request tables whose changes were temporarily unpublished or left out; forget dropped tables.
 
     Args:
@@ -74,13 +75,11 @@ def resnapshot_unpublished(
             (`bronze.drift.membership.fingerprints`).
         lsn: end of the log after `memberships` was read.
         frontier: bronze's frontier before the first query.
-
-    Returns:
-        The tables with a new gap.
+        ruled: the tables whose rules may differ from the recorded rules.
     """
     left_out = sorted(landing.shapes.tables() - set(selected))
     fingerprints = {table: memberships.get(table, NOT_CARRIED) for table in selected}
-    carried = [table for table, membership in memberships.items() if membership != NOT_CARRIED]
+    carried = [table for table in ruled if memberships.get(table, NOT_CARRIED) != NOT_CARRIED]
     rules = landing.sink.tables.changed_rules(source.rules, carried)
     copied = landing.sink.tables.snapshots(list(rules.reasons))
     opened = landing.sink.tables.note_membership(
@@ -103,7 +102,6 @@ def resnapshot_unpublished(
         landing.progress.set(said=f"{table} is resnapshotted: the table was not published the whole time")
     landing.sink.tables.forget(left_out, lsn, frontier)
     landing.sink.gone.forget(landing.shapes, selected, lsn)
-    return opened
 
 
 def resnapshot_rewritten(

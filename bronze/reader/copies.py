@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from deltasmelt.bronze.errors import SmeltError, TableError, TransientError
 from deltasmelt.bronze.lake.failures import lake_failures
-from deltasmelt.bronze.lsn import ZERO
+from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.postgres.blockers import Wait
 from deltasmelt.bronze.postgres.connection import translated
 from deltasmelt.bronze.postgres.error_rules import REFUSALS
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.catalog.source_table import SourceTable
     from deltasmelt.bronze.config.sections import SnapshotSettings, SourceSettings
     from deltasmelt.bronze.lake.control_tables import ControlTables
-    from deltasmelt.bronze.lsn import Lsn
     from deltasmelt.bronze.reader.catalog_poll import CatalogPoll
     from deltasmelt.bronze.reader.pipeline_errors import PipelineErrors
     from deltasmelt.bronze.snapshot.executors import ExecutorsAtHand
@@ -195,9 +194,14 @@ class SnapshotThread:
         if self._settings.mode == "never":
             position = self._landing.sink.position
             # With `snapshot.mode: never` a table starts empty, but a requested table is copied, because the
-            # request needs its rows.
+            # request needs its rows. A gap without a request is of the table's first rules: the stream drops
+            # the changes up to the gap, so the table starts after the gap.
             empty = [table for table in tables if table.table not in poll.requests]
-            self._snapshot.start_empty(empty, position.frontier if position else ZERO)
+            gaps = self._landing.sink.tables.gaps([table.table for table in empty])
+            start = position.frontier if position else ZERO
+            starts = [(table, max(start, Lsn(gaps.get(table.table, -1) + 1))) for table in empty]
+            self._snapshot.start_empty(starts)
+            self._lsn = max([self._lsn, *(lsn for _, lsn in starts)])
             tables = [table for table in tables if table.table in poll.requests]
         elif not tables:
             tables = poll.renewal
@@ -223,6 +227,7 @@ class SnapshotThread:
             self._landing.progress.copies_ended()
             if outcome.copied:
                 self._lsn = max(self._lsn, outcome.lsn, outcome.trace)
+                self.tables.repeated.copied(outcome.copied)
             with suppress(TransientError), lake_failures("the lake"):  # a poll closes the remaining errors
                 self._errors.copied(outcome.copied)
 

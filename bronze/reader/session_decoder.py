@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from deltasmelt.bronze.catalog.ruled_tables import ruled_root
+from deltasmelt.bronze.catalog.queries import columns_of
 from deltasmelt.bronze.catalog.select import describe_relation
 from deltasmelt.bronze.pgoutput.decoder import StreamDecoder
 from deltasmelt.bronze.postgres.connection import translated
@@ -22,29 +22,11 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.lsn import Lsn
     from deltasmelt.bronze.reader.carried_tables import CarriedTables
-    from deltasmelt.bronze.rules import Rules, TableRules
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.bronze.store.landing import Landing
     from deltasmelt.bronze.store.position import Position
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
-
-
-def rules_by_relation(rules: Rules, landing: Landing) -> Callable[[int, TableName], TableRules]:
-    """Return a function for the rules of a relation, by oid, under a table name.
-
-    A renamed table and a detached partition keep the rules until the next poll reports the table
-    (`bronze.catalog.ruled_tables`).
-    """
-
-    def rules_of(relation_id: int, table: TableName) -> TableRules:
-        if table in rules.tables:
-            return rules.table(table)
-        former = rules.renamed(landing.shapes.names(relation_id), table)
-        observed = landing.sink.tables.observed_storage
-        return rules.table(former or ruled_root(relation_id, rules.ruled, observed) or table)
-
-    return rules_of
 
 
 def _unreadable(
@@ -57,19 +39,27 @@ def _unreadable(
             if error is not None and tables.leave_out(table, lsn, error):
                 _LOGGER.error("changes of %s are left out from %s on", table, lsn, exc_info=error)
             if landing.sink.tables.leave_out({table: lsn}) and error is None:
+                tables.repeated.needed(table)
                 tables.request([table])
 
     return unreadable
 
 
-def recorded_names(landing: Landing) -> Callable[[int, TableName], dict[int, str]]:
-    """Return a function for the recorded names of a relation's columns, by attnum, also of excluded ones."""
+def names_of_columns(
+    connection: psycopg.Connection[Any], source: SourceSettings, landing: Landing
+) -> Callable[[int, TableName], dict[int, str]]:
+    """Return a function for the names of all columns of a relation, by attnum, also of unpublished ones.
+
+    The names are those of the recorded poll; before the first record, those of the catalog.
+    """
 
     def names(relation_id: int, table: TableName) -> dict[int, str]:
         observed = landing.sink.tables.observed_storage(table)
-        if observed is None or observed.storage.relation_id != relation_id:
-            return {}
-        return {attnum: column.name for attnum, column in observed.storage.columns.items()}
+        if observed is not None and observed.storage.relation_id == relation_id:
+            return {attnum: column.name for attnum, column in observed.storage.columns.items()}
+        with translated(source):
+            columns = columns_of(connection, [relation_id], printed=False)
+        return {column.attnum: column.name for column in columns.get(relation_id, ())}
 
     return names
 
@@ -90,12 +80,12 @@ def session_decoder(
         landing: holds the shapes known before, and the gaps of tables that are left out.
         encoding: the server's encoding; None if the server converts texts to UTF-8 itself.
     """
-    rules_of = rules_by_relation(source.rules, landing)
+    rules = tables.rules
 
     def describe(relation_id: int, _: Lsn) -> Relation | None:
         with translated(source):
             relation = describe_relation(connection, relation_id, source.keys, source.publication)
-        return None if relation is None else rules_of(relation_id, relation.table).shape(relation)
+        return None if relation is None else rules.of(relation_id, relation.table).shape(relation)
 
     def convert(texts: Sequence[bytes]) -> list[bytes | None]:
         with translated(source):
@@ -115,7 +105,7 @@ def session_decoder(
     # needs to reach the lake. The change's own LSN decides: a transaction that commits after the gap may
     # have made changes before the rule. If the snapshot is from before this commit, the gap moves there. A
     # name that had rules counts, too: another relation with rules may have had the name in the log.
-    shapes = landing.shapes
+    shapes, names = landing.shapes, names_of_columns(connection, source, landing)
     reads_after = landing.sink.tables.ruled_gaps(source.rules, shapes.tables() | source.rules.tables.keys())
     unreadable = _unreadable(landing, tables)
     versions = shapes.until(position.frontier)
@@ -126,9 +116,10 @@ def session_decoder(
             versions,
             knows=shapes.knows,
             recorded=shapes.at,
-            rules=rules_of,
-            names=recorded_names(landing),
+            rules=rules.of,
+            names=names,
             reads_after=reads_after,
+            renamed=rules.is_renamed,
             unreadable=unreadable,
         )
     return ConvertingDecoder(
@@ -137,9 +128,10 @@ def session_decoder(
         versions,
         knows=shapes.knows,
         recorded=shapes.at,
-        rules=rules_of,
-        names=recorded_names(landing),
+        rules=rules.of,
+        names=names,
         reads_after=reads_after,
+        renamed=rules.is_renamed,
         unreadable=unreadable,
         convert=convert,
         left_out=left_out,

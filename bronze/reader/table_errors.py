@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -73,6 +74,41 @@ class UnreadableTables:
         """Return the error of each table that is left out."""
         with self._lock:
             return dict(self._errors)
+
+
+class RepeatedCopies:
+    """Growing pauses between copies of tables whose changes the stream brings in part, again and again.
+
+    The first copy follows at once. A table without such a change for the longest pause begins anew.
+
+    Threads: the stream's thread calls `needed`, polls call `resting`, and the copies' thread calls `copied`;
+    one lock protects all fields.
+    """
+
+    def __init__(self, timing: Timing) -> None:
+        self._lock = threading.Lock()
+        self._pauses = _pauses(timing)
+        self._longest = timing.longest_pause
+        self._copied_at: dict[TableName, float | None] = {}
+
+    def needed(self, table: TableName) -> None:
+        """Note that only a copy has a table's newest rows."""
+        with self._lock:
+            copied_at = self._copied_at.setdefault(table, None)
+            if copied_at is not None and time.monotonic() - copied_at > self._longest:
+                self._pauses.passed(table)
+
+    def copied(self, tables: Collection[TableName]) -> None:
+        """Begin the next pause of each table that was copied for such changes."""
+        with self._lock:
+            for table in self._copied_at.keys() & tables:
+                self._copied_at[table] = time.monotonic()
+                self._pauses.failed(table)
+
+    def resting(self) -> list[TableName]:
+        """Return the tables whose pause lasts."""
+        with self._lock:
+            return [table for table in self._pauses if self._pauses.rests(table)]
 
 
 _LOGGER = logging.getLogger("deltasmelt.reader")

@@ -66,6 +66,8 @@ _ADDING: Final = (
 )
 """Lock modes that conflict with adding a table."""
 _ATTEMPTS: Final = 5
+_NO_WAIT: Final = 0.01
+"""Seconds for a lock after the time for waits is over: only a free lock is taken."""
 
 
 def publication_statements(
@@ -177,9 +179,10 @@ def _set_rules(
 
     PostgreSQL may refuse a filter, or the table is locked. Then the table has an error and is not carried,
     because the publication could send more than the rules allow. If it only sends fewer columns, the table
-    is carried.
+    is carried. All waits for locks together take `Timing.members_in_parts` at most.
     """
     executed: list[str] = []
+    timing, waited = source.timing, 0.0
     publication = read_publication(
         connection, source.publication, [wanted.relation_id for wanted in ruled.values()]
     )
@@ -187,10 +190,13 @@ def _set_rules(
         member = None if publication is None else publication.member(table)
         if wanted.is_met(member) if member is not None else table in corrected:
             continue
+        seconds = timing.member_lock if waited < timing.members_in_parts else _NO_WAIT
+        started = time.monotonic()
         try:
-            executed += _repeated(connection, source, [table], source.timing.member_lock, {table: wanted})
+            executed += _repeated(connection, source, [table], seconds, {table: wanted})
         except SmeltError as error:
             cause = error.__cause__
+            waited += time.monotonic() - started
             if refused is not None and isinstance(error, TableError):
                 refused.append(error)
                 continue

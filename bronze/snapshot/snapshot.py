@@ -294,17 +294,18 @@ class Snapshot:
         pieces = sum(max(count, len(table.partitions)) for count, table in zip(chunks, tables, strict=True))
         return min(self._settings.workers, pieces)
 
-    def start_empty(self, tables: Sequence[SourceTable], lsn: Lsn) -> None:
-        """Mark tables as empty at an LSN (`snapshot.mode: never`): a snapshot without rows.
+    def start_empty(self, tables: Sequence[tuple[SourceTable, Lsn]]) -> None:
+        """Mark tables as empty, each at an LSN (`snapshot.mode: never`): a snapshot without rows.
 
-        Silver treats this snapshot like any other: the table has no row at `lsn`, and the stream's later
+        Silver treats this snapshot like any other: the table has no row at the LSN, and the stream's later
         changes follow.
         """
         if not tables:
             return
         with translated(self._source), connect(self._source) as connection:
-            copying = SnapshotCopy(self._source, self._landing, lsn, _clock(connection), threading.Event())
-        for table in tables:
+            now = _clock(connection)
+        for table, lsn in tables:
+            copying = SnapshotCopy(self._source, self._landing, lsn, now, threading.Event())
             copying.commit_empty(replace(table.relation, from_lsn=lsn), table.storage)
 
     def _lock(
@@ -407,6 +408,9 @@ class Snapshot:
             if rules.lost(table.relation.names, shape.names):
                 outcome.fail(lost(table.table, "a column with a rule in source.columns was renamed"))
                 continue
+            if self._may_hide(table, leaves[relation_id]):
+                outcome.fail(lost(table.table, "a partition was attached"))
+                continue
             shape = rules.shape(shape)
             parts = [(leaf.table, leaf.pages) for leaf in leaves[relation_id]]
             chunks = chunks_of(parts, table.rows_estimate, self._settings.chunk_rows)
@@ -418,6 +422,13 @@ class Snapshot:
             copies.append(TableCopy(replace(shape, from_lsn=lsn), chunks, storage, condition))
             self._landing.progress.copying(str(table.table), table.rows_estimate, len(chunks))
         return copies
+
+    def _may_hide(self, table: SourceTable, leaves: Sequence[Leaf]) -> bool:
+        """Check whether a partition, new since the poll, may have had rules elsewhere."""
+        rules, storage = self._source.rules, table.storage
+        if storage is None or not rules.ruled or table.table in rules.tables:
+            return False
+        return any(leaf.oid not in storage.parts for leaf in leaves)
 
     def _session(self) -> closing[SourceConnection]:
         """Return a connection that is closed without a ROLLBACK, because the network may be down.

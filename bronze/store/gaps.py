@@ -3,7 +3,7 @@
 **The gap mark** is an application transaction of `bronze.changes`, `gap_app(table)`, whose version is an LSN
 G: changes of the table with a commit LSN up to G may be missing. A snapshot after G (S > G) heals the gap, so
 no process ever removes the mark. One commit sets a gap mark together with a resnapshot mark, so a known gap
-is also a gap that is being healed.
+is also a gap that is being healed; before a table's first snapshot the gap mark alone suffices.
 
 **Why changes may be missing**:
 
@@ -20,10 +20,10 @@ is also a gap that is being healed.
   (`bronze.reader.carried_tables`).
 
 **The resnapshot mark** is an application transaction of `bronze.changes`, `resnapshot_app(table)`, whose
-version is an LSN R. A table needs a snapshot if the table has no complete snapshot, or if R is at or past the
-newest snapshot. R is the server's WAL position at the request. Any snapshot that began afterwards (S > R)
-therefore settles the mark, and no process needs to remove the mark: marks only grow, except a mark beyond the
-server's own log (`move_back`).
+version is an LSN R. A table needs a snapshot if the table has no complete snapshot, or if R or G is at or
+past the newest snapshot. R is the server's WAL position at the request. Any snapshot that began afterwards
+(S > R) therefore settles the mark, and no process needs to remove the mark: marks only grow, except a mark
+beyond the server's own log (`move_back`).
 
 **Silver's part.** Silver leaves a table out of its cuts from a mark until the first snapshot after the mark
 (`is_whole`). So no new cut names a version that lacks changes. `healing` explains why only a snapshot ends a
@@ -84,8 +84,8 @@ def gap_of(changes: Table, table: TableName) -> Lsn | None:
 
 def needs_snapshot(changes: Table, table: TableName) -> bool:
     """Check whether an open `bronze.changes` lacks a snapshot of this table that is new enough."""
-    snapshot, requested = snapshot_of(changes, table), resnapshot_of(changes, table)
-    return snapshot is None or (requested is not None and requested >= snapshot)
+    snapshot, marks = snapshot_of(changes, table), (resnapshot_of(changes, table), gap_of(changes, table))
+    return snapshot is None or any(mark is not None and mark >= snapshot for mark in marks)
 
 
 @retry_conflict
@@ -306,7 +306,11 @@ def note(
     if marks:
         # One commit writes fingerprint, gap and request. So a crash or a failed commit leaves either the old
         # fingerprint, and the next poll finds the difference again, or all three.
-        commit_marks(changes, [*marks, *_growing(changes, gap_marks([*gaps, *returned], lsn))])
+        # Before the first complete snapshot nothing is to be repeated, so the gap is no request: a table that
+        # starts empty (`snapshot.mode: never`) starts after the gap.
+        first = {resnapshot_app(table) for table in gaps if snapshot_of(changes, table) is None}
+        opened = [mark for mark in gap_marks([*gaps, *returned], lsn) if mark.app_id not in first]
+        commit_marks(changes, [*marks, *_growing(changes, opened)])
     return gaps
 
 

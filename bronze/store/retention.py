@@ -345,8 +345,9 @@ def renewable(
 
 def wants_renewal(changes: Table, table: TableName) -> bool:
     """Check whether an open `bronze.changes` has a base of this table that a newer snapshot may replace."""
-    base, mark = base_of(changes, table), changes.transaction_version(renew_app(table))
-    return base is not None and mark is not None and mark >= base
+    mark = changes.transaction_version(renew_app(table))
+    base = None if mark is None else base_of(changes, table)
+    return mark is not None and base is not None and mark >= base
 
 
 @retry_conflict

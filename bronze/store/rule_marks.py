@@ -5,6 +5,9 @@ reveals a condition or the key. One commit writes the marks together with the ga
 So a crash leaves either the former marks, and the next poll finds the difference again, or all new marks.
 
 Only carried tables count: the mark of a table with a problem waits until the problem is solved.
+
+A table whose entry was removed from the pipeline file keeps the bits of the number (`bronze.rules.OURS`): the
+publication still has the list and the filter that deltasmelt set.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.lake.client import Transaction
 from deltasmelt.bronze.lsn import Lsn
-from deltasmelt.bronze.rules import key_number
+from deltasmelt.bronze.rules import OURS, key_number
 from deltasmelt.bronze.store.marks import HASH_KEY_APP, detached_app, gap_app, rules_app
 
 if TYPE_CHECKING:
@@ -58,9 +61,9 @@ def ruled_gaps(changes: Table, rules: Rules, tables: Iterable[TableName]) -> dic
     return {table: Lsn(gap) for table, gap in marks.items() if gap is not None}
 
 
-def recorded_rules(changes: Table, rules: Rules) -> dict[TableName, int]:
-    """Return the numbers of the recorded rules of all tables that the pipeline file names; 0 without any."""
-    return {table: changes.transaction_version(rules_app(table)) or 0 for table in rules.tables}
+def recorded_rules(changes: Table, tables: Iterable[TableName]) -> dict[TableName, int]:
+    """Return the numbers of the recorded rules of tables; 0 without any."""
+    return {table: changes.transaction_version(rules_app(table)) or 0 for table in tables}
 
 
 def detached_of(changes: Table, relations: Iterable[int]) -> set[int]:
@@ -79,9 +82,10 @@ def changed_rules(changes: Table, rules: Rules, tables: Sequence[TableName]) -> 
             marks.append(Transaction(HASH_KEY_APP, key))
             if recorded is not None:
                 reasons |= dict.fromkeys(hashed, _KEY)
-    for table in tables:
-        number = rules.table(table).number()
-        if (changes.transaction_version(rules_app(table)) or 0) != number:
+    for table, former in recorded_rules(changes, tables).items():
+        # Without an entry in the file, list and filter stay in the publication, and stay deltasmelt's own.
+        number = rules.table(table).number() if table in rules.tables else former & OURS
+        if former != number:
             marks.append(Transaction(rules_app(table), number))
             reasons[table] = _RULES
     return ChangedRules(reasons, marks)

@@ -109,11 +109,17 @@ class TableMarks:
         """Return the LSN of each table's newest snapshot, renewed or not; raises like `needing_copy`."""
         return self._marks_of(tables, base_of)
 
-    def renewing(self, tables: Sequence[TableName]) -> set[TableName]:
-        """Return the tables whose old base a newer snapshot may replace; raises like `needing_copy`."""
-        return self._changes.read_newest(
-            lambda changes: {table for table in tables if wants_renewal(changes, table)}
-        )
+    def to_copy(self, tables: Sequence[TableName]) -> tuple[set[TableName], set[TableName]]:
+        """Return the tables that need a copy, and others whose old base a newer snapshot may replace.
+
+        Raises like `needing_copy`.
+        """
+
+        def read(changes: Table) -> tuple[set[TableName], set[TableName]]:
+            needing = {table for table in tables if gaps.needs_snapshot(changes, table)}
+            return needing, {table for table in set(tables) - needing if wants_renewal(changes, table)}
+
+        return self._changes.read_newest(read)
 
     def newest(self, relations: Iterable[Relation]) -> dict[TableName, Lsn]:
         """Return the greatest LSN in bronze of each table apart from the stream; raises like `needing_copy`.
@@ -209,11 +215,11 @@ class TableMarks:
         with lake_failures(self._changes.uri, "bronze"):
             return gaps.move_back(self._changes.uri, snapshots, end)
 
-    def recorded_rules(self, rules: Rules) -> dict[TableName, int]:
-        """Return the numbers of the recorded rules of named tables; raises like `needing_copy`."""
-        return (
-            self._changes.read_newest(lambda changes: recorded_rules(changes, rules)) if rules.tables else {}
-        )
+    def recorded_rules(self, tables: Collection[TableName]) -> dict[TableName, int]:
+        """Return the numbers of the recorded rules of tables; raises like `needing_copy`."""
+        if not tables:
+            return {}
+        return self._changes.read_newest(lambda changes: recorded_rules(changes, tables))
 
     def changed_rules(self, rules: Rules, tables: Sequence[TableName]) -> ChangedRules:
         """Compare the rules of carried tables with the recorded rules; raises like `needing_copy`."""

@@ -73,6 +73,7 @@ class ConvertingDecoder(StreamDecoder):
         rules: Callable[[int, TableName], TableRules] = lambda *_: TableRules(),
         names: Callable[[int, TableName], Mapping[int, str]] = lambda *_: {},
         reads_after: Mapping[TableName, Lsn] | None = None,
+        renamed: Callable[[int, TableName], bool] = lambda *_: False,
         unreadable: Callable[[TableName, Lsn, Exception | None], None] | None = None,
         convert: Callable[[Sequence[bytes]], list[bytes | None]],
         left_out: Callable[[Mapping[TableName, Lsn]], None],
@@ -86,6 +87,7 @@ class ConvertingDecoder(StreamDecoder):
             rules=rules,
             names=names,
             reads_after=reads_after,
+            renamed=renamed,
             unreadable=unreadable,
         )
         self._convert = convert

@@ -192,7 +192,7 @@ def _source(
         pipeline.source, application_name="deltasmelt check", patience=pipeline.source.timing.poll_answer
     ) as connection:
         rules, changes = pipeline.source.rules, None if lake is None else lake.changes
-        recorded = {} if changes is None else recorded_rules(changes, rules)
+        recorded = {} if changes is None else recorded_rules(changes, rules.tables)
         source_findings = inspect(connection, pipeline.source, recorded)
         with translated(pipeline.source):
             own_lake = None

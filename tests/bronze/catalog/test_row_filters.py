@@ -39,11 +39,14 @@ TABLES = "".join(
 )
 
 
-def poll(source: Any, recorded: int = 0) -> tuple[list[str], dict[str, str]]:
-    """Select the tables and change the publication as a catalog poll does; return SQL and errors."""
+def poll(source: Any, recorded: int = 0, *former: TableName) -> tuple[list[str], dict[str, str]]:
+    """Select the tables and change the publication as a catalog poll does; return SQL and errors.
+
+    `former` are tables that had rules.
+    """
     refused: list[TableError] = []
     with connect(source) as connection:
-        numbers = dict.fromkeys(source.rules.tables, recorded)
+        numbers = dict.fromkeys((*source.rules.tables, *former), recorded)
         tables = select_tables(connection, source, recorded=numbers)
         members = [table.table for table in tables if table.problem is None]
         carried = {table.table for table in tables if _is_carried(table)}
@@ -78,7 +81,15 @@ def test_a_locked_table_stops_no_other(dsn: str) -> None:
         holder.execute("LOCK TABLE a IN ACCESS EXCLUSIVE MODE")
         assert poll(source) == ([], {})
         publication._PRINTS.clear()
-        assert poll(source) == ([], {"a": "publication-rules"})
+        assert poll(source) == ([], {})
+    # A dropped column keeps its number, and the locks of all tables together take a limited time.
+    execute(dsn, "DROP PUBLICATION smelt")
+    patient = source_of(dsn, where=FILTERS, timing=Timing(member_lock=1.5, members_in_parts=0.1))
+    with psycopg.connect(dsn) as holder:
+        holder.execute("LOCK TABLE a, b, c, d IN ACCESS EXCLUSIVE MODE")
+        began = time.monotonic()
+        assert poll(patient)[1] == dict.fromkeys("abcd", "publication-rules")
+        assert time.monotonic() - began < 7
 
 
 def test_a_filter_that_the_server_changes_is_refused(dsn: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -209,6 +220,22 @@ def test_harmful_members_leave_our_publication(dsn: str) -> None:
     execute(dsn, *(f"UPDATE {name} SET x = 2" for name in "abcdp"))
 
 
+def test_a_list_of_former_rules_is_examined(dsn: str) -> None:
+    """Without an entry the list stays until it does harm; then a person decides what arrives."""
+    execute(dsn, "CREATE TABLE a (id int PRIMARY KEY, secret text)", "CREATE TABLE b (id int PRIMARY KEY)")
+    columns: dict[str, dict[str, str]] = {"public.a": {"secret": "exclude"}}
+    poll(source_of(dsn, columns=columns))
+    none, former = source_of(dsn), TableName("public", "a")
+    assert poll(none, OUR_LIST, former) == ([], {})
+    execute(dsn, "ALTER TABLE a DROP CONSTRAINT a_pkey, ADD code serial PRIMARY KEY")
+    assert poll(none, OUR_LIST, former)[1] == {"a": "publication-column-list"}
+    execute(dsn, "UPDATE a SET secret = 'free'")
+    assert poll(none, OUR_LIST, former) == ([], {"a": "publication-rules"})
+    assert [name for name, *_ in members(dsn)] == ["b"]
+    assert poll(source_of(dsn, columns={"public.a": {}}), OUR_LIST)[1] == {}
+    assert [name for name, *_ in members(dsn)] == ["a", "b"]
+
+
 def test_a_new_column_waits_without_an_error(dsn: str) -> None:
     execute(dsn, "CREATE TABLE a (id int PRIMARY KEY, x text, secret text)")
     source = source_of(dsn, columns={"public.a": {"secret": "exclude"}}, timing=Timing(member_lock=0.2))
@@ -224,3 +251,8 @@ def test_a_new_column_waits_without_an_error(dsn: str) -> None:
         assert poll(stricter, OUR_LIST) == ([], {"a": "publication-rules"})
     assert len(poll(source, OUR_LIST)[0]) == 2
     assert members(dsn) == [("a", 3, None)]
+    execute(dsn, "ALTER TABLE a DROP CONSTRAINT a_pkey, ADD code int PRIMARY KEY")
+    with psycopg.connect(dsn) as holder:
+        holder.execute("LOCK TABLE a IN SHARE UPDATE EXCLUSIVE MODE")
+        assert poll(source, OUR_LIST) == ([], {"a": "publication-rules"}), "a key cannot wait"
+    assert poll(source, OUR_LIST)[1] == {}

@@ -159,3 +159,34 @@ def test_late_commits_and_incomplete_inserts_are_reported() -> None:
     decoded = batch_decoder.feed(transaction(400, missing, wire.update(2, ["1", wire.UNCHANGED], lsn=390)))
     assert reports[1:] == [(C, Lsn(400), None)]
     assert decoded.changes["unchanged"].to_pylist() == [["v"], ["v"]]
+
+
+@pytest.mark.parametrize("size", [1, 100])
+def test_root_with_ruled_partition_is_left_out(size: int) -> None:
+    """The root stays left out; tables that are only truncated together are no partitions."""
+    reports: Told = []
+    ruled = TableRules((("v", "exclude"),))
+    batch_decoder = StreamDecoder(
+        lambda _oid, _lsn: None,
+        lambda _table: True,
+        rules=lambda oid, _table: ruled if oid == 2 else TableRules(),
+        unreadable=lambda table, lsn, error: reports.append(
+            (table, lsn, None if error is None else str(error))
+        ),
+    )
+    third = wire.plain_relation(3, "d", ["id", "v"])
+    messages = [
+        *(transaction(100, GOOD, OTHER, wire.truncate([1, 2])) if size > 1 else []),
+        *transaction(200, GOOD, third, wire.insert(1, ["1", "a"])),
+        *transaction(300, wire.insert(1, ["2", "a"]), GOOD, OTHER, wire.insert(1, ["3", "b"])),
+        *transaction(400, GOOD, third, wire.insert(1, ["4", "b"])),
+    ]
+    rows: list[Any] = []
+    for at in range(0, len(messages), size):
+        decoded = batch_decoder.feed(messages[at : at + size]).changes
+        rows += [row["new"] for row in decoded.to_pylist() if row["op"] == "insert"]
+    assert rows == [["1", "a"], ["2", "a"]]
+    refusals = [(table, lsn, text) for table, lsn, text in reports if text]
+    assert {refusal[0] for refusal in refusals} == {B}
+    assert all("public.c, for which the pipeline file has rules" in str(text) for *_, text in refusals)
+    assert [lsn for _, lsn, text in reports if text is None][-1] == Lsn(400)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,21 +11,33 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import SecretStr
 
-from deltasmelt.bronze.catalog import ruled_tables
+from deltasmelt.bronze.catalog import publication, ruled_tables
 from deltasmelt.bronze.catalog.select import select_tables
 from deltasmelt.bronze.checks.inspect import inspect
 from deltasmelt.bronze.checks.recorded_rules import select_recorded
+from deltasmelt.bronze.config.sections import SnapshotSettings
 from deltasmelt.bronze.config.timing import Timing
-from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.errors import DefiniteError, TransientError
 from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.location import Lake
-from deltasmelt.bronze.postgres.connection import connect
+from deltasmelt.bronze.lsn import LAST, Lsn
+from deltasmelt.bronze.postgres.blockers import Wait
+from deltasmelt.bronze.postgres.connection import connect, identify
+from deltasmelt.bronze.reader import carried_tables
+from deltasmelt.bronze.reader.carried_tables import CarriedTables
+from deltasmelt.bronze.reader.changed_tables import record_comments
+from deltasmelt.bronze.reader.table_errors import TableErrors
 from deltasmelt.bronze.rules import hashed
-from deltasmelt.bronze.store.relations import read_relations
+from deltasmelt.bronze.store.gaps import gap_of, request_snapshots
+from deltasmelt.bronze.store.landing import Landing
+from deltasmelt.bronze.store.relations import ShapeLog, read_relations
+from deltasmelt.bronze.store.sink import DeltaSink
 from tests.bronze.replaying import (
     assert_bronze_equals_source,
     bronze_rows,
+    current_lsn,
     execute,
     fetch,
     read_all,
@@ -78,8 +91,9 @@ ROWS = """
 
 
 def ruled(dsn: str, **more: Any) -> SourceSettings:
-    settings = {"columns": COLUMNS, "where": WHERE, "hash_key": SecretStr(KEY), **more}
-    return source_of(dsn, timing=Timing(catalog_poll=0.3, member_lock=0.5), **settings)
+    timing = Timing(catalog_poll=0.3, member_lock=0.5)
+    settings = {"columns": COLUMNS, "where": WHERE, "hash_key": SecretStr(KEY), "timing": timing, **more}
+    return source_of(dsn, **settings)
 
 
 def texts(lake_path: str) -> Iterator[tuple[str, str]]:
@@ -230,6 +244,11 @@ def test_a_later_rule_hides_the_unread_log(
     assert_nothing_clear(lake_path)
 
 
+def read_gap(lake_path: str, table: TableName) -> Lsn | None:
+    changes = delta.open_table(f"{lake_path}/bronze/changes")
+    return None if changes is None else gap_of(changes, table)
+
+
 def list_of(source: SourceSettings) -> list[dict[str, str | None]]:
     return rows(
         source,
@@ -339,7 +358,7 @@ def works(source: SourceSettings, statement: str) -> bool:
 def test_renamed_columns_and_tables_keep_their_rules(dsn: str, lake_path: str) -> None:
     source = ruled(dsn)
     execute(source, TABLES, ROWS.format(1, 3))
-    with Running(source, lake_path):
+    with Running(source, lake_path) as running:
         wait_for(lambda: read_snapshot(Lake(lake_path), CUSTOMERS) is not None)
         execute(
             source,
@@ -349,6 +368,14 @@ def test_renamed_columns_and_tables_keep_their_rules(dsn: str, lake_path: str) -
         )
         expected = {("public.customers", "column-rule-unknown"), ("public.sales", "column-rule-lost")}
         wait_for(lambda: open_codes(lake_path) >= expected)
+        # The shapes of a former name end with its last row.
+        landing, tables = running.reader._landing, running.reader._copies.tables  # type: ignore[union-attr]
+        landing.shapes.forget([one for one in landing.shapes.until(LAST) if one.table == ORDERS])  # type: ignore[union-attr]
+        before, polls = tables.newest, set()
+        wait_for(lambda: polls.add(id(tables.newest)) or len(polls) > 2)
+        assert tables.newest is not before
+        execute(source, "UPDATE sales SET customer_email = 'CLEAR later'")
+        assert ("public.sales", "column-rule-lost") in open_codes(lake_path)
     assert_nothing_clear(lake_path)
     patterns = {"*_token": "exclude", "m*": "hash", "remarks": "exclude", "phone": "mask"}
     columns = {"public.customers": patterns, "public.sales": {"customer_email": "hash"}, "public.people": {}}
@@ -407,6 +434,146 @@ def test_former_names_in_the_log_bring_nothing_clear(dsn: str, lake_path: str) -
     assert_nothing_clear(lake_path)
     held = {row["table_name"] for row in bronze_rows(lake_path)}
     assert held >= {"clients", "folk", "people", "ledger", "events_high", "archive"}
+
+
+def test_first_rules_hide_former_names_in_the_log(dsn: str, lake_path: str) -> None:
+    """The first rules come with a rename: known, unknown and reused names, and a start that dies."""
+    visits = "CREATE TABLE visits (id int PRIMARY KEY, body text);"
+    execute(dsn, TABLES, visits, ROWS.format(1, 3).replace("CLEAR", "seen"))
+    read_all(ruled(dsn, columns={}, where={}), lake_path)
+    execute(
+        dsn,
+        ROWS.format(4, 6),
+        "ALTER TABLE customers RENAME TO clients; ALTER TABLE orders RENAME TO sales",
+        "CREATE TABLE orders (id int PRIMARY KEY, customer_email text); INSERT INTO orders VALUES (1, 'own')",
+        "CREATE TABLE fresh (id int PRIMARY KEY, body text); INSERT INTO fresh VALUES (1, 'CLEAR')",
+        "ALTER TABLE fresh RENAME TO stale",
+    )
+    source = ruled(
+        dsn,
+        columns={
+            "public.clients": COLUMNS["public.customers"],
+            "public.sales": {"customer_email": "hash"},
+            "public.people": {"email": "hash"},
+            "public.stale": {"body": "hash"},
+        },
+    )
+
+    def die(point: str) -> None:
+        if point == "stream-starting":
+            raise RuntimeError(point)
+
+    with pytest.raises(RuntimeError):
+        read_all(source, lake_path, reached=die)
+    read_all(source, lake_path)
+    assert_nothing_clear(lake_path)
+    assert errors(lake_path) == {}
+    emails = {
+        row["email"] for row in replay(lake_path, TableName("public", "clients"), bronze_rows(lake_path))
+    }
+    assert emails >= {hashed(f"CLEAR{n}@x", KEY.encode()) for n in (4, 5, 6)}
+    assert_bronze_equals_source(source, lake_path, "public.orders", "public.visits")
+
+
+def test_a_partition_with_rules_is_refused_at_once(dsn: str, lake_path: str) -> None:
+    """No poll sees a partition come before its first row, nor a partition that lost its rules."""
+    columns = {"public.visits": {"body": "hash"}}
+    source = ruled(dsn, columns=columns, timing=Timing(catalog_poll=60, watch=60))
+    execute(
+        source,
+        TABLES,
+        "CREATE TABLE visits (id int PRIMARY KEY, body text); INSERT INTO visits VALUES (1, 'CLEAR')",
+        "CREATE TABLE ledger (id int PRIMARY KEY, body text) PARTITION BY RANGE (id)",
+        "CREATE TABLE ledger_old PARTITION OF ledger FOR VALUES FROM (1000) TO (2000)",
+        "CREATE TABLE archive (LIKE events INCLUDING INDEXES) PARTITION BY RANGE (tenant_id)",
+    )
+    for name in ("ledger", "archive"):
+        with Running(source, lake_path):
+            wait_for(lambda: read_snapshot(Lake(lake_path), TableName("public", "visits")) is not None)
+            wait_for(lambda: read_snapshot(Lake(lake_path), TableName("public", name)) is not None)  # noqa: B023
+            if name == "ledger":
+                execute(
+                    source,
+                    "INSERT INTO ledger VALUES (1000, 'before')",
+                    "ALTER TABLE ledger ATTACH PARTITION visits FOR VALUES FROM (0) TO (1000); "
+                    "INSERT INTO ledger VALUES (2, 'CLEAR attached'), (1001, 'also left out')",
+                    "CREATE TABLE ledger_new PARTITION OF ledger FOR VALUES FROM (2000) TO (3000); "
+                    "INSERT INTO ledger VALUES (3, 'CLEAR again'), (2000, 'also left out')",
+                )
+            else:
+                execute(
+                    source,
+                    "ALTER TABLE events DETACH PARTITION events_low; UPDATE events_low SET body = 'CLEAR'",
+                    "ALTER TABLE archive ATTACH PARTITION events_low FOR VALUES FROM (0) TO (50)",
+                    "INSERT INTO archive VALUES (7, 7, 'CLEAR moved')",
+                )
+            wait_for(lambda: (f"public.{name}", "column-rule-lost") in open_codes(lake_path))  # noqa: B023
+            assert_nothing_clear(lake_path, "also left out")
+    held = {(row["table_name"], str(row["new"])) for row in bronze_rows(lake_path)}
+    assert ("ledger", "['1000', 'before']") in held
+
+
+def test_rules_of_unpublished_columns_lose_nothing(dsn: str, lake_path: str) -> None:
+    """A generated column, and a column that a person's list leaves out, never arrive anyway."""
+    execute(
+        dsn,
+        "CREATE TABLE customers (id int PRIMARY KEY, email text, secret text "
+        "GENERATED ALWAYS AS (email) STORED)",
+        "CREATE TABLE orders (id int PRIMARY KEY, customer_email text)",
+        "CREATE PUBLICATION smelt FOR TABLE customers, orders (id) WITH (publish_via_partition_root = true)",
+    )
+    source = ruled(
+        dsn,
+        columns={"public.customers": {"secret": "hash"}, "public.orders": {"customer_email": "mask"}},
+        where={},
+    )
+
+    def write(point: str) -> None:
+        if point == "first-place-committed":  # before the first shape is recorded
+            execute(dsn, "INSERT INTO customers VALUES (1, 'x')", "INSERT INTO orders VALUES (1, 'CLEAR')")
+
+    read_all(source, lake_path, reached=write)
+    execute(dsn, "INSERT INTO customers VALUES (2, 'y')", "INSERT INTO orders VALUES (2, 'CLEAR')")
+    read_all(source, lake_path)
+    assert errors(lake_path) == {}
+    changes = bronze_rows(lake_path)
+    ends = [row["table_name"] for row in changes if row["op"] == "snapshot_end"]
+    assert sorted(ends) == ["customers", "orders"]
+    assert [row["id"] for row in replay(lake_path, ORDERS, changes)] == ["1", "2"]
+    assert_nothing_clear(lake_path)
+
+
+def test_first_rules_request_no_rows_without_snapshots(dsn: str, lake_path: str) -> None:
+    """Without snapshots a table with rules starts empty, after the changes from before its rules."""
+    never = SnapshotSettings(mode="never")
+    source = ruled(dsn)
+    execute(source, TABLES, ROWS.format(1, 3))
+    read_all(source, lake_path, snapshot=never)
+    assert {row["op"] for row in bronze_rows(lake_path)} == {"snapshot_end"}
+    execute(source, ROWS.format(4, 5))
+    read_all(source, lake_path, snapshot=never)
+    changes = bronze_rows(lake_path)
+    assert len([row for row in changes if row["op"] == "snapshot_end"]) == 4
+    assert {row["id"] for row in replay(lake_path, CUSTOMERS, changes)} == {"4", "5"}
+    assert_nothing_clear(lake_path)
+    # Later rules request the rows.
+    columns = {**COLUMNS, "public.orders": {"customer_email": "mask"}}
+    read_all(ruled(dsn, columns=columns), lake_path, snapshot=never)
+    assert len(replay(lake_path, ORDERS, bronze_rows(lake_path))) == 5
+
+
+def test_a_locked_filter_is_read_at_each_start(dsn: str, lake_path: str) -> None:
+    source = ruled(dsn)
+    execute(source, TABLES, "ALTER TABLE events DROP body, ADD body text", ROWS.format(1, 3))
+    read_all(source, lake_path)
+    before = read_snapshot(Lake(lake_path), EVENTS)
+    publication._PRINTS.clear()
+    with psycopg.connect(dsn) as holder:
+        holder.execute("LOCK TABLE events IN ACCESS EXCLUSIVE MODE")  # as VACUUM FULL
+        read_all(source, lake_path)
+        assert errors(lake_path) == {}
+    read_all(source, lake_path)
+    assert read_snapshot(Lake(lake_path), EVENTS) == before
 
 
 def test_without_manage_the_exact_sql_is_printed(dsn: str, lake_path: str) -> None:
@@ -494,8 +661,10 @@ def test_an_empty_entry_removes_list_and_filter(dsn: str, lake_path: str) -> Non
     assert_bronze_equals_source(empty, lake_path, "public.customers", "public.orders", "public.events")
 
 
-def test_old_lists_and_locks_leave_no_way_around(dsn: str, lake_path: str) -> None:
-    """A person limits the publication otherwise, and a lock delays the correction."""
+def test_old_lists_and_locks_leave_no_way_around(
+    dsn: str, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A person limits the publication otherwise, a lock delays the correction, and a poll fails after it."""
     source = ruled(dsn)
     execute(source, TABLES, ROWS.format(1, 3))
     read_all(source, lake_path)
@@ -520,6 +689,16 @@ def test_old_lists_and_locks_leave_no_way_around(dsn: str, lake_path: str) -> No
     ):
         # A transaction wrote between a person's change and the correction, and commits afterwards.
         connections = running.reader.progress.read()["connections"]
+        failures: list[int] = []
+
+        def fail_once(*given: Any) -> None:
+            if not failures and read_gap(lake_path, EVENTS) != gap:
+                failures.append(1)
+                raise TransientError("the lake is away", code="lake-unwritable", where="the lake", remedy="")
+            record_comments(*given)
+
+        gap = read_gap(lake_path, EVENTS)
+        monkeypatch.setattr(carried_tables, "record_comments", fail_once)
         writer.execute("SELECT txid_current()")
         execute(
             source,
@@ -528,6 +707,7 @@ def test_old_lists_and_locks_leave_no_way_around(dsn: str, lake_path: str) -> No
         )
         writer.execute("INSERT INTO events VALUES (502, 70, 'CLEAR')")
         wait_for(lambda: running.reader.progress.read()["connections"] > connections)
+        assert failures
         writer.commit()
     read_all(source, lake_path)
     assert_lake_equals_source(source, lake_path)
@@ -550,22 +730,61 @@ def test_an_older_server_refuses_what_it_cannot_do(dsn: str, monkeypatch: pytest
     assert ["write public.events" in str(finding.remedy) for finding in unknown] == [True]
 
 
+def test_a_table_without_copies_waits_for_its_filter(
+    role: tuple[str, str], dsn: str, lake_path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that may forget the new filter sends former rows, also of a table that cannot be copied."""
+    monkeypatch.setattr(carried_tables, "may_forget", lambda _: True)
+    (name, of_role), a = role, TableName("public", "a")
+    execute(dsn, "CREATE TABLE a (id int PRIMARY KEY)", f"ALTER TABLE a OWNER TO {name}")
+    execute(
+        dsn, f"DO $$ BEGIN EXECUTE 'GRANT CREATE ON DATABASE ' || current_database() || ' TO {name}'; END $$"
+    )
+    with connect(source_of(dsn)) as connection:
+        sink = DeltaSink(Lake(lake_path), "shop", identify(connection))
+    control = ControlTables(Lake(lake_path))
+
+    def polled(source: SourceSettings) -> bool | None:
+        landing = Landing(sink, ShapeLog(sink.relations(), sink.add_relations))
+        tables = CarriedTables(source, landing, TableErrors(control, source.timing), Wait())
+        return tables.poll(threading.Event()).carried.get(a)
+
+    assert polled(source_of(of_role))
+    execute(dsn, f"REVOKE SELECT ON a FROM {name}")
+    ruled_source = source_of(of_role, where={"public.a": "id < 5"})
+    with psycopg.connect(dsn) as writer:
+        writer.execute("INSERT INTO a VALUES (7)")
+        assert polled(ruled_source) is False
+    assert open_codes(lake_path) == {("public.a", "table-privilege")}
+
+
 def test_rows_that_enter_without_values_are_copied(dsn: str, lake_path: str) -> None:
     """PostgreSQL sends an UPDATE into the filter as an insert without its unchanged out-of-line value."""
-    source = ruled(dsn, columns={}, where={"public.events": "tenant_id < 100"})
+    where, slow = {"public.events": "tenant_id < 100"}, Timing(catalog_poll=60)
+    source = ruled(dsn, columns={}, where=where, timing=slow)
     execute(
         source,
         "CREATE TABLE events (tenant_id int, id int, body text, PRIMARY KEY (tenant_id, id))",
         "ALTER TABLE events ALTER body SET STORAGE EXTERNAL",
         "INSERT INTO events VALUES (700, 1, repeat('large', 2000)), (1, 2, repeat('other', 2000))",
     )
-    with Running(source, lake_path):
+    with Running(source, lake_path) as running:
         wait_for(lambda: read_snapshot(Lake(lake_path), EVENTS) is not None)
         before = read_snapshot(Lake(lake_path), EVENTS)
         execute(source, "UPDATE events SET tenant_id = 2 WHERE id = 2")
         execute(source, "UPDATE events SET tenant_id = 7 WHERE id = 1")
         wait_for(lambda: read_snapshot(Lake(lake_path), EVENTS) != before)
         assert errors(lake_path) == {}
+        # The next such row waits for the end of a pause, or for the request of a person.
+        after, gap = read_snapshot(Lake(lake_path), EVENTS), read_gap(lake_path, EVENTS)
+        execute(source, "UPDATE events SET tenant_id = 700 WHERE id = 1")
+        execute(source, "UPDATE events SET tenant_id = 8 WHERE id = 1")
+        wait_for(lambda: read_gap(lake_path, EVENTS) != gap)
+        wait_for(lambda: not running.reader._copies.tables.newest.due)  # type: ignore[union-attr]
+        assert read_snapshot(Lake(lake_path), EVENTS) == after
+        with connect(source) as connection:
+            request_snapshots(f"{lake_path}/bronze/changes", [EVENTS], current_lsn(connection))
+        wait_for(lambda: read_snapshot(Lake(lake_path), EVENTS) != after)
         after = read_snapshot(Lake(lake_path), EVENTS)
     read_all(source, lake_path)
     assert read_snapshot(Lake(lake_path), EVENTS) == after

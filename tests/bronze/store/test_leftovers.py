@@ -181,7 +181,7 @@ def test_a_dropped_table_is_forgotten_behind_the_stream(
         frontier = Lsn(lsn - 50)
 
         def look(seen: dict[TableName, int], frontier: Lsn = frontier, lsn: Lsn = lsn) -> None:
-            resnapshot_unpublished(landing, SOURCE, list(seen), seen, lsn, frontier=frontier)
+            resnapshot_unpublished(landing, SOURCE, list(seen), seen, lsn, frontier=frontier, ruled=())
 
         look({stays: 5, table: 7})
         landing.shapes.record([replace(shape(lsn - 60, "id"), relation_id=day, table=table)])
@@ -199,7 +199,9 @@ def test_a_dropped_table_is_forgotten_behind_the_stream(
     assert max(sizes[9:]) <= max(sizes[:9])
     assert sink.tables.observed_storage(stays) == ObservedStorage(Storage(1, {}, {}))
     recreated = TableName("public", "day15")
-    resnapshot_unpublished(landing, SOURCE, [recreated], {recreated: 7}, Lsn(7000), frontier=Lsn(6000))
+    resnapshot_unpublished(
+        landing, SOURCE, [recreated], {recreated: 7}, Lsn(7000), frontier=Lsn(6000), ruled=()
+    )
     assert sink.tables.needing_copy([recreated]) == {recreated}
     assert is_open(open_existing(sink.uri), recreated), "what was changed meanwhile is missing"
     sink.tables.record_storages({recreated: ObservedStorage(Storage(15, {}, {15: Part("day15", 15)}))})

@@ -177,15 +177,15 @@ def test_renewal_stays_within_bytes_of_day(lake_path: str) -> None:
 def test_renewed_base_heals_and_settles_nothing(lake_path: str) -> None:
     sink, shapes = open_sink(lake_path), [replace(shape(5, "id"), table=T)]
     snapshot(sink, T, 10)
-    assert sink.tables.renewing([T, U]) == set()
+    assert sink.tables.to_copy([T, U]) == ({U}, set())
     request_renewals(uri(lake_path), {T: Lsn(10), U: Lsn(3)})
-    assert sink.tables.renewing([T, U]) == {T}  # U has no base yet
+    assert sink.tables.to_copy([T, U]) == ({U}, {T})  # U has no base yet
     assert sink.tables.needing_copy([T]) == set()
     assert is_whole(open_existing(uri(lake_path)), T, Lsn(12))
     request_snapshots(uri(lake_path), [T], Lsn(12))
     renew(sink, T, 15)
     changes = open_existing(uri(lake_path))
-    assert sink.tables.renewing([T]) == set()
+    assert sink.tables.to_copy([T]) == ({T}, set())
     assert sink.tables.needing_copy([T]) == {T}
     assert not is_whole(changes, T, Lsn(20))
     assert sink.tables.snapshots([T]) == {T: 10}
