@@ -41,7 +41,7 @@ from deltasmelt.pipelines.spark.remote import REMOTE, is_elsewhere, remote_sessi
 from deltasmelt.pipelines.terminal.logs import spark_log
 from deltasmelt.pipelines.terminal.output import waiting
 from deltasmelt.silver.spark.access import access_of, context_class
-from deltasmelt.silver.spark.semantics import PINNED
+from deltasmelt.silver.spark.semantics import AS_MICROSECONDS, PINNED
 from deltasmelt.silver.spark.tuning import all_settings, change, cores_of
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ _DYNAMIC: Final = {
     "spark.sql.variable.substitute": "false",  # a value or a name may hold a literal ${…}
     # Case-insensitive names are Spark's default; silver refuses columns that differ only in case.
     "spark.sql.caseSensitive": "false",
+    **AS_MICROSECONDS,  # for files that a program writes from `deltasmelt.open`; silver and gold pin the type
 }
 
 

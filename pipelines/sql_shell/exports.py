@@ -20,6 +20,7 @@ from deltasmelt.bronze.lake.place import Location
 from deltasmelt.pipelines.sql_shell.results import STREAMED, running
 from deltasmelt.pipelines.terminal.arguments import RowFormat
 from deltasmelt.pipelines.terminal.output import counted
+from deltasmelt.silver.spark.semantics import AS_MICROSECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,8 +32,6 @@ _BY_SUFFIX: Final = {
     ".ndjson": RowFormat.JSON,
     ".parquet": RowFormat.PARQUET,
 }
-# Microseconds, as most readers expect; Spark's own default is the deprecated INT96.
-_TIMES: Final = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
 
 
 def format_of(target: str) -> RowFormat | None:
@@ -134,7 +133,7 @@ def _write_parquet(spark: SparkSession, frame: DataFrame, folder: Path, *, one_f
         with running():
             pq.write_table(frame.toArrow(), folder / "part-0.parquet")
         return
-    with running(), settings(spark, _TIMES):
+    with running(), settings(spark, AS_MICROSECONDS):
         writer = (frame.coalesce(1) if one_file else frame).write
         (writer.option("maxRecordsPerFile", 0) if one_file else writer).parquet(str(folder))
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _TIMESTAMPS: Final = "spark.sql.parquet.outputTimestampType"
 _MICROSECONDS: Final = "TIMESTAMP_MICROS"
+AS_MICROSECONDS: Final = {_TIMESTAMPS: _MICROSECONDS}
 """Type of timestamps in files, in place of INT96, which other readers convert to nanoseconds since 1970.
 
 The year 9999 would become 1816.
@@ -70,7 +71,7 @@ PINNED: Final = {
     "spark.sql.parquet.inferTimestampNTZ.enabled": "true",
     "spark.sql.parquet.int96AsTimestamp": "true",
     "spark.sql.parquet.int96TimestampConversion": "false",
-    _TIMESTAMPS: _MICROSECONDS,
+    **AS_MICROSECONDS,
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",

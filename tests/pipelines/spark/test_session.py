@@ -6,6 +6,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
@@ -51,6 +52,14 @@ def test_settings_are_written_as_java_reads_them() -> None:
 def test_a_second_call_returns_the_existing_session(spark: SparkSession) -> None:
     """A notebook runs a cell again, or opened a lake before; a process has one Spark context."""
     assert spark_session().sparkContext is spark.sparkContext
+
+
+@pytest.mark.spark
+def test_own_session_writes_timestamps_as_microseconds(spark: SparkSession, tmp_path: Path) -> None:
+    """Files that a program writes from a session of `deltasmelt.open` show other readers the year 9999."""
+    spark.sql("SELECT TIMESTAMP '9999-12-31 00:00:00' AS at").write.parquet(str(tmp_path / "t"))
+    (at,) = pq.read_table(tmp_path / "t")["at"].to_pylist()
+    assert at.year == 9999
 
 
 @pytest.mark.spark
