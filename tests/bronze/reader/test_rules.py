@@ -371,8 +371,13 @@ def test_renamed_columns_and_tables_keep_their_rules(dsn: str, lake_path: str) -
         # The shapes of a former name end with its last row.
         landing, tables = running.reader._landing, running.reader._copies.tables  # type: ignore[union-attr]
         landing.shapes.forget([one for one in landing.shapes.until(LAST) if one.table == ORDERS])  # type: ignore[union-attr]
-        before, polls = tables.newest, set()
-        wait_for(lambda: polls.add(id(tables.newest)) or len(polls) > 2)
+        before, polls = tables.newest, set[int]()
+
+        def polled_twice() -> bool:
+            polls.add(id(tables.newest))
+            return len(polls) > 2
+
+        wait_for(polled_twice)
         assert tables.newest is not before
         execute(source, "UPDATE sales SET customer_email = 'CLEAR later'")
         assert ("public.sales", "column-rule-lost") in open_codes(lake_path)
