@@ -30,6 +30,7 @@ from deltasmelt.bronze.reader.carried_tables import CarriedTables
 from deltasmelt.bronze.reader.changed_tables import record_comments
 from deltasmelt.bronze.reader.table_errors import TableErrors
 from deltasmelt.bronze.rules import hashed
+from deltasmelt.bronze.snapshot.snapshot import Snapshot
 from deltasmelt.bronze.store.gaps import gap_of, request_snapshots
 from deltasmelt.bronze.store.landing import Landing
 from deltasmelt.bronze.store.relations import ShapeLog, read_relations
@@ -516,6 +517,30 @@ def test_a_partition_with_rules_is_refused_at_once(dsn: str, lake_path: str) -> 
             assert_nothing_clear(lake_path, "also left out")
     held = {(row["table_name"], str(row["new"])) for row in bronze_rows(lake_path)}
     assert ("ledger", "['1000', 'before']") in held
+
+
+def test_copies_refuse_partitions_unknown_to_their_poll(dsn: str, lake_path: str) -> None:
+    """Only a root with an entry, or a pipeline without rules, may get a table as partition meanwhile."""
+    execute(
+        dsn,
+        "CREATE TABLE visits (id int PRIMARY KEY, body text); INSERT INTO visits VALUES (1, 'CLEAR')",
+        "CREATE TABLE ledger (id int PRIMARY KEY, body text) PARTITION BY RANGE (id)",
+    )
+    rules, ledger = {"public.visits": {"body": "hash"}}, {"public.ledger": {"body": "hash"}}
+    sources = [ruled(dsn, columns=columns, where={}) for columns in (rules, {**rules, **ledger}, {})]
+    with connect(sources[0]) as connection:
+        sink = DeltaSink(Lake(lake_path), "shop", identify(connection))
+        selected = [select_tables(connection, source, storage=True) for source in sources]
+    execute(dsn, "ALTER TABLE ledger ATTACH PARTITION visits FOR VALUES FROM (0) TO (1000)")
+    landing = Landing(sink, ShapeLog(sink.relations(), sink.add_relations))
+    failures = []
+    for source, tables in zip(sources, selected, strict=True):
+        root = [table for table in tables if table.table.name == "ledger"]
+        outcome = Snapshot(source, SnapshotSettings(), landing).take(root, threading.Event())
+        failures.append([error.code for error in outcome.failed])
+    assert failures == [["table-changed"], [], []]
+    bodies = [str(row["new"]) for row in bronze_rows(lake_path) if row["op"] == "snapshot"]
+    assert bodies == [f"['1', '{hashed('CLEAR', KEY.encode())}']", "['1', 'CLEAR']"]
 
 
 def test_rules_of_unpublished_columns_lose_nothing(dsn: str, lake_path: str) -> None:
