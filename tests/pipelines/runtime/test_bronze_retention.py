@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import StreamingQueryException
 
 from deltasmelt.bronze import backoff
 from deltasmelt.bronze.lake.client import Transaction
@@ -16,12 +17,12 @@ from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.parquet import PartWriter
-from deltasmelt.bronze.lsn import LAST
+from deltasmelt.bronze.lsn import LAST, Lsn
 from deltasmelt.bronze.store.changes_table import commit_changes
 from deltasmelt.bronze.store.contract import CHANGES_SCHEMA, MEASURED
 from deltasmelt.bronze.store.gaps import is_whole
 from deltasmelt.bronze.store.marks import CONFIRM_APP, STREAM_APP, kept_from, renewed_app
-from deltasmelt.bronze.store.retention import wants_renewal
+from deltasmelt.bronze.store.retention import files_of, keep_from, wants_renewal
 from deltasmelt.pipelines.commands.maintain import retention_lines
 from deltasmelt.pipelines.commands.rebuild import rebuild_silver
 from deltasmelt.pipelines.commands.status import show_status
@@ -154,6 +155,10 @@ def snapshots_hold_until_silver_has_newer(world: World) -> None:
     assert decided is not None
     assert {(holder.kind, holder.lsn) for holder in decided.holders} == {("silver", 41)}
     assert decided.lsn == 41
+    # A history that a cut names holds, also without its name in this pipeline file.
+    plain = BronzeRetention(pipeline_of(str(world.path), "bronze: {retention: 90d}\n"), world.control)
+    assert plain.boundary(world.changes(), SHAPES, datetime.now(UTC)).holders == decided.holders
+    assert "silver.people__history" in {holder.name for holder in decided.holders}
     for lsn in (51, 61):
         bronze.add(lsn, [update(PEOPLE, "2", f"b{lsn}")])
         bronze.commit(lsn + 9)
@@ -199,9 +204,67 @@ def older_copy_of_silver_loses_nothing_silently(world: World) -> None:
     assert control.open_errors() == [error]
     assert cells_at(spark, lake, "people", "id") == [(1,), (2,), (9,)]
     assert cells_at(spark, lake, "orders", "id") == [(1,), (2,), (3,), (4,)]
+    stopped_history_holds_nothing(world)
     assert rebuild_silver(spark, world.pipeline, [PEOPLE.table], Output()) == []
     assert control.open_errors() == []
+    decided = world.retention.decide()
+    assert decided is not None
+    assert decided.behind == ()
     assert cells_at(spark, lake, "people__history", "id, note, _valid_to_lsn")[-1] == (9, "i", None)
+
+
+def stopped_history_holds_nothing(world: World) -> None:
+    """The boundary moves on with newer snapshots; status and check name the history."""
+    world.bronze.renew(ORDERS, 97, [["1", "a"], ["2", "b"], ["3", "c"], ["4", "d"]])
+    world.bronze.renew(PEOPLE, 97, [["1", "a3"], ["2", "b61"], ["9", "i"]])
+    world.bronze.add(98, [insert(ORDERS, "5", "e")])
+    world.cycle(99)
+    decided = world.retention.decide()
+    assert decided is not None
+    assert (decided.lsn, kept_from(world.changes())) == (97, 97)
+    assert [(need.name, need.first) for need in decided.behind] == [("silver.people__history", 41)]
+    assert "silver.people__history needs the changes from 0/29 on" in "\n".join(boundary_lines(decided))
+    shown = plain_status(StatusReader(world.pipeline).read())["retention"]["behind"]
+    assert shown == [{"name": "silver.people__history", "first": "0/29", "kind": "silver"}]
+    findings = run_check(world.pipeline, offline=True)
+    (finding,) = [finding for finding in findings if finding.code == "changes-removed"]
+    assert (finding.level, finding.subject) == ("error", "silver.people__history")
+
+
+@pytest.mark.spark
+def test_streaming_query_outlives_removal_with_ignore_deletes(spark: SparkSession, tmp_path: Path) -> None:
+    """Without the option it stops; with it, a query from before the removal still reads the removed files."""
+    folder = tmp_path / "lake"
+    folder.mkdir()
+    lake = pipeline_of(str(folder), KEPT).lake_address()
+    bronze = StreamedWriter(lake)
+    bronze.relations([ORDERS])
+
+    def change(lsn: int) -> None:
+        bronze.add(lsn, [insert(ORDERS, str(lsn), "b")])
+        bronze.commit(lsn)
+
+    def follow(name: str, **options: str) -> list[int]:
+        uri, place = str(lake.uri("bronze", "changes")), tmp_path / name
+        stream = spark.readStream.format("delta").options(**options).load(uri).select("commit_lsn")
+        writer = stream.writeStream.format("parquet").option("checkpointLocation", str(place / "state"))
+        query = writer.option("path", str(place / "rows")).trigger(availableNow=True).start()
+        query.awaitTermination()
+        return sorted(row[0] for row in spark.read.parquet(str(place / "rows")).collect())
+
+    for lsn in (31, 41):
+        change(lsn)
+    assert follow("plain") == follow("passing", ignoreDeletes="true") == [31, 41]
+    behind = {"ignoreDeletes": "true", "startingVersion": "0"}
+    keep_from(lake.uri("bronze", "changes"), Lsn(41))
+    open_sink(str(folder), "p").commit(at(45))
+    assert [file.last for file in files_of(open_existing(lake.uri("bronze", "changes")))] == [41]
+    change(51)
+    assert follow("passing", ignoreDeletes="true") == [31, 41, 51]
+    assert follow("behind", **behind) == [31, 41, 51]
+    assert follow("new", ignoreDeletes="true") == [41, 51]
+    with pytest.raises(StreamingQueryException, match="ignoreDeletes"):
+        follow("plain")
 
 
 def test_status_and_maintain_name_what_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

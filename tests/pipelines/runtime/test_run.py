@@ -16,7 +16,9 @@ from psycopg.conninfo import conninfo_to_dict
 
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.store.marks import kept_from
 from deltasmelt.bronze.store.position import read_position
 from deltasmelt.pipelines.commands.explain import show_document_schema, show_explanation
 from deltasmelt.pipelines.commands.preview import preview_document
@@ -211,9 +213,13 @@ def test_a_job_starts_spark_only_for_work(
     job("run", 1)
     assert not shop.gold_has(end)
     assert spark is not None  # it is there, so the stages use it
+    pipeline = shop.pipeline
+    pipeline = pipeline.model_copy(update={"bronze": pipeline.bronze.model_copy(update={"retention": 0.0})})
     with pytest.raises(Failure):
-        run_layers(shop.pipeline, Output(), layers=["silver", "gold"], until_caught_up=True, command="test")
+        run_layers(pipeline, Output(), layers=["silver", "gold"], until_caught_up=True, command="test")
     assert shop.gold_has(end)
+    changes = open_existing(pipeline.lake_address().uri("bronze", "changes"))
+    assert kept_from(changes) > 0  # the end of the run has decided about old changes
     query = "SELECT id FROM silver.orders WHERE id IN (7, 8)"
     assert LakeSql(spark, shop.pipeline).query(query).collect() == [(8,)]
 
