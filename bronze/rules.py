@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import re
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -92,6 +93,15 @@ class TableRules:
             return exact
         actions = {action for pattern, action in self.columns if _matches(column, pattern)}
         return next((action for action in _STRICTEST if action in actions), None)
+
+    def may_arrive(self, column: str, text: str) -> bool:
+        """Check whether a row of the lake may have this text in a column."""
+        match self.action(column):
+            case "hash":
+                return re.fullmatch("[0-9a-f]{64}", text) is not None
+            case "mask":
+                return bool(_changed(pa.array([text], pa.string()), "mask", b"")[0].as_py() == text)
+        return True
 
     @property
     def changes_values(self) -> bool:

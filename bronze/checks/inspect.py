@@ -20,7 +20,7 @@ from deltasmelt.bronze.setup.failover import slot_statement
 from deltasmelt.bronze.setup.slot import read_slot, slot_problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     import psycopg
 
@@ -39,12 +39,14 @@ def inspect(
     connection: psycopg.Connection[Any],
     source: SourceSettings,
     recorded: Mapping[TableName, int] = MappingProxyType({}),
+    known: Collection[TableName] = (),
 ) -> list[Finding]:
     """Return all findings about the source, most general first.
 
     Args:
         connection: idle, in autocommit mode.
         recorded: numbers of the rules by which the lake carries tables (`bronze.store.rule_marks`).
+        known: all names in `bronze.relations`, as the reader knows them.
 
     Raises:
         SmeltError: the server failed during a check.
@@ -54,7 +56,6 @@ def inspect(
         server = read_server(connection)
         slot = read_slot(connection, source.slot)
         tables = select_tables(connection, source, sizes=False, recorded=recorded)
-        known = [table for table, number in recorded.items() if number]
         findings = [
             *server_findings(server, connection.info.server_version, slot),
             *forgetting_findings(connection.info.server_version),

@@ -54,7 +54,7 @@ def table_findings(
     tables: Sequence[SourceTable],
     known: Collection[TableName] = (),
 ) -> Iterator[Finding]:
-    """Yield findings about tables, selected or not; `known` are names that bronze has recorded."""
+    """Yield findings about tables, selected or not; `known` are all names in `bronze.relations`."""
     yield from _patterns(connection, source, tables)
     for error in rules_without_table(source.rules, tables, known):
         yield Finding.of(error, str(error.table))

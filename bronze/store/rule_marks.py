@@ -28,10 +28,9 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.rules import Rules
 
 STILL_HELD: Final = (
-    "the lake still has former values: bronze.changes until bronze.retention removes them, silver's present "
-    "table in columns that no longer arrive, in history and in deleted rows, quality.results, and older "
-    "versions of silver and gold; to have none, take the tables into a new lake (smelt explain-error "
-    "rules-changed)"
+    "the lake still has former values: bronze.changes until bronze.retention removes them, silver's "
+    "history and deleted rows, quality.results, and older versions of silver and gold; to have none, take "
+    "the tables into a new lake (smelt explain-error rules-changed)"
 )
 _RULES: Final = "its rules in source.columns or source.where changed"
 _KEY: Final = "source.hash_key is another key than the key of the hashes in the lake"

@@ -13,7 +13,6 @@ The command checks four subjects, and a failure of one subject hides no finding 
 from __future__ import annotations
 
 import difflib
-import re
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -26,6 +25,7 @@ from deltasmelt.bronze.checks.lake_store import probe_store
 from deltasmelt.bronze.checks.ownership import require_own_slot
 from deltasmelt.bronze.checks.recorded_rules import select_recorded
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltError, TableError
+from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.delta import open_table
 from deltasmelt.bronze.lake.failures import lake_opened
 from deltasmelt.bronze.postgres.connection import connect, identify, primary_log_end, translated
@@ -41,7 +41,7 @@ from deltasmelt.bronze.store.contract import (
     RELATIONS_SCHEMA,
     require_format,
 )
-from deltasmelt.bronze.store.marks import snapshot_of
+from deltasmelt.bronze.store.marks import kept_from, snapshot_of
 from deltasmelt.bronze.store.ownership import foreign, owner_properties
 from deltasmelt.bronze.store.position import position_of
 from deltasmelt.bronze.store.relations import read_relations
@@ -53,11 +53,14 @@ from deltasmelt.gold.compile.compiler import compile_tree
 from deltasmelt.gold.language.document import load_documents
 from deltasmelt.gold.tree.check import checked_tree
 from deltasmelt.gold.tree.text_order import text_orders
+from deltasmelt.pipelines.health.document_rules import rule_findings, with_excluded
+from deltasmelt.pipelines.health.former_values import former_value_findings
 from deltasmelt.pipelines.health.numeric_digits import numeric_findings
 from deltasmelt.pipelines.private import why_unwritable
 from deltasmelt.pipelines.quality.cut import held_columns
 from deltasmelt.pipelines.quality.masking import parse_masked
 from deltasmelt.pipelines.quality.suite_files import check_suites
+from deltasmelt.pipelines.runtime.retention import BronzeRetention
 from deltasmelt.pipelines.terminal.output import bytes_text
 from deltasmelt.silver.schema.catalog import check_table, histories, is_named, silver_table
 
@@ -70,7 +73,6 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.catalog.source_table import SourceTable
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.lake.table import Table
-    from deltasmelt.bronze.rules import Rules
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.bronze.store.position import Position
     from deltasmelt.gold.language.document import Document
@@ -106,6 +108,8 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
         findings += lake.foreign(owner_properties(pipeline.pipeline))
         if pipeline.bronze.retention is None:
             findings += _collect(findings, lake.growing) or []
+        findings += _collect(findings, lambda: lake.behind(pipeline)) or []
+        findings += _collect(findings, lambda: lake.former_values(pipeline)) or []
     relations: Sequence[Relation] = [] if lake is None else lake.relations
     orders: Mapping[tuple[TableName, str], str] = {}
     if not offline:
@@ -174,6 +178,33 @@ class _Lake:
             )
         ]
 
+    def former_values(self, pipeline: Pipeline) -> list[Finding]:
+        """Return the tables of silver with values from before the rules."""
+        if self.changes is None or not pipeline.source.rules.ruled:
+            return []
+        with lake_opened(self.uri):
+            return list(former_value_findings(pipeline, self.changes, self.relations))
+
+    def behind(self, pipeline: Pipeline) -> list[Finding]:
+        """Return the tables of silver that lack changes which bronze has removed."""
+        if self.changes is None or not kept_from(self.changes):
+            return []
+        with lake_opened(self.uri):
+            retention = BronzeRetention(pipeline, ControlTables(pipeline.lake_address()))
+            boundary = retention.boundary(self.changes, self.relations, datetime.now(UTC))
+        return [
+            Finding(
+                level="error",
+                code="changes-removed",
+                subject=need.name,
+                message=f"needs the changes from {need.first} on, and bronze has removed the changes before "
+                f"{boundary.kept_from} (bronze.retention)",
+                remedy=f"restore a newer copy of {need.name}, or rebuild the table: smelt explain-error "
+                "changes-removed",
+            )
+            for need in boundary.behind
+        ]
+
 
 def _collect(findings: list[Finding], step: Callable[[], _T]) -> _T | None:
     """Return the result of `step`; turn a `SmeltError` into a finding."""
@@ -193,7 +224,8 @@ def _source(
     ) as connection:
         rules, changes = pipeline.source.rules, None if lake is None else lake.changes
         recorded = {} if changes is None else recorded_rules(changes, rules.tables)
-        source_findings = inspect(connection, pipeline.source, recorded)
+        known = set() if lake is None else {shape.table for shape in lake.relations}
+        source_findings = inspect(connection, pipeline.source, recorded, known)
         with translated(pipeline.source):
             own_lake = None
             if lake is not None:
@@ -243,17 +275,6 @@ def _changed_rules(pipeline: Pipeline, changes: Table, tables: Iterable[SourceTa
             subject=str(name),
             message=f"the next start snapshots the table again: {reason}; {STILL_HELD}",
         )
-
-
-def _with_excluded(pipeline: Pipeline, finding: Finding) -> Finding:
-    """Return a finding about a document; an unknown column that the rules exclude gets this reason."""
-    rules = pipeline.source.rules
-    for table, columns in rules.tables.items():
-        for column in re.findall(rf"{re.escape(str(table))} has no column '([^']+)'", finding.message):
-            if columns.action(column) == "exclude":
-                reason = f"; source.columns excludes {column}"
-                return replace(finding, message=finding.message + reason)
-    return finding
 
 
 def _unwritable(pipeline: Pipeline) -> list[Finding]:
@@ -347,38 +368,16 @@ def _tables(
         for table in [*catalog.values(), *histories(catalog.values(), pipeline.silver)]
     }
     tables |= {f"bronze.{CHANGES}": CHANGES_SCHEMA.names, f"bronze.{RELATIONS}": RELATIONS_SCHEMA.names}
-    complete = True
+    complete, rules = True, pipeline.source.rules
     for document in documents:
         tree, problems = checked_tree(document, catalog)
-        findings += (_with_excluded(pipeline, Finding.of(problem)) for problem in problems)
+        findings += (with_excluded(rules, Finding.of(problem)) for problem in problems)
         if tree is None:
             complete = False
         else:
             tables[f"gold.{document.name}"] = [*compile_tree(tree, str).columns, LSN, HASH]
-            findings += [*_text_orders(tree, orders), *_rules_of_joins(tree, pipeline.source.rules)]
+            findings += [*_text_orders(tree, orders), *rule_findings(tree, rules)]
     return tables if complete else None
-
-
-def _rules_of_joins(tree: Tree, rules: Rules) -> Iterator[Finding]:
-    """Yield the joins of columns with different rules: a hash equals no clear value, so nothing matches."""
-    for node in tree.nodes():
-        joins = [(link.scope, link.on) for link in node.links] + [(node.scope, node.on)]
-        before = node.parent
-        if node.recursion is not None:
-            joins.append((node.scope, node.recursion.on))
-        for scope, pairs in joins:
-            for own, other in pairs:
-                tables = scope.table.table, before.table.table
-                if rules.table(tables[0]).action(own) != rules.table(tables[1]).action(other):
-                    yield Finding(
-                        level="error",
-                        code="join-rules-differ",
-                        subject=tree.name,
-                        message=f"joins {tables[0]}.{own} with {tables[1]}.{other}, for which source.columns "
-                        "has different rules: no rows would match",
-                        remedy="write the same rule for both columns",
-                    )
-            before = scope
 
 
 def _text_orders(tree: Tree, orders: Mapping[tuple[TableName, str], str]) -> Iterator[Finding]:

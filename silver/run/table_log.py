@@ -249,7 +249,7 @@ class SilverLog:
         tail = self._tail(name)
         if tail is None:
             tail = tail_of(
-                table.version(), pa.table(table.get_add_actions()), _stored_as(table, UNREPRESENTABLE)
+                table.version(), pa.table(table.get_add_actions()), stored_as(table, UNREPRESENTABLE)
             )
         return tail.total()
 
@@ -261,7 +261,7 @@ class SilverLog:
         table = self._handle(name)
         if table is None:
             return 0.0
-        return share_of(pa.table(table.get_add_actions(flatten=True)), _stored_as(table, column), low, high)
+        return share_of(pa.table(table.get_add_actions(flatten=True)), stored_as(table, column), low, high)
 
     def committed_at(self, name: str, version: int) -> datetime | None:
         """Return a version's commit time, by the writer's clock; None where the log lacks the commit."""
@@ -338,11 +338,11 @@ class SilverLog:
 
 
 def _tail_of(table: Table) -> Tail | None:
-    return table.tail(lambda: _stored_as(table, UNREPRESENTABLE))
+    return table.tail(lambda: stored_as(table, UNREPRESENTABLE))
 
 
-def _stored_as(table: Table, column: str) -> str:
-    """Return the name of a column within files."""
+def stored_as(table: Table, column: str) -> str:
+    """Return the name of a column within the files and statistics of a table."""
     fields = json.loads(table.schema().to_json())["fields"]
     stated: dict[str, Any] = next((one["metadata"] for one in fields if one["name"] == column), {})
     return str(stated.get("delta.columnMapping.physicalName", column))
