@@ -27,9 +27,8 @@ from deltasmelt.bronze.errors import TableError
 from deltasmelt.bronze.identifiers import quote_identifier
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Hashable
 
-    from deltasmelt.bronze.catalog.queries import ColumnRow
     from deltasmelt.bronze.identifiers import TableName
 
 _PRINTS: Final = 8
@@ -70,22 +69,21 @@ _PRINTED: Final[dict[tuple[Any, ...], PrintedFilter]] = {}
 
 
 def read_filter(
-    connection: psycopg.Connection[Any], table: TableName, where: str, columns: Sequence[ColumnRow]
+    connection: psycopg.Connection[Any], table: TableName, where: str, relation_id: int, shape: Hashable
 ) -> PrintedFilter | TableError:
     """Return a filter as the server prints it, or the error of the table.
 
-    `connection` is in autocommit mode; `columns` are all columns of the table.
+    `connection` is in autocommit mode; a print is used again until the table's `shape` changes.
 
     Raises:
         psycopg.Error: the session failed.
     """
-    shape = tuple((row.name, row.attnum, row.type_oid, row.typmod) for row in columns)
-    known = (connection.info.dsn, table, where, shape)
+    known = (connection.info.dsn, table, where, relation_id, shape)
     if known not in _PRINTED:
         try:
             with connection.transaction(force_rollback=True):
                 _write_enabled(connection)
-                _PRINTED[known] = _printed(connection, table, where, columns[0].relation)
+                _PRINTED[known] = _printed(connection, table, where, relation_id)
         except psycopg.errors.InsufficientPrivilege as error:
             return invalid_filter(
                 table,

@@ -86,7 +86,7 @@ def with_rules(
         number = recorded.get(table.table, 0)
         wanted = _wanted(table, of_table, rows, publication, number)
         printed = (
-            read_filter(connection, table.table, of_table.where, rows)
+            read_filter(connection, table.table, of_table.where, table.relation.relation_id, tuple(rows))
             if of_table.where and connection.info.server_version >= SINCE_SCHEMAS
             else None
         )
