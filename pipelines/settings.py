@@ -303,7 +303,7 @@ def _refuse_executors(pipeline: Pipeline, yaml: YamlFile) -> None:
 
 
 def _refuse_retention(pipeline: Pipeline, yaml: YamlFile) -> None:
-    """Refuse a retention of bronze in a catalog, and settings that need a retention without one."""
+    """Refuse a retention of bronze in a catalog, and renewed snapshots without a retention."""
     if pipeline.bronze.retention is None:
         if pipeline.bronze.renew is not None:
             raise ConfigurationError(
@@ -311,14 +311,6 @@ def _refuse_retention(pipeline: Pipeline, yaml: YamlFile) -> None:
                 code="retention-unfit",
                 where=yaml.where(("bronze", "renew")),
                 remedy="set bronze.retention, or remove bronze.renew",
-            )
-        if pipeline.silver.on_drop_table == "drop":
-            raise ConfigurationError(
-                "silver.on_drop_table removes a table after bronze.retention, which is not set: bronze keeps "
-                "every change, and silver's table can be derived again",
-                code="retention-unfit",
-                where=yaml.where(("silver", "on_drop_table")),
-                remedy="set bronze.retention, or remove silver.on_drop_table",
             )
     elif pipeline.bronze.renew is not None and pipeline.snapshot.mode == "never":
         raise ConfigurationError(

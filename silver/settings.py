@@ -16,7 +16,6 @@ class SilverSettings(Section):
         deletes: ``hard`` removes rows; ``soft`` keeps them with ``_deleted``.
         history: tables that also keep SCD type 2 history.
         on_drop_column: whether silver keeps a column that the source dropped.
-        on_drop_table: whether silver keeps a table that the source dropped, renamed, or no longer selects.
         every: least time from the begin of a cycle to that of the next; without it, as fast as changes come.
             A job that ends by itself does not wait.
         cluster: per ``schema.table`` the columns by which its rows are put together in files, in place of the
@@ -27,7 +26,6 @@ class SilverSettings(Section):
     deletes: Literal["hard", "soft"] = "hard"
     history: list[str] = Field(default_factory=list)
     on_drop_column: Literal["keep", "drop"] = "keep"
-    on_drop_table: Literal["keep", "drop"] = "keep"
     every: Duration | None = None
     cluster: dict[str, list[str]] = Field(default_factory=dict)
     types: dict[str, str] = Field(default_factory=dict)

@@ -222,13 +222,12 @@ def remove_unnamed(table: Table) -> None:
     """
     if not table.shows_files:
         return
-    uri, until = table.table_uri, time.time() - _UNNAMED_SECONDS
+    uri = table.table_uri
     files = perform(Effect.LIST_FILES, uri, lambda: file_system(uri).get_file_info(FileSelector("")))
-    old = {
-        file.base_name
-        for file in files
-        if file.base_name.startswith(_PREFIX) and file.mtime is not None and file.mtime.timestamp() < until
-    }
+    times = {file.base_name: file.mtime.timestamp() for file in files if file.is_file and file.mtime}
+    # The clock that stamps the files counts: this machine's may be days ahead.
+    until = min(time.time(), max(times.values(), default=0.0)) - _UNNAMED_SECONDS
+    old = {name for name, written in times.items() if name.startswith(_PREFIX) and written < until}
     old -= set(table.paths())
     if old:
         delete_files(uri, sorted(old - set(table.removed_files())))

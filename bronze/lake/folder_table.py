@@ -23,11 +23,9 @@ from contextlib import suppress
 from glob import escape
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
 from deltasmelt.bronze.effects import Effect, perform
-from deltasmelt.bronze.lake import transactions
 from deltasmelt.bronze.lake.client import DeltaError
 from deltasmelt.bronze.lake.durability import (
     HINT,
@@ -42,7 +40,7 @@ from deltasmelt.bronze.lake.log_table import LogTable, make_at
 from deltasmelt.bronze.lake.place import local_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     import pyarrow as pa
@@ -160,7 +158,6 @@ class FolderTable(LogTable):
             perform(Effect.CHECKPOINT, uri, lambda: _link_log(log, aside / LOG, self.version()))
             perform(Effect.CHECKPOINT, uri, lambda: DeltaTable(str(aside)).create_checkpoint())
             made = [*(aside / LOG).glob(f"{self.version():020}.checkpoint*.parquet"), aside / LOG / HINT]
-            perform(Effect.CHECKPOINT, uri, lambda: _leave_out_ended(made))
             for file in made:
                 flush_to_disk(file)
             for file in made:  # the hint last: readers follow the hint to the checkpoint
@@ -203,19 +200,6 @@ def _link_log(log: Path, aside: Path, version: int) -> None:
             os.link(log / name, aside / name)
     with suppress(FileNotFoundError):
         shutil.copyfile(log / HINT, aside / HINT)
-
-
-def _leave_out_ended(made: Sequence[Path]) -> None:
-    """Write a staged checkpoint of one file again without ended marks (`bronze.lake.transactions`)."""
-    *parts, hint = made
-    if len(parts) != 1:
-        return
-    with parts[0].open("rb") as file:
-        standing = transactions.without_ended(file)
-    if standing is not None:
-        rows, count = standing
-        pq.write_table(rows, parts[0])
-        hint.write_bytes(transactions.hint_without(hint.read_bytes(), count, parts[0].stat().st_size))
 
 
 def _remove_old(folder: Path, prefix: str) -> None:

@@ -57,15 +57,7 @@ class LogTable(DeltaTable, Table):
         version, marks = self.version(), self._marks
         if marks is None or marks.version != version:
             self._marks = marks = transactions.read(self, marks, version)
-        if marks.found is not None:
-            return marks.found.get(app_id)
-        found = super().transaction_version(app_id)
-        return None if found == transactions.ENDED else found
-
-    def marks(self) -> Mapping[str, int] | None:
-        """Return all marks, from cached marks; None for an unusual log."""
-        self.transaction_version("")
-        return None if self._marks is None else self._marks.found
+        return super().transaction_version(app_id) if marks.found is None else marks.found.get(app_id)
 
     def _expect(self, marks: Mapping[str, int] | None) -> None:
         """Note the marks of the next entry, which this process wrote or read; None if unknown."""

@@ -5,19 +5,15 @@
 
 from __future__ import annotations
 
-import io
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from deltasmelt.bronze.effects import Effect, perform
-from deltasmelt.bronze.lake import entries, objects, transactions
+from deltasmelt.bronze.lake import entries, transactions
 from deltasmelt.bronze.lake.client import DeltaError, TableNotFoundError
-from deltasmelt.bronze.lake.durability import HINT, LOG, checkpoint_name
 from deltasmelt.bronze.lake.log_table import LogTable, make_at
-from deltasmelt.bronze.lake.parquet import open_whole
 from deltasmelt.bronze.lake.tail import Tail, tail_of
 
 if TYPE_CHECKING:
@@ -44,29 +40,6 @@ class StoreTable(LogTable):
     def entry(self, version: int) -> bytes | None:
         """Return the log entry of a version, by one request."""
         return entries.read_entry(self.table_uri, version)
-
-    def checkpoint(self) -> None:
-        """Make a checkpoint at this version, without ended marks (`bronze.lake.transactions`)."""
-        super().checkpoint()
-        perform(Effect.CHECKPOINT, self.table_uri, self._leave_out_ended)
-
-    def _leave_out_ended(self) -> None:
-        """Replace the checkpoint by one without ended marks; a store replaces an object as a whole."""
-        uri, name = self.table_uri, f"{LOG}/{checkpoint_name(self.version())}"
-        try:
-            with open_whole(uri, name) as file:
-                standing = transactions.without_ended(file)
-        except FileNotFoundError:  # a checkpoint of another form or version keeps the ended marks
-            return
-        if standing is None:
-            return
-        rows, count = standing
-        body = io.BytesIO()
-        pq.write_table(rows, body)
-        # A hint with the former number of actions misleads no reader: the number is only a measure of work.
-        objects.replace(uri, name, body.getvalue())
-        hint = objects.read_whole(uri, f"{LOG}/{HINT}")
-        objects.replace(uri, f"{LOG}/{HINT}", transactions.hint_without(hint, count, body.tell()))
 
     def may_have_moved(self) -> bool:
         """Check by one request whether a newer version exists; the answer also contains its marks."""

@@ -126,10 +126,6 @@ class Table:
     def transaction_version(self, app_id: str) -> int | None:
         """Return the mark of an application id at this version; None without a mark."""
 
-    def marks(self) -> Mapping[str, int] | None:
-        """Return all marks at this version by application id; None where only single marks can be read."""
-        return None
-
     @abstractmethod
     def history(self, limit: int | None = None) -> list[dict[str, Any]]:
         """Return the newest commits that the log still has, newest first, each with its ``version``."""

@@ -5,12 +5,6 @@ time: 2 to 10 ms. A lake of 200 tables has more than a thousand ids, and each po
 them. This module therefore reads all marks of a log in one pass and caches them per handle. After the handle
 moves on, the module reads only the new entries.
 
-**Ended marks.** Delta has no action that removes an id, and a checkpoint repeats every id for ever. So the
-value `ENDED` means: no such mark. Every reader of this project takes an ended mark for an absent one, from
-the commit with the value on, whatever the reader has cached. The next checkpoint therefore may leave the id
-out (`without_ended`): nobody sees a difference. `deltalake` alone, and other programs, see the value, or no
-id. A process that is killed before the checkpoint is replaced leaves the ended ids to a later checkpoint.
-
 **Invariant.** The cached marks equal the answers of `deltalake`: the newest entry that names an id wins;
 before the first such entry the checkpoint's value holds. Entries are read in version order up to the handle's
 version, without gaps. For any unusual log `deltalake` answers instead (`_NotPlainError`). The cache belongs
@@ -23,10 +17,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deltasmelt.bronze.effects import Effect, perform
@@ -39,8 +32,6 @@ if TYPE_CHECKING:
 
 _EXPIRY: Final = "setTransactionRetentionDuration"
 _LOG: Final = "_delta_log"
-ENDED: Final = -1
-"""Value of a mark that no longer counts, and that the next checkpoint leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +58,7 @@ def read(table: Table, known: Marks | None, version: int) -> Marks:
     uri = table.table_uri
     after = known if known is not None and known.found is not None and known.version < version else None
     if after is not None and after.ours is not None and version == after.version + 1:
-        return Marks(version, _standing({**(after.found or {}), **after.ours}))
+        return Marks(version, {**(after.found or {}), **after.ours})
 
     def marks() -> dict[str, int]:
         if after is not None and after.found is not None:
@@ -79,36 +70,9 @@ def read(table: Table, known: Marks | None, version: int) -> Marks:
         return _entries(uri, found, start, version)
 
     try:
-        return Marks(version, _standing(perform(Effect.READ_FILE, f"{uri}/{_LOG}", marks)))
+        return Marks(version, perform(Effect.READ_FILE, f"{uri}/{_LOG}", marks))
     except _NotPlainError:
         return Marks(version, None)
-
-
-def _standing(marks: Mapping[str, int]) -> dict[str, int]:
-    return {app: mark for app, mark in marks.items() if mark != ENDED}
-
-
-def without_ended(checkpoint: pa.NativeFile | BinaryIO) -> tuple[pa.Table, int] | None:
-    """Return a checkpoint's actions without ended marks, and the number of these; None without any."""
-    with pq.ParquetFile(checkpoint) as parquet:
-        if "txn" not in parquet.schema_arrow.names:
-            return None
-        ended = _ended(parquet.read(["txn"]))
-        count = pc.sum(ended).as_py() or 0
-        return (parquet.read().filter(pc.invert(ended)), count) if count else None
-
-
-def _ended(rows: pa.Table) -> pa.ChunkedArray:
-    return pc.fill_null(pc.equal(pc.struct_field(rows["txn"], "version"), ENDED), False)
-
-
-def hint_without(hint: bytes, count: int, size: int) -> bytes:
-    """Return the hint at a checkpoint of `size` bytes that has `count` fewer actions than the hint states."""
-    stated = json.loads(hint)
-    stated["size"] = stated["size"] - count
-    if "sizeInBytes" in stated:
-        stated["sizeInBytes"] = size
-    return json.dumps({name: value for name, value in stated.items() if name != "checksum"}).encode()
 
 
 def marks_of(entry: bytes) -> dict[str, int] | None:

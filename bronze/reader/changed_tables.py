@@ -82,9 +82,7 @@ def resnapshot_unpublished(
     carried = [table for table in ruled if memberships.get(table, NOT_CARRIED) != NOT_CARRIED]
     rules = landing.sink.tables.changed_rules(source.rules, carried)
     copied = landing.sink.tables.snapshots(list(rules.reasons))
-    opened = landing.sink.tables.note_membership(
-        fingerprints, left_out, lsn, rules, copies=landing.resnapshots
-    )
+    opened = landing.sink.tables.note_membership(fingerprints, left_out, lsn, rules)
     for table in opened:
         if (reason := rules.reasons.get(table)) is not None:
             if table not in copied:  # the first rules of a table are no news
@@ -101,7 +99,6 @@ def resnapshot_unpublished(
         )
         landing.progress.set(said=f"{table} is resnapshotted: the table was not published the whole time")
     landing.sink.tables.forget(left_out, lsn, frontier)
-    landing.sink.gone.forget(landing.shapes, selected, lsn)
 
 
 def resnapshot_rewritten(

@@ -1,10 +1,9 @@
 """What catalog polls know about tables with rules: names, lost rules, and lists of former rules.
 
 **A name with rules stays known.** Until a table's first shape is recorded, only polls know the relation under
-its name, and the shapes of a former name end with its last row (`bronze.store.gone`). So each poll adds to
-the names in `bronze.relations`, and neither a rename before the first shape nor the end of the shapes ends a
-rule. After a restart the start refuses the entry, because its table is unknown
-(`bronze.catalog.ruled_tables.rules_without_table`).
+its name. So each poll adds to the names in `bronze.relations`, and neither a rename before the first shape
+nor the end of the shapes ends a rule. After a restart the start refuses the entry, because its table is
+unknown (`bronze.catalog.ruled_tables.rules_without_table`).
 
 **A former name in the log** may be from before the table's first rule. So the changes of a relation that has
 rules now are kept under its present name only (`PolledRules.is_renamed`). The rules of this name apply, and

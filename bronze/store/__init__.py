@@ -5,8 +5,8 @@ In reading order:
 * `contract` (schemas, properties, format), `marks`, `position` (progress of the stream), `ownership`;
 * `gaps` (tables that lack changes, and requests for new snapshots), `rule_marks` (changed rules), `retention`
   (the end of old changes);
-* `relations` (shapes), `gone` (the end of unneeded shapes and marks), `text_lists`; results of catalog polls:
-  `catalog_log`, `comments`; partitions that the stream named: `streamed_log`;
+* `relations` (shapes), `text_lists`; results of catalog polls: `catalog_log`, `comments`; partitions that the
+  stream named: `streamed_log`;
 * `changes_table` (the handle that threads share), `table_marks` (the marks of each table), `sink` (the
   writer), `landing` (the objects through which a session writes).
 """

@@ -50,12 +50,10 @@ from deltasmelt.bronze.lake.table import retry_conflict
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.changes_table import commit_marks
 from deltasmelt.bronze.store.marks import (
-    base_of,
     detached_app,
     fingerprint_app,
     gap_app,
     healed_app,
-    kept_from,
     resnapshot_app,
     resnapshotted_app,
     snapshot_of,
@@ -155,10 +153,6 @@ def is_whole(changes: Table, table: TableName, end: Lsn) -> bool:
 
     `changes` is an open `bronze.changes`. A snapshot after `end`, the window's end, does not count yet.
     """
-    # A name may return whose marks have ended (`bronze.store.gone`). Silver's table then has the rows of long
-    # ago, and the next snapshot is the first.
-    if base_of(changes, table) is None:
-        return False
     # A snapshot that was requested without a gap (`smelt snapshot`) counts, too: otherwise silver would
     # continue to fold during the copy, be past the snapshot on its arrival, and never load the snapshot.
     # Silver leaves the table out from the resnapshot mark R until the first snapshot after R, whose commit
@@ -262,8 +256,6 @@ def note(
     left_out: Iterable[TableName],
     lsn: Lsn,
     rules: ChangedRules = UNCHANGED,
-    *,
-    copies: bool = True,
 ) -> list[TableName]:
     """Record the fingerprints of tables; open a gap for each table whose fingerprint differs from the record.
 
@@ -273,16 +265,15 @@ def note(
         memberships: the present fingerprint of each table.
         lsn: WAL position of the server, read after the fingerprints.
         rules: rules that differ from the recorded rules; such a table gets a gap as well.
-        copies: whether tables begin with a copy, and not empty.
 
     Returns:
-        The tables with a gap, except tables without any earlier fingerprint; durable on return.
+        The tables with a gap; durable on return.
 
     Raises:
         DeltaError, OSError: the lake cannot be written.
     """
     changes = delta.open_existing(uri)
-    marks, gaps, returned = [], [], []
+    marks, gaps = [], []
     for table, fingerprint in memberships.items():
         recorded = changes.transaction_version(fingerprint_app(table))
         if recorded == fingerprint and table not in rules.reasons:
@@ -294,11 +285,6 @@ def note(
         # the publication may have carried the table before, and then the log has rows from before the rules.
         if recorded is not None or table in rules.reasons:
             gaps.append(table)
-        # Once bronze has removed changes, a table without a fingerprint may have been here before
-        # (`bronze.store.gone`), and its history lacks the changes in between. For a new table this gap is
-        # nothing new: the first snapshot is still to come, and heals the gap.
-        elif copies and kept_from(changes):
-            returned.append(table)
     # A table of this bronze that is not selected now gets a gap only after its return.
     marks_before = ((table, changes.transaction_version(fingerprint_app(table))) for table in left_out)
     marks += [Transaction(fingerprint_app(table), NOT_CARRIED) for table, before in marks_before if before]
@@ -309,7 +295,7 @@ def note(
         # Before the first complete snapshot nothing is to be repeated, so the gap is no request: a table that
         # starts empty (`snapshot.mode: never`) starts after the gap.
         first = {resnapshot_app(table) for table in gaps if snapshot_of(changes, table) is None}
-        opened = [mark for mark in gap_marks([*gaps, *returned], lsn) if mark.app_id not in first]
+        opened = [mark for mark in gap_marks(gaps, lsn) if mark.app_id not in first]
         commit_marks(changes, [*marks, *_growing(changes, opened)])
     return gaps
 

@@ -8,8 +8,7 @@ Marks of the stream: `STREAM_APP`, `CONFIRM_APP`, `TIME_APP`, `SENT_APP`, `SENT_
 `SENT_FRONTIER_APP`, `TIMELINE_APP`, `SERVER_START_APP`, `READER_APP`, `STARTING_OVER_APP`. Mark of the
 comments: `COMMENTS_APP`. Mark of removed changes: `KEPT_APP`. Mark of the key of hashes: `HASH_KEY_APP`.
 Marks of each table: `snapshot_app`, `resnapshot_app`, `gap_app`, `healed_app`, `resnapshotted_app`,
-`fingerprint_app`, `rules_app`, `renew_app`, `renewed_app`. Mark of a relation: `detached_app`. The marks of
-a table end together (`bronze.store.gone`).
+`fingerprint_app`, `rules_app`, `renew_app`, `renewed_app`. Mark of a relation: `detached_app`.
 
 Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#transaction-identifiers.
 """
@@ -38,7 +37,6 @@ __all__ = [
     "SERVER_START_APP",
     "STARTING_OVER_APP",
     "STREAM_APP",
-    "TABLE_APPS",
     "TIMELINE_APP",
     "TIME_APP",
     "base_of",
@@ -145,13 +143,6 @@ def rules_app(table: TableName) -> str:
 def detached_app(relation_id: int) -> str:
     """Return the id of the mark: a relation, by oid, that was a partition of a table with rules."""
     return f"deltasmelt.detached:{relation_id}"
-
-
-TABLE_APPS: Final = (
-    snapshot_app, resnapshot_app, gap_app, healed_app, resnapshotted_app, renew_app, renewed_app,
-    fingerprint_app, rules_app,
-)  # fmt: skip
-"""The marks of each table."""
 
 
 def snapshot_of(changes: Table, table: TableName) -> Lsn | None:

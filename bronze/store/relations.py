@@ -28,13 +28,12 @@ import pyarrow as pa
 
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake.cached_table import CachedTable
-from deltasmelt.bronze.lake.compaction import conform, rewrite
 from deltasmelt.bronze.lsn import LAST, Lsn
 from deltasmelt.bronze.shapes import Column, PgType, Relation, same_shape
 from deltasmelt.bronze.store.contract import RELATIONS, RELATIONS_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from deltasmelt.bronze.lake.location import Lake
     from deltasmelt.bronze.lake.table import Table
@@ -106,27 +105,6 @@ def append_relations(table: Table, relations: Sequence[Relation]) -> None:
     recorded = datetime.now(UTC)
     rows = [_row(relation, recorded) for relation in relations]
     table.append(pa.Table.from_pylist(rows, schema=RELATIONS_SCHEMA), widen=True)
-
-
-def remove_relations(table: Table, unneeded: Iterable[Relation]) -> bool:
-    """Remove versions of shapes in one commit; return False if the caller must retry.
-
-    `table` is an open `bronze.relations`; versions that the table lacks are no error.
-    """
-    places = {(shape.relation_id, *shape.place) for shape in unneeded}
-    table.refresh()
-    table.permit_removals({})
-    version, changed, before = table.version(), {}, {}
-    for path in table.paths():
-        rows = before[path] = conform(table.read_file(path), RELATIONS_SCHEMA)
-        ids, begins, after = (rows[name].to_pylist() for name in ("relation_id", "from_lsn", "after_lsn"))
-        stays = [
-            (one, Lsn(begin), Lsn(last or 0)) not in places
-            for one, begin, last in zip(ids, begins, after, strict=True)
-        ]
-        if not all(stays):
-            changed[path] = rows.filter(pa.array(stays, pa.bool_()))
-    return not changed or rewrite(table, changed, RELATIONS_SCHEMA, as_of=version, before=before)
 
 
 class ShapeLog:
@@ -201,17 +179,6 @@ class ShapeLog:
                 self._versions.update(new_versions)
                 for relation_id, versions in new_versions.items():
                     self._note_unknown(relation_id, versions)
-
-    def forget(self, unneeded: Iterable[Relation]) -> None:
-        """Forget versions, so that an equal version is recorded again; call before the durable removal."""
-        with self._lock:
-            places = {(shape.relation_id, shape.place) for shape in unneeded}
-            for relation_id in {relation_id for relation_id, _ in places}:
-                versions = self._versions.pop(relation_id, [])
-                staying = [shape for shape in versions if (relation_id, shape.place) not in places]
-                if staying:
-                    self._versions[relation_id] = staying
-                self._note_unknown(relation_id, staying)
 
     def knows(self, relation_id: int, lsn: Lsn = LAST) -> bool:
         """Check whether a version of a relation begins at or before an LSN."""

@@ -21,8 +21,9 @@ copy makes the shape durable, at the LSN of the copy, before the copy reads a ro
 snapshot is still to come, and the newest file of the stream is before it. If the boundary passes a running
 copy all the same, `TableMarks.commit_snapshot` refuses the copy, and the reader repeats it. No removal takes
 a table's newest snapshot. A table that the source no longer has is never folded or rebuilt again, so its rows
-go by age. The shapes in `bronze.relations` and the marks of gone tables go after their last row
-(`bronze.store.gone`), because old rows that share a file with needed rows can be read only by their shapes.
+go by age. The shapes in `bronze.relations` stay, because old rows that share a file with needed rows can be
+read only by their shapes, and because rules hold for former names by these shapes. A table has one shape for
+each ALTER TABLE and for each snapshot, so the shapes grow slowly.
 
 **A renewed base** (`bronze.renew`). The mark `renew_app` permits the reader to copy a healthy table again,
 while nothing else is to be copied, one table at a time. The present snapshot stays valid. The new snapshot S

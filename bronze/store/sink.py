@@ -52,10 +52,9 @@ from deltasmelt.bronze.store.contract import (
     ROWS_SCHEMA,
     SAME_IN_A_SNAPSHOT,
 )
-from deltasmelt.bronze.store.gone import GoneTables
 from deltasmelt.bronze.store.ownership import owner_properties
 from deltasmelt.bronze.store.position import same_position
-from deltasmelt.bronze.store.relations import append_relations, relations_of, remove_relations
+from deltasmelt.bronze.store.relations import append_relations, relations_of
 from deltasmelt.bronze.store.retention import remove_old
 from deltasmelt.bronze.store.streamed_log import PARTITIONS, StreamedLog
 from deltasmelt.bronze.store.table_marks import TableMarks
@@ -102,12 +101,11 @@ class DeltaSink:
     Threads: the session's writer thread calls `write` and `commit`. The reader's thread, which also runs the
     session, calls `claim`, `discard`, `relations`, `add_relations` and, before a session, `commit`. The
     copies' threads call `parts`, `remove`, `add_relations` and `position`. The copies and the reader use
-    `tables`, and polls use `gone`.
+    `tables`.
 
     * `_writing` guards `_writer`, `_commits_since_compaction`, `_tidied`, `_removed_before` and `_claimed`.
     * `_relations_lock` guards `_relations`, the handle of `bronze.relations`.
-    * `_changes`, `_storages`, `_comments`, `_streamed`, `tables` and `gone` never change; all but `gone` have
-      their own locks.
+    * `_changes`, `_storages`, `_comments`, `_streamed` and `tables` never change, and have their own locks.
 
     Raises:
         DefiniteError: ``lake-of-another-pipeline``, ``lake-of-another-server``, ``lake-of-another-database``.
@@ -131,7 +129,6 @@ class DeltaSink:
         self._comments = RecordedComments(lake.uri("control", COMMENTS))
         self._streamed = StreamedLog(lake.uri("control", PARTITIONS), self._storages.known)
         self.tables = TableMarks(self._changes, self._storages, self._comments, self._streamed)
-        self.gone = GoneTables(self._changes, self._remove_relations)
         self._writing = threading.RLock()
         self._writer = self._new_writer()
         self._commits_since_compaction = 0
@@ -165,11 +162,6 @@ class DeltaSink:
             append_relations(self._relations, relations)
             if len(self._relations.file_uris()) > COMPACT_ABOVE:
                 compact(self._relations, RELATIONS_SCHEMA, many=COMPACT_ABOVE // 2)
-
-    def _remove_relations(self, unneeded: Sequence[Relation]) -> None:
-        """Remove versions of shapes durably, or leave them to the next call; raises like `relations`."""
-        with self._relations_lock, self._failures():
-            remove_relations(self._relations, unneeded)
 
     def write(self, rows: pa.Table) -> None:
         """Write rows of `bronze.changes` in order; `commit` makes the rows visible.

@@ -256,8 +256,6 @@ class TableMarks:
         left_out: Sequence[TableName],
         lsn: Lsn,
         rules: ChangedRules = UNCHANGED,
-        *,
-        copies: bool = True,
     ) -> list[TableName]:
         """Record the tables' memberships; request snapshots of tables with a gap since (`bronze.store.gaps`).
 
@@ -265,7 +263,7 @@ class TableMarks:
             TransientError: ``lake-unwritable``.
         """
         with lake_failures(self._changes.uri, "bronze"):
-            return gaps.note(self._changes.uri, memberships, left_out, lsn, rules, copies=copies)
+            return gaps.note(self._changes.uri, memberships, left_out, lsn, rules)
 
     def observed_storage(self, table: TableName) -> ObservedStorage | None:
         """Return the results of catalog polls of a table's storage; None before the first poll."""
@@ -311,8 +309,10 @@ class TableMarks:
             dropped = self._changes.read_newest(
                 lambda changes: [table for table in past if gaps.is_left_out(changes, table)]
             )
-            # Shapes and marks end with the rows (`bronze.store.gone`). Delta expires marks by age alone; in a
-            # lake that was idle for months, an expiry would look like the end of all tables.
+            # Shapes and marks stay. Bronze keeps the rows of every table, and only the shapes allow a process
+            # to read the rows. Marks prevent silver's table from continuing as if nothing were missing. Delta
+            # expires marks by age alone; in a lake that was idle for months, an expiry would look like the
+            # end of all tables.
             self._storages.forget(dropped)
             self._streamed.forget(dropped)
             self._comments.forget(dropped)

@@ -170,7 +170,6 @@ class Maintenance:
         documents: True if gold is built from silver here.
         shapes: silver's tables by name, with their clustering; other tables keep their order.
         retain: decides which changes of bronze may go (`pipelines.runtime.retention`), if any.
-        drop: removes silver's tables of gone tables (`pipelines.runtime.dropped_tables`), if any.
 
     Attributes:
         failed: error of the last maintenance of tables, by layer and name; a later success removes the error.
@@ -187,7 +186,6 @@ class Maintenance:
         layers: Sequence[Layer] = ("silver", "gold"),
         shapes: Mapping[str, SilverTable] | None = None,
         retain: Callable[[], object] | None = None,
-        drop: Callable[[], object] | None = None,
     ) -> None:
         self._spark = access_of(spark).child()
         for name, value in _SETTINGS.items():
@@ -199,7 +197,6 @@ class Maintenance:
         self._layers = layers
         self._shapes = shapes or {}
         self._retain = retain
-        self._drop = drop
         self._handles: dict[str, CachedTable] = {}
         self._last: dict[tuple[Layer, str], _Last] = {}
         self._waiting: list[tuple[Layer, str]] = []
@@ -275,10 +272,7 @@ class Maintenance:
     def expire(self) -> int:
         """Remove expired rows from the control tables; return the number of removed cuts (`expired`)."""
         now = datetime.now(UTC)
-        removed = expired(self._lake, self._control, now, self._retention, documents=self._documents)
-        if self._drop is not None:
-            self._drop()
-        return removed
+        return expired(self._lake, self._control, now, self._retention, documents=self._documents)
 
     def _tables(self) -> list[tuple[Layer, str]]:
         """Return the tables in any cut; a table left out or dropped is missing from the newest cut."""

@@ -21,7 +21,6 @@ import math
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze import backoff
@@ -380,12 +379,10 @@ def maintenance(
 
     The joins of `documents` decide the clustering of silver's tables; None keeps the present order.
     """
-    from deltasmelt.pipelines.runtime.dropped_tables import remove_dropped  # noqa: PLC0415 - with it
     from deltasmelt.pipelines.runtime.maintenance import Maintenance  # noqa: PLC0415 - loads Spark
     from deltasmelt.pipelines.runtime.retention import BronzeRetention  # noqa: PLC0415 - with it
 
-    lake, settings = pipeline.lake_address(), pipeline.silver
-    drops = settings.on_drop_table == "drop" and "silver" in layers
+    lake = pipeline.lake_address()
     shapes, retains = None, pipeline.bronze.retention is not None and "silver" in layers
     if documents is not None:
         shapes = by_name(read_relations(lake), clustered(pipeline.silver, documents))
@@ -398,5 +395,4 @@ def maintenance(
         layers=layers,
         shapes=shapes,
         retain=BronzeRetention(pipeline, control).decide if retains else None,
-        drop=partial(remove_dropped, lake, control, settings) if drops else None,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -15,6 +16,9 @@ from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lake.parquet import PartWriter
 from deltasmelt.bronze.lake.torn_log import set_torn_aside
+
+if TYPE_CHECKING:
+    import pytest
 
 SCHEMA = pa.schema([pa.field("a", pa.int64())])
 WEEKS = 14 * 86_400
@@ -87,3 +91,16 @@ def test_only_newest_torn_entry_stays_aside(tmp_path: Path) -> None:
         assert set_torn_aside(uri)
         assert [path.name for path in log.glob("*.torn")] == [f"{entry.name}.torn"]
         entry.write_bytes(whole)
+
+
+def test_clock_ahead_removes_no_young_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process has written its file, and not yet its log entry."""
+    uri = str(tmp_path / "control" / "t")
+    table = delta.open_or_create(uri, SCHEMA, description="")
+    writer = PartWriter(uri, "part", schema=SCHEMA)
+    writer.write(pa.table({"a": [1]}, schema=SCHEMA))
+    young = Path(uri, writer.finish()[0].path)
+    ahead = time.time() + WEEKS
+    monkeypatch.setattr("deltasmelt.bronze.lake.compaction.time.time", lambda: ahead)
+    remove_unnamed(table)
+    assert young.exists()
