@@ -85,7 +85,8 @@ def world(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Worl
         fill(world)
         world.first()
         spark.sql(f"ALTER TABLE {world.lake.sql('gold', 'letter')} CLUSTER BY (id)")
-        spark.sql(f"OPTIMIZE {world.lake.sql('gold', 'letter')}").collect()
+        with settings(spark, {TYPE: "INT96"}):
+            spark.sql(f"OPTIMIZE {world.lake.sql('gold', 'letter')}").collect()
         world.step(lambda shop: shop.put("people", id=7, seen=moment(700), home="moved"))
         world.shop.silver.close()
     world.shop.silver, world.gold = world.shop.start_silver(), world.start_gold(world.documents)
