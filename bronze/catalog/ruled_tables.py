@@ -12,8 +12,7 @@ that it should protect would arrive. So the table is not carried until the file 
 would name nothing, and values would arrive under the new name. So the table gets an error until the pipeline
 file has the new name (`with_lost_rules`). A partition that leaves a ruled table gets this error too, as does
 a root that gets a ruled table as partition; the running stream leaves such a root out at the partition's
-announcement (`bronze.pgoutput.decoder`). Once the root's record lacks a detached partition, only the
-partition's own mark shows where its rows come from (`detached_parts`).
+announcement (`bronze.pgoutput.decoder`). `bronze.catalog.ruled_parts` knows such partitions.
 
 **What a person limited stays limited.** Only a rule `exclude` decides on the column list, and only a
 condition on the row filter. A list or filter that deltasmelt did not set is never replaced by another that
@@ -38,6 +37,7 @@ from deltasmelt.bronze.catalog.problems import OF_COLUMNS, column_problems, rule
 from deltasmelt.bronze.catalog.publication import Member, Wanted, is_published, read_publication
 from deltasmelt.bronze.catalog.queries import columns_of
 from deltasmelt.bronze.catalog.row_filters import PrintedFilter, read_filter
+from deltasmelt.bronze.catalog.ruled_parts import relations_of
 from deltasmelt.bronze.config.suggestions import nearest
 from deltasmelt.bronze.drift.membership import SINCE_SCHEMAS
 from deltasmelt.bronze.errors import TableError
@@ -124,18 +124,18 @@ def with_lost_rules(
     tables: Sequence[SourceTable],
     names: Callable[[int], Collection[TableName]],
     observed: Callable[[TableName], ObservedStorage | None],
-    detached: Callable[[Collection[int]], Collection[int]],
+    detached: Callable[[Collection[int]], Mapping[int, int]],
 ) -> list[SourceTable]:
     """Return the tables; a table or column that left its rule is a problem of the table.
 
     Args:
         names: returns every recorded name of a relation, by oid.
         observed: returns the recorded storage of a table, with the former names of its columns.
-        detached: returns the relations, by oid, that are recorded as former partitions of ruled tables.
+        detached: returns the roots of relations that are recorded as partitions of ruled tables, by oid.
     """
     if not rules.tables:
         return list(tables)
-    checked, former_parts = [], set(detached([oid for table in tables for oid in relations_of(table)]))
+    checked, roots = [], detached([oid for table in tables for oid in relations_of(table)])
     for table in tables:
         message, detached_rows = None, False
         relation_id = table.relation.relation_id
@@ -147,63 +147,17 @@ def with_lost_rules(
             message = f"the table was called {former}, for which the pipeline file has rules"
         elif attached is not None:
             message = ruled_partition(attached)
-        elif not former_parts.isdisjoint(relations_of(table)) and table.table not in rules.tables:
+        elif table.table not in rules.tables and any(
+            roots.get(oid, relation_id) != relation_id for oid in relations_of(table)
+        ):
             detached_rows = True
-            what = "the table" if relation_id in former_parts else "a partition of the table"
+            what = "the table" if relation_id in roots else "a partition of the table"
             message = f"{what} was a partition of a table for which the pipeline file has rules"
         elif lost := _renamed_columns(rules.table(table.table), table.storage, observed(table.table)):
             message = f"column {lost[0][1]} was called {lost[0][0]}, for which source.columns has a rule"
         problems = () if message is None else (rule_lost(table.table, message, detached=detached_rows),)
         checked.append(replace(table, problems=(*table.problems, *problems)))
     return checked
-
-
-def detached_parts(
-    rules: Rules,
-    tables: Sequence[SourceTable],
-    names: Callable[[int], Collection[TableName]],
-    observed: Callable[[TableName], ObservedStorage | None],
-) -> list[int]:
-    """Return the relations, by oid, that a recorded poll saw as partitions of a ruled table.
-
-    Only tables without an entry count, each with its present partitions.
-    """
-    roots = set(rules.ruled)
-    # The record may be under a former name.
-    former = (name for t in tables if t.table in roots for name in names(t.relation.relation_id))
-    parts = {
-        oid
-        for known in filter(None, map(observed, roots.union(former)))
-        for poll in _polls(known)
-        for oid in poll.parts
-        if oid != known.storage.relation_id
-    }
-    others = (oid for table in tables if table.table not in rules.tables for oid in relations_of(table))
-    return [oid for oid in others if oid in parts]
-
-
-def relations_of(table: SourceTable) -> set[int]:
-    """Return the oids of a table and of its partitions."""
-    return {table.relation.relation_id, *(() if table.storage is None else table.storage.parts)}
-
-
-def ruled_root(
-    relation_id: int,
-    roots: Iterable[TableName],
-    observed: Callable[[TableName], ObservedStorage | None],
-) -> TableName | None:
-    """Return the root that had a relation as partition at a recorded poll; None without one."""
-    for root in roots:
-        known = observed(root)
-        if known is None or known.storage.relation_id == relation_id:
-            continue
-        if any(relation_id in poll.parts for poll in _polls(known)):
-            return root
-    return None
-
-
-def _polls(known: ObservedStorage) -> tuple[Storage, ...]:
-    return (known.storage,) if known.read is None else (known.storage, known.read)
 
 
 def unmatched_patterns(tables: Iterable[SourceTable]) -> list[TableError]:

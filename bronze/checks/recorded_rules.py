@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from deltasmelt.bronze.catalog.ruled_tables import detached_parts, with_lost_rules
+from deltasmelt.bronze.catalog.ruled_parts import known_parts, left_parts
+from deltasmelt.bronze.catalog.ruled_tables import with_lost_rules
 from deltasmelt.bronze.catalog.select import select_tables
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.failures import lake_failures
@@ -61,9 +62,9 @@ def select_recorded(
     def names(relation_id: int) -> set[TableName]:
         return recorded.get(relation_id, set())
 
-    parts = detached_parts(rules, tables, names, storages.get)
+    left = left_parts(known_parts(rules, tables, names, storages.get, {}), tables)
 
-    def detached(relations: Collection[int]) -> set[int]:
-        return detached_of(changes, relations).union(parts)
+    def detached(relations: Collection[int]) -> dict[int, int]:
+        return {**left, **detached_of(changes, relations)}
 
     return with_lost_rules(rules, tables, names, storages.get, detached)

@@ -134,6 +134,7 @@ class StreamDecoder:
         reads_after: by table, an LSN up to which changes are dropped: a snapshot after this LSN replaces the
             changes, which the server sent by former rules (`bronze.reader.session_decoder`).
         renamed: checks whether a relation, by oid, is a table with rules under another name than the given.
+        ancestors: returns oid and name of each table above a new partition, by the partition's oid.
         unreadable: called when an unforeseen error makes the decoder drop changes of a table, before any row
             of their transaction is returned. Gets the table, the commit LSN and the error; for later changes
             of the table, for rows that lack values, and for changes that `reads_after` drops, no error.
@@ -152,15 +153,17 @@ class StreamDecoder:
         names: Callable[[int, TableName], Mapping[int, str]] = lambda *_: {},
         reads_after: Mapping[TableName, Lsn] | None = None,
         renamed: Callable[[int, TableName], bool] = lambda *_: False,
+        ancestors: Callable[[int], Iterable[tuple[int, TableName]]] = lambda _: (),
         unreadable: Callable[[TableName, Lsn, Exception | None], None] | None = None,
     ) -> None:
         self._describe = describe
         self._renamed = renamed
+        self._ancestors = ancestors
         self._rules = rules
         self._reads_after = reads_after or {}
         self._unreadable = unreadable
         self._left_out: dict[int, TableName] = {}
-        self._roots_refused: dict[int, RuleLostError] = {}
+        self._roots_refused: dict[int, str] = {}
         self._selected = selected
         self._knows = knows
         # `recorded` also returns versions recorded meanwhile: a concurrent snapshot knows the table from
@@ -359,17 +362,19 @@ class StreamDecoder:
         return TupleLayout.of(version.table, names, gate=gate)
 
     def _hides(self, root: Relation, partition: AnnouncedRelation) -> bool:
-        """Check whether a partition has rules, or lost its rules, and its root has no entry."""
+        """Check whether a partition or its ancestor has or lost rules, and the root has no entry."""
+        if self._rules(root.relation_id, root.table) != TableRules():
+            return False
+        relations = [(partition.relation_id, partition.table), *self._ancestors(partition.relation_id)]
         try:
-            hidden = self._rules(partition.relation_id, partition.table).number() != 0
+            return any(self._rules(*relation).number() != 0 for relation in relations)
         except RuleLostError:
-            hidden = True
-        return hidden and self._rules(root.relation_id, root.table) == TableRules()
+            return True
 
     def _refuse(self, root: Relation, partition: AnnouncedRelation, commit_lsn: Lsn) -> TupleLayout:
         """Leave a root out for the rest of the session: its rows do not name their partition."""
         error = RuleLostError(ruled_partition(partition.table))
-        self._roots_refused[root.relation_id] = error
+        self._roots_refused[root.relation_id] = str(error)
         if self._unreadable is None:
             raise error
         self._left_out[root.relation_id] = root.table
@@ -424,8 +429,9 @@ class StreamDecoder:
 
     def _kept_as(self, relation_id: int, table: TableName, commit_lsn: Lsn) -> TableName | None:
         """Return the name under which bronze keeps a relation's changes; None without one."""
-        if (error := self._roots_refused.get(relation_id)) is not None:
-            raise error
+        if (reason := self._roots_refused.get(relation_id)) is not None:
+            # A new error each time: an error that is raised again has the frames of all earlier times.
+            raise RuleLostError(reason)
         renamed = self._renamed(relation_id, table)
         if not renamed and self._selected(table):
             return table

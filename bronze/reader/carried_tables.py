@@ -387,14 +387,18 @@ class CarriedTables:
         carried |= dict.fromkeys(self._leaking(tables), False)
         oids = frozenset(oid for table in tables if table.storage for oid in table.storage.parts)
         types = frozenset(oid for table in tables for oid in table.relation.redefinable())
+        self.rules.keep_unrecorded(tables)
+        stopped = {table for table in self.rules.stopped(tables) if carried.get(table) is False}
         with self._lock:
             before = self._newest.carried
             # The problem of these tables is gone, but the decoder of the running session still leaves the
             # tables out. So a new session begins first, and the tables' snapshots follow.
             self._rejoin |= {name for name, flag in carried.items() if flag and before.get(name) is False}
             # The running session reads by former rules, or by a publication without the rules: only a new
-            # session drops the changes up to the gap (`bronze.reader.session_decoder`).
+            # session drops the changes up to the gap (`bronze.reader.session_decoder`), and only a new
+            # session stops a table that the running session has announced.
             if self._has_session:
+                self._rejoin |= {name for name in stopped if before.get(name) is not False}
                 self._rejoin |= {name for name in self.rules.moved(ways) if carried.get(name)}
             now = [table for table in tried if table.table not in self._rejoin]
             # An older server might skip changes of a table that just joined; then the stream restarts first

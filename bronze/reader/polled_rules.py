@@ -25,15 +25,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from deltasmelt.bronze.catalog.harmful_members import harmful_members, limited_members
-from deltasmelt.bronze.catalog.ruled_tables import (
-    detached_parts,
+from deltasmelt.bronze.catalog.ruled_parts import (
+    known_parts,
+    left_parts,
+    present_parts,
+    recorded_parts,
     relations_of,
-    ruled_root,
-    rules_without_table,
-    with_lost_rules,
 )
+from deltasmelt.bronze.catalog.ruled_tables import rules_without_table, with_lost_rules
 from deltasmelt.bronze.catalog.select import select_tables
 from deltasmelt.bronze.drift.membership import NOT_CARRIED
+from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.postgres.connection import translated
 from deltasmelt.bronze.rules import RuleLostError
 
 if TYPE_CHECKING:
@@ -44,7 +47,6 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.catalog.source_table import SourceTable
     from deltasmelt.bronze.config.sections import SourceSettings
     from deltasmelt.bronze.errors import TableError
-    from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.rules import TableRules
     from deltasmelt.bronze.store.landing import Landing
 
@@ -52,17 +54,22 @@ if TYPE_CHECKING:
 class PolledRules:
     """The tables with rules in the newest catalog poll.
 
-    Threads: polls, one at a time, call `selected`, `tableless`, `harmful`, `moved` and `note`. Any thread
-    calls `of`, `names` and `is_renamed`: `note` replaces what they read as a whole.
+    Threads: polls, one at a time, call `selected`, `tableless`, `keep_unrecorded`, `harmful`, `moved`,
+    `stopped` and `note`. Any thread calls `of`, `ancestors`, `names` and `is_renamed`: polls replace what
+    these read as a whole.
     """
 
     def __init__(self, source: SourceSettings, landing: Landing) -> None:
         self._source = source
         self._rules = source.rules
+        self._ruled = frozenset(source.rules.ruled)
         self._landing = landing
         # the newest name with rules of each relation; the relations that lost their rules
         self._named: Mapping[int, TableName] = {}
         self._lost: frozenset[int] = frozenset()
+        # the selected tables and their partitions; the partitions of tables with rules, with their roots
+        self._polled: frozenset[int] = frozenset()
+        self._parts: Mapping[int, int] = {}
         self._ways: Mapping[TableName, int] = {}
         # tables with rules now, or with recorded rules at the first poll
         self.concerned: Collection[TableName] = ()
@@ -80,12 +87,40 @@ class PolledRules:
         """
         if not self._rules.tables or table in self._rules.tables:
             return self._rules.table(table)
-        observed = self._landing.sink.tables.observed_storage
-        former = self._rules.renamed(self.names(relation_id), table)
-        former = former or ruled_root(relation_id, self._rules.ruled, observed)
-        if former is None and relation_id in self._lost:
+        former = self._rules.renamed(self.names(relation_id), table) or self._root(relation_id)
+        if former is None and (relation_id in self._lost or self._is_marked(relation_id)):
             raise RuleLostError("the table had rules under another name, or as a partition of another table")
         return self._rules.table(former or table)
+
+    def _root(self, relation_id: int) -> TableName | None:
+        """Return the root with rules that has or had a relation as partition."""
+        if (root := self._parts.get(relation_id)) is not None:
+            return self._named.get(root)
+        if relation_id in self._polled:
+            return None
+        streamed = self._landing.sink.tables.streamed()
+        return next(
+            (root for root in self._ruled & streamed.keys() if relation_id in streamed[root].named), None
+        )
+
+    def _is_marked(self, relation_id: int) -> bool:
+        """Check whether a relation that no poll selected was a partition of a table with rules."""
+        marks = self._landing.sink.tables
+        return relation_id not in self._polled and bool(marks.detached([relation_id]))
+
+    def ancestors(self, connection: psycopg.Connection[Any], relation_id: int) -> list[tuple[int, TableName]]:
+        """Return a partition that no poll has seen, and its ancestors in the catalog, by oid and name.
+
+        The stream names a partition and its topmost root, and a table between them may have rules.
+        """
+        if not self._ruled or relation_id in self._polled:
+            return []
+        query = """
+            SELECT c.oid, n.nspname, c.relname FROM pg_partition_ancestors(%s::oid) a
+            JOIN pg_class c ON c.oid = a.relid JOIN pg_namespace n ON n.oid = c.relnamespace
+        """
+        with translated(self._source):
+            return [(int(oid), TableName(*name)) for oid, *name in connection.execute(query, [relation_id])]
 
     def names(self, relation_id: int) -> set[TableName]:
         """Return every known name of a relation."""
@@ -110,9 +145,34 @@ class PolledRules:
             self.concerned = {table for table in recorded if table in rules.tables or recorded[table]}
             self._first = False
         tables = select_tables(connection, self._source, storage=True, recorded=recorded)
-        # The marks must be durable before the record of the root's storage, which then lacks the partition.
-        marks.note_detached(detached_parts(rules, tables, self.names, marks.observed_storage))
+        if rules.tables:
+            self._keep_parts(connection, tables)
         return with_lost_rules(rules, tables, self.names, marks.observed_storage, marks.detached)
+
+    def _keep_parts(self, connection: psycopg.Connection[Any], tables: Sequence[SourceTable]) -> None:
+        """Record durably which partitions left their roots, before the roots' records forget them."""
+        marks, named = self._landing.sink.tables, self._names_with_rules(tables)
+        recorded = known_parts(self._rules, tables, self.names, marks.observed_storage, marks.streamed())
+        known = {**self._parts, **recorded}
+        left = left_parts(known, tables)
+        if left:
+            query = "SELECT oid FROM pg_class WHERE oid = ANY (%s::oid[])"
+            exist = {int(oid) for (oid,) in connection.execute(query, [list(left)])}
+            known = {oid: root for oid, root in known.items() if oid in exist or oid not in left}
+            marks.note_detached({oid: root for oid, root in left.items() if oid in exist})
+        self._parts = known | {oid: root for oid, root in present_parts(tables).items() if root in named}
+
+    def keep_unrecorded(self, tables: Sequence[SourceTable]) -> None:
+        """Record durably the partitions of tables with rules whose own records lack them, after a poll."""
+        marks, named = self._landing.sink.tables, self._names_with_rules(tables)
+        unrecorded: dict[int, int] = {}
+        for table in tables:
+            if table.relation.relation_id in named:
+                known = marks.observed_storage(table.table)
+                lacking = present_parts([table])
+                in_record = set() if known is None else recorded_parts(known)
+                unrecorded |= {oid: root for oid, root in lacking.items() if oid not in in_record}
+        marks.note_detached(unrecorded)
 
     def harmful(
         self, connection: psycopg.Connection[Any], selected: Sequence[SourceTable]
@@ -135,15 +195,15 @@ class PolledRules:
         now = {table: ways.get(table, NOT_CARRIED) for table in self._rules.tables}
         return {table for table, way in now.items() if way not in (NOT_CARRIED, self._ways.get(table))}
 
+    def stopped(self, tables: Sequence[SourceTable]) -> set[TableName]:
+        """Return the tables of a poll that have or had rules, or that got the rows of a table with rules."""
+        return {table.table for table in tables if table.table in self.concerned or _has_lost_rules(table)}
+
     def note(self, tables: Sequence[SourceTable], ways: Mapping[TableName, int]) -> None:
         """Make a complete poll the newest."""
+        self._polled = frozenset(oid for table in tables for oid in relations_of(table))
         self._named = {**self._named, **self._names_with_rules(tables)}
-        self._lost = frozenset(
-            table.relation.relation_id
-            for table in tables
-            for problem in table.problems
-            if problem.code == "column-rule-lost"
-        )
+        self._lost = frozenset(table.relation.relation_id for table in tables if _has_lost_rules(table))
         self._ways = {table: ways[table] for table in self._rules.tables if table in ways}
 
     def _names_with_rules(self, tables: Sequence[SourceTable]) -> dict[int, TableName]:
@@ -155,3 +215,7 @@ class PolledRules:
                 if (former := self._rules.renamed(self.names(oid), table.table)) is not None:
                     named[oid] = former
         return named
+
+
+def _has_lost_rules(table: SourceTable) -> bool:
+    return any(problem.code == "column-rule-lost" for problem in table.problems)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 from deltasmelt.bronze.catalog.queries import columns_of
@@ -107,7 +108,7 @@ def session_decoder(
     # name that had rules counts, too: another relation with rules may have had the name in the log.
     shapes, names = landing.shapes, names_of_columns(connection, source, landing)
     reads_after = landing.sink.tables.ruled_gaps(source.rules, shapes.tables() | source.rules.tables.keys())
-    unreadable = _unreadable(landing, tables)
+    unreadable, ancestors = _unreadable(landing, tables), partial(rules.ancestors, connection)
     versions = shapes.until(position.frontier)
     if encoding is None:
         return StreamDecoder(
@@ -120,6 +121,7 @@ def session_decoder(
             names=names,
             reads_after=reads_after,
             renamed=rules.is_renamed,
+            ancestors=ancestors,
             unreadable=unreadable,
         )
     return ConvertingDecoder(
@@ -132,6 +134,7 @@ def session_decoder(
         names=names,
         reads_after=reads_after,
         renamed=rules.is_renamed,
+        ancestors=ancestors,
         unreadable=unreadable,
         convert=convert,
         left_out=left_out,

@@ -301,9 +301,10 @@ def note(
 
 
 @retry_conflict
-def note_detached(uri: str, relations: Sequence[int]) -> None:
-    """Record that relations were partitions of a table with rules (`bronze.catalog.ruled_tables`)."""
-    commit_marks(delta.open_existing(uri), [Transaction(detached_app(oid), 1) for oid in relations])
+def note_detached(uri: str, roots: Mapping[int, int]) -> None:
+    """Record the roots with rules of partitions, by oid (`bronze.catalog.ruled_parts`)."""
+    marks = [Transaction(detached_app(oid), root) for oid, root in roots.items()]
+    commit_marks(delta.open_existing(uri), marks)
 
 
 def _growing(changes: Table, marks: Iterable[Transaction]) -> list[Transaction]:

@@ -141,7 +141,10 @@ def rules_app(table: TableName) -> str:
 
 
 def detached_app(relation_id: int) -> str:
-    """Return the id of the mark: a relation, by oid, that was a partition of a table with rules."""
+    """Return the id of the mark of a partition: oid of the table with rules, which is or was its root.
+
+    A lake of an earlier release has the mark 1.
+    """
     return f"deltasmelt.detached:{relation_id}"
 
 

@@ -65,9 +65,10 @@ def recorded_rules(changes: Table, tables: Iterable[TableName]) -> dict[TableNam
     return {table: changes.transaction_version(rules_app(table)) or 0 for table in tables}
 
 
-def detached_of(changes: Table, relations: Iterable[int]) -> set[int]:
-    """Return the relations that an open `bronze.changes` records as former partitions of ruled tables."""
-    return {oid for oid in relations if changes.transaction_version(detached_app(oid)) is not None}
+def detached_of(changes: Table, relations: Iterable[int]) -> dict[int, int]:
+    """Return the roots of relations that an open `bronze.changes` records as partitions of ruled tables."""
+    roots = {oid: changes.transaction_version(detached_app(oid)) for oid in relations}
+    return {oid: root for oid, root in roots.items() if root is not None}
 
 
 def changed_rules(changes: Table, rules: Rules, tables: Sequence[TableName]) -> ChangedRules:

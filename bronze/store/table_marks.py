@@ -234,21 +234,21 @@ class TableMarks:
             return {}
         return self._changes.read_newest(lambda changes: ruled_gaps(changes, rules, tables))
 
-    def detached(self, relations: Collection[int]) -> set[int]:
-        """Return the relations that were partitions of a table with rules; raises like `needing_copy`."""
+    def detached(self, relations: Collection[int]) -> dict[int, int]:
+        """Return the recorded roots of partitions of tables with rules; raises like `needing_copy`."""
         if not relations:
-            return set()
+            return {}
         return self._changes.read_newest(lambda changes: detached_of(changes, relations))
 
-    def note_detached(self, relations: Collection[int]) -> None:
-        """Record durably that relations were partitions of a table with rules.
+    def note_detached(self, roots: Mapping[int, int]) -> None:
+        """Record durably the roots of partitions of tables with rules, by oid; the first record counts.
 
         Raises:
             TransientError: ``lake-unwritable``.
         """
-        if new := sorted(set(relations) - self.detached(relations)):
+        if new := sorted(roots.keys() - self.detached(roots.keys())):
             with lake_failures(self._changes.uri, "bronze"):
-                gaps.note_detached(self._changes.uri, new)
+                gaps.note_detached(self._changes.uri, {oid: roots[oid] for oid in new})
 
     def note_membership(
         self,

@@ -820,3 +820,96 @@ def test_rows_that_enter_without_values_are_copied(dsn: str, lake_path: str) -> 
     assert read_snapshot(Lake(lake_path), EVENTS) == after
     replayed = replay(lake_path, EVENTS, bronze_rows(lake_path))
     assert {(row["id"], len(row["body"] or "")) for row in replayed} == {("1", 10000), ("2", 10000)}
+
+
+def test_a_lost_filter_ends_the_running_session(dsn: str, lake_path: str) -> None:
+    """A session that has announced the table must not go on after the poll has stopped the table."""
+    execute(dsn, TABLES, ROWS.format(1, 3))
+    read_all(ruled(dsn), lake_path)
+    source = ruled(dsn, manage=False)
+    with Running(source, lake_path) as running:
+        connections = running.reader.progress.read()["connections"]
+        execute(
+            source,
+            "ALTER PUBLICATION smelt DROP TABLE ONLY events; ALTER PUBLICATION smelt ADD TABLE ONLY events; "
+            "INSERT INTO events VALUES (1, 500, 'announced')",
+        )
+        wait_for(lambda: ("public.events", "publication-rules") in open_codes(lake_path))
+        wait_for(lambda: running.reader.progress.read()["connections"] > connections)
+        execute(source, "INSERT INTO events VALUES (700, 501, 'CLEAR')", "INSERT INTO orders VALUES (502)")
+        wait_for(lambda: any("'502'" in str(row["new"]) for row in bronze_rows(lake_path)))
+    assert_nothing_clear(lake_path)
+
+
+def test_partitions_outside_the_patterns_stay_known(dsn: str, lake_path: str) -> None:
+    """A detached partition is in no pattern and, after the root's next copy, in no record."""
+    columns = {"public.events": {"body": "mask"}}
+    more = {"columns": columns, "where": {}, "tables": ["public.events", "public.archive", "public.later"]}
+    source = ruled(dsn, **more)
+    execute(
+        source,
+        TABLES,
+        "CREATE TABLE archive (LIKE events INCLUDING INDEXES) PARTITION BY RANGE (tenant_id)",
+        "CREATE TABLE later (LIKE events INCLUDING INDEXES) PARTITION BY RANGE (tenant_id)",
+        "INSERT INTO events VALUES (1, 1, 'CLEAR'), (60, 1, 'CLEAR')",
+    )
+    read_all(source, lake_path)
+    execute(source, "ALTER TABLE events DETACH PARTITION events_low")
+    execute(source, "ALTER TABLE events DETACH PARTITION events_high")
+    read_all(source, lake_path)
+    execute(source, "ALTER TABLE archive ATTACH PARTITION events_low FOR VALUES FROM (0) TO (50)")
+    assert lost_by_record(source, lake_path) == {"public.archive"}
+    read_all(source, lake_path)
+    assert errors(lake_path) == {"public.archive": "column-rule-lost"}
+    with Running(ruled(dsn, timing=Timing(catalog_poll=60, watch=60), **more), lake_path):
+        execute(
+            source,
+            "ALTER TABLE later ATTACH PARTITION events_high FOR VALUES FROM (50) TO (100); "
+            "INSERT INTO later VALUES (61, 2, 'CLEAR'), (62, 2, 'CLEAR')",
+        )
+        wait_for(lambda: ("public.later", "column-rule-lost") in open_codes(lake_path))
+    assert_nothing_clear(lake_path)
+
+
+def test_partitions_of_stopped_roots_stay_known(dsn: str, lake_path: str) -> None:
+    """A root with a wrong rule has no record; its partitions leave between starts and within one."""
+    source = ruled(dsn, columns={"public.events": {"bdy": "hash"}}, where={})
+    execute(source, TABLES, "INSERT INTO events VALUES (1, 1, 'CLEAR'), (60, 1, 'CLEAR')")
+    read_all(source, lake_path)
+    execute(source, "ALTER TABLE events DETACH PARTITION events_low; UPDATE events_low SET id = 2")
+    read_all(source, lake_path)
+    with Running(source, lake_path):
+        execute(source, "CREATE TABLE events_top PARTITION OF events FOR VALUES FROM (1000) TO (2000)")
+        execute(source, "INSERT INTO events VALUES (1001, 1, 'CLEAR')")
+        execute(source, "ALTER TABLE events DETACH PARTITION events_high; UPDATE events_high SET id = 2")
+        wait_for(lambda: ("public.events_high", "column-rule-lost") in open_codes(lake_path))
+    assert errors(lake_path) == {
+        "public.events": "column-rule-unknown",
+        "public.events_high": "column-rule-lost",
+        "public.events_low": "column-rule-lost",
+    }
+    assert_nothing_clear(lake_path)
+
+
+def test_new_leaves_of_an_attached_root_are_refused(dsn: str, lake_path: str) -> None:
+    """pgoutput names the leaf and the topmost root, and not the partition with rules between them."""
+    source = ruled(
+        dsn, columns={"public.visits": {"body": "hash"}}, where={}, timing=Timing(catalog_poll=60, watch=60)
+    )
+    execute(
+        source,
+        TABLES,
+        "CREATE TABLE visits (id int PRIMARY KEY, body text) PARTITION BY RANGE (id)",
+        "CREATE TABLE ledger (id int PRIMARY KEY, body text) PARTITION BY RANGE (id)",
+    )
+    with Running(source, lake_path):
+        for name in ("visits", "ledger"):
+            wait_for(lambda: read_snapshot(Lake(lake_path), TableName("public", name)) is not None)  # noqa: B023
+        execute(
+            source,
+            "ALTER TABLE ledger ATTACH PARTITION visits FOR VALUES FROM (0) TO (1000); "
+            "CREATE TABLE visits_new PARTITION OF visits FOR VALUES FROM (0) TO (10); "
+            "INSERT INTO ledger VALUES (2, 'CLEAR attached')",
+        )
+        wait_for(lambda: ("public.ledger", "column-rule-lost") in open_codes(lake_path))
+    assert_nothing_clear(lake_path)
