@@ -85,7 +85,9 @@ class Wanted:
 
     def is_met(self, member: Member) -> bool:
         """Check whether the publication carries the table as demanded."""
-        return member.columns == self.attnums and member.row_filter == self.printed
+        # A person's filter stays, also if the server refused to print it.
+        stays = self.printed == NOT_PRINTED and member.row_filter is not None
+        return member.columns == self.attnums and (stays or member.row_filter == self.printed)
 
     def clause(self, table: TableName) -> str:
         """Return the table with list and filter, for a statement on the publication."""

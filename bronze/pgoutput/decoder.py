@@ -134,7 +134,7 @@ class StreamDecoder:
         reads_after: by table, an LSN up to which changes are dropped: a snapshot after this LSN replaces the
             changes, which the server sent by former rules (`bronze.reader.session_decoder`).
         renamed: checks whether a relation, by oid, is a table with rules under another name than the given.
-        ancestors: returns oid and name of each table above a new partition, by the partition's oid.
+        hides: checks whether a partition, by oid and name, or a table above it has or had rules.
         unreadable: called when an unforeseen error makes the decoder drop changes of a table, before any row
             of their transaction is returned. Gets the table, the commit LSN and the error; for later changes
             of the table, for rows that lack values, and for changes that `reads_after` drops, no error.
@@ -153,12 +153,12 @@ class StreamDecoder:
         names: Callable[[int, TableName], Mapping[int, str]] = lambda *_: {},
         reads_after: Mapping[TableName, Lsn] | None = None,
         renamed: Callable[[int, TableName], bool] = lambda *_: False,
-        ancestors: Callable[[int], Iterable[tuple[int, TableName]]] = lambda _: (),
+        hides: Callable[[int, TableName], bool] = lambda *_: False,
         unreadable: Callable[[TableName, Lsn, Exception | None], None] | None = None,
     ) -> None:
         self._describe = describe
         self._renamed = renamed
-        self._ancestors = ancestors
+        self._has_rules = hides
         self._rules = rules
         self._reads_after = reads_after or {}
         self._unreadable = unreadable
@@ -363,13 +363,8 @@ class StreamDecoder:
 
     def _hides(self, root: Relation, partition: AnnouncedRelation) -> bool:
         """Check whether a partition or its ancestor has or lost rules, and the root has no entry."""
-        if self._rules(root.relation_id, root.table) != TableRules():
-            return False
-        relations = [(partition.relation_id, partition.table), *self._ancestors(partition.relation_id)]
-        try:
-            return any(self._rules(*relation).number() != 0 for relation in relations)
-        except RuleLostError:
-            return True
+        without_entry = self._rules(root.relation_id, root.table) == TableRules()
+        return without_entry and self._has_rules(partition.relation_id, partition.table)
 
     def _refuse(self, root: Relation, partition: AnnouncedRelation, commit_lsn: Lsn) -> TupleLayout:
         """Leave a root out for the rest of the session: its rows do not name their partition."""

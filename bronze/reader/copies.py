@@ -79,11 +79,16 @@ class SnapshotThread:
         # failures of rounds since the last completed round
         self.retry_gate = RetryGate(errors, source.timing)
         self._wait = Wait()
-        self._snapshot = Snapshot(source, settings, landing, wait=self._wait, executors=executors)
-        renewing = replace(landing, renews=True)
-        self._renewal = Snapshot(source, settings, renewing, wait=self._wait, executors=executors)
         self._errors = TableErrors(control, source.timing, strays=errors.strays)
         self.tables = CarriedTables(source, landing, self._errors, self._wait)
+        hides = self.tables.rules.hides
+        self._snapshot = Snapshot(
+            source, settings, landing, wait=self._wait, executors=executors, hides=hides
+        )
+        renewing = replace(landing, renews=True)
+        self._renewal = Snapshot(
+            source, settings, renewing, wait=self._wait, executors=executors, hides=hides
+        )
         self._watch = Watch(
             source,
             landing.progress,

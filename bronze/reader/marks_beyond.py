@@ -35,9 +35,9 @@ def settled_requests(
     Raises:
         SmeltError: the server does not answer, or the lake cannot be written.
     """
-    requests = marks.requests(tables)
-    if all(lsn <= end for lsn in requests.values()):
-        return requests
+    newest = marks.newest_marks(tables)
+    if all(lsn <= end for lsn in newest.values()):
+        return marks.requests(tables)
     with (
         connect(source) as connection,
         translated(source),
@@ -45,12 +45,13 @@ def settled_requests(
         until_stopped(stop, connection),
     ):
         end = log_end(connection)
-    for table in marks.move_back(requests, end):
+    for table in marks.move_back(newest, end):
         _LOGGER.warning(
             "%s: the requested snapshot after %s is beyond the end of this server's log, %s; the request "
-            "came from another server and now counts from the present position",
+            "came from another server, or the server lost the end of its log; it now counts from the present "
+            "position",
             table,
-            requests[table],
+            newest[table],
             end,
         )
     return marks.requests(tables)

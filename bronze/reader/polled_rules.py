@@ -11,8 +11,10 @@ the gap of its first rule drops the changes from before (`bronze.reader.session_
 renamed while the reader runs keeps its rules by its former name, until the next poll reports the table.
 
 **Another way of the publication** to carry a table with rules needs a new session, because the running
-session still reads by its own start (`PolledRules.moved`). The ways are those of the newest complete poll. So
-a poll that fails after it wrote the table's gap changes nothing: the next poll finds the same difference.
+session still reads by its own start (`PolledRules.moved`). So does a table that a poll stops, because the
+session's decoder asks for a table at its announcement alone (`PolledRules.stopped`). The ways are those of
+the newest complete poll. So a poll that fails after it wrote the table's gap changes nothing: the next poll
+finds the same difference.
 
 **Lists and filters of former rules** stay in the publication when their entry leaves the pipeline file. The
 marks of the rules still show that deltasmelt set them (`bronze.store.rule_marks`). The file is read once in a
@@ -55,7 +57,7 @@ class PolledRules:
     """The tables with rules in the newest catalog poll.
 
     Threads: polls, one at a time, call `selected`, `tableless`, `keep_unrecorded`, `harmful`, `moved`,
-    `stopped` and `note`. Any thread calls `of`, `ancestors`, `names` and `is_renamed`: polls replace what
+    `stopped` and `note`. Any thread calls `of`, `hides`, `names` and `is_renamed`: polls replace what
     these read as a whole.
     """
 
@@ -108,7 +110,17 @@ class PolledRules:
         marks = self._landing.sink.tables
         return relation_id not in self._polled and bool(marks.detached([relation_id]))
 
-    def ancestors(self, connection: psycopg.Connection[Any], relation_id: int) -> list[tuple[int, TableName]]:
+    def hides(self, connection: psycopg.Connection[Any], relation_id: int, table: TableName) -> bool:
+        """Check whether a partition, or a table above it in the catalog, has or had rules."""
+        try:
+            relations = [(relation_id, table), *self._ancestors(connection, relation_id)]
+            return any(self.of(*relation).number() != 0 for relation in relations)
+        except RuleLostError:
+            return True
+
+    def _ancestors(
+        self, connection: psycopg.Connection[Any], relation_id: int
+    ) -> list[tuple[int, TableName]]:
         """Return a partition that no poll has seen, and its ancestors in the catalog, by oid and name.
 
         The stream names a partition and its topmost root, and a table between them may have rules.

@@ -108,7 +108,7 @@ def session_decoder(
     # name that had rules counts, too: another relation with rules may have had the name in the log.
     shapes, names = landing.shapes, names_of_columns(connection, source, landing)
     reads_after = landing.sink.tables.ruled_gaps(source.rules, shapes.tables() | source.rules.tables.keys())
-    unreadable, ancestors = _unreadable(landing, tables), partial(rules.ancestors, connection)
+    unreadable, hides = _unreadable(landing, tables), partial(rules.hides, connection)
     versions = shapes.until(position.frontier)
     if encoding is None:
         return StreamDecoder(
@@ -121,7 +121,7 @@ def session_decoder(
             names=names,
             reads_after=reads_after,
             renamed=rules.is_renamed,
-            ancestors=ancestors,
+            hides=hides,
             unreadable=unreadable,
         )
     return ConvertingDecoder(
@@ -134,7 +134,7 @@ def session_decoder(
         names=names,
         reads_after=reads_after,
         renamed=rules.is_renamed,
-        ancestors=ancestors,
+        hides=hides,
         unreadable=unreadable,
         convert=convert,
         left_out=left_out,

@@ -79,7 +79,9 @@ class UnreadableTables:
 class RepeatedCopies:
     """Growing pauses between copies of tables whose changes the stream brings in part, again and again.
 
-    The first copy follows at once. A table without such a change for the longest pause begins anew.
+    The first copy follows at once. A table without such a change for the longest pause begins anew. Copies
+    for other reasons begin no pause. A run with a target does not wait for a pause: the table's gap is
+    durable, and the next run copies the table at once.
 
     Threads: the stream's thread calls `needed`, polls call `resting`, and the copies' thread calls `copied`;
     one lock protects all fields.
@@ -89,19 +91,22 @@ class RepeatedCopies:
         self._lock = threading.Lock()
         self._pauses = _pauses(timing)
         self._longest = timing.longest_pause
-        self._copied_at: dict[TableName, float | None] = {}
+        self._needed: set[TableName] = set()
+        self._copied_at: dict[TableName, float] = {}
 
     def needed(self, table: TableName) -> None:
         """Note that only a copy has a table's newest rows."""
         with self._lock:
-            copied_at = self._copied_at.setdefault(table, None)
+            self._needed.add(table)
+            copied_at = self._copied_at.get(table)
             if copied_at is not None and time.monotonic() - copied_at > self._longest:
                 self._pauses.passed(table)
 
     def copied(self, tables: Collection[TableName]) -> None:
         """Begin the next pause of each table that was copied for such changes."""
         with self._lock:
-            for table in self._copied_at.keys() & tables:
+            for table in self._needed.intersection(tables):
+                self._needed.discard(table)
                 self._copied_at[table] = time.monotonic()
                 self._pauses.failed(table)
 

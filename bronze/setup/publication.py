@@ -35,6 +35,7 @@ import psycopg
 
 from deltasmelt.bronze.catalog.publication import (
     MADE,
+    NOT_PRINTED,
     OPERATIONS,
     Publication,
     is_made_by_us,
@@ -186,7 +187,8 @@ def _set_rules(
     publication = read_publication(
         connection, source.publication, [wanted.relation_id for wanted in ruled.values()]
     )
-    for table, wanted in ruled.items():
+    # In random order no table is always after the end of the waits.
+    for table, wanted in random.sample(list(ruled.items()), len(ruled)):
         member = None if publication is None else publication.member(table)
         if wanted.is_met(member) if member is not None else table in corrected:
             continue
@@ -196,7 +198,6 @@ def _set_rules(
             executed += _repeated(connection, source, [table], seconds, {table: wanted})
         except SmeltError as error:
             cause = error.__cause__
-            waited += time.monotonic() - started
             if refused is not None and isinstance(error, TableError):
                 refused.append(error)
                 continue
@@ -217,7 +218,19 @@ def _set_rules(
                 refused.append(invalid_filter(table, reason))
             else:
                 raise
+        finally:
+            waited += time.monotonic() - started
     return executed
+
+
+def _not_read_yet(table: TableName, source: SourceSettings) -> TableError:
+    return TableError(
+        table,
+        f"publication {source.publication} cannot get the rules of source.columns for the table: the server "
+        "cannot print the publication's own row filter of the table yet",
+        code="publication-rules",
+        remedy="nothing to do: the reader retries; the role needs the privilege TEMPORARY on the database",
+    )
 
 
 def _not_set_yet(table: TableName, source: SourceSettings, holder: str) -> TableError:
@@ -357,6 +370,9 @@ def _change(
         )
         publication = read_publication(connection, name, printed)
         statements = publication_statements(publication, name, tables, via_root=via_root, wanted=wanted)
+        unread = [table for table in tables if table in wanted and wanted[table].printed == NOT_PRINTED]
+        if statements and unread:
+            raise _not_read_yet(unread[0], source)
         if statements and not source.manage:
             raise _unmanaged(publication, source, statements)
         for statement in statements:

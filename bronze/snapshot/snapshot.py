@@ -93,6 +93,7 @@ class Snapshot:
         condition: returns, for a table's shape, the SQL condition on its rows; empty: all rows.
         on_export: called with the name of each exported snapshot, the LSN of its rows and the locked tables.
             Other sessions can import the snapshot until the call returns.
+        hides: checks whether a new partition, by oid and name, may have rules (`bronze.reader.polled_rules`).
     """
 
     def __init__(
@@ -106,7 +107,9 @@ class Snapshot:
         executors: ExecutorsAtHand | None = None,
         condition: Callable[[Relation], str] = lambda _: "",
         on_export: Callable[[str, Lsn, list[TableName]], None] = lambda *_: None,
+        hides: Callable[[SourceConnection, int, TableName], bool] = lambda *_: True,
     ) -> None:
+        self._hides = hides
         self._on_export = on_export
         self._condition = condition
         self._pool = ExecutorPool(executors, source, settings, landing)
@@ -408,7 +411,7 @@ class Snapshot:
             if rules.lost(table.relation.names, shape.names):
                 outcome.fail(lost(table.table, "a column with a rule in source.columns was renamed"))
                 continue
-            if self._may_hide(table, leaves[relation_id]):
+            if self._may_hide(worker, table, leaves[relation_id]):
                 outcome.fail(lost(table.table, "a partition was attached"))
                 continue
             shape = rules.shape(shape)
@@ -423,12 +426,13 @@ class Snapshot:
             self._landing.progress.copying(str(table.table), table.rows_estimate, len(chunks))
         return copies
 
-    def _may_hide(self, table: SourceTable, leaves: Sequence[Leaf]) -> bool:
+    def _may_hide(self, worker: Worker, table: SourceTable, leaves: Sequence[Leaf]) -> bool:
         """Check whether a partition, new since the poll, may have had rules elsewhere."""
         rules, storage = self._source.rules, table.storage
         if storage is None or not rules.ruled or table.table in rules.tables:
             return False
-        return any(leaf.oid not in storage.parts for leaf in leaves)
+        new = [leaf for leaf in leaves if leaf.oid not in storage.parts]
+        return any(self._hides(worker.connection, leaf.oid, leaf.table) for leaf in new)
 
     def _session(self) -> closing[SourceConnection]:
         """Return a connection that is closed without a ROLLBACK, because the network may be down.

@@ -80,10 +80,16 @@ def gap_of(changes: Table, table: TableName) -> Lsn | None:
     return None if version is None else Lsn(version)
 
 
+def newest_mark(changes: Table, table: TableName) -> Lsn | None:
+    """Return the greater of R and G of a table in an open `bronze.changes`; None without both."""
+    marks = (resnapshot_of(changes, table), gap_of(changes, table))
+    return max((mark for mark in marks if mark is not None), default=None)
+
+
 def needs_snapshot(changes: Table, table: TableName) -> bool:
     """Check whether an open `bronze.changes` lacks a snapshot of this table that is new enough."""
-    snapshot, marks = snapshot_of(changes, table), (resnapshot_of(changes, table), gap_of(changes, table))
-    return snapshot is None or any(mark is not None and mark >= snapshot for mark in marks)
+    snapshot, mark = snapshot_of(changes, table), newest_mark(changes, table)
+    return snapshot is None or (mark is not None and mark >= snapshot)
 
 
 @retry_conflict
@@ -109,19 +115,19 @@ def request_snapshots(uri: str, tables: Sequence[TableName], lsn: Lsn) -> None:
 
 
 @retry_conflict
-def move_back(uri: str, snapshots: Mapping[TableName, Lsn], end: Lsn) -> list[TableName]:
+def move_back(uri: str, newest: Mapping[TableName, Lsn], end: Lsn) -> list[TableName]:
     """Move marks beyond `end` back to `end`, the end of the server's log; return the moved tables, durable.
 
     A mark beyond the log has the LSN of another server. No snapshot settles such a mark before the log has
-    reached the LSN. A gap mark beyond the log moves together with the request. `snapshots` has the resnapshot
-    marks, read before `end`.
+    reached the LSN. `newest` has the greater of each table's two marks, read before `end`. The first rules of
+    a table open a gap without a request.
 
     Raises:
         DeltaError, OSError: the lake cannot be written.
     """
     changes = delta.open_existing(uri)
     # A mark that another process set in the meantime waits for the next poll.
-    moved = [table for table, lsn in snapshots.items() if lsn > end and resnapshot_of(changes, table) == lsn]
+    moved = [table for table, lsn in newest.items() if lsn > end and newest_mark(changes, table) == lsn]
     apps = [app(table) for table in moved for app in (resnapshot_app, gap_app)]
     # The moved mark is a request as of now, because the mark may have covered an earlier request that is
     # still open.

@@ -206,14 +206,18 @@ class TableMarks:
         with lake_failures(self._changes.uri, "bronze"):
             return gaps.open_gaps(self._changes.uri, tables, lsn, beyond=beyond)
 
-    def move_back(self, snapshots: Mapping[TableName, Lsn], end: Lsn) -> list[TableName]:
+    def newest_marks(self, tables: Sequence[TableName]) -> dict[TableName, Lsn]:
+        """Return the greater of each table's gap mark and resnapshot mark; raises like `needing_copy`."""
+        return self._marks_of(tables, gaps.newest_mark)
+
+    def move_back(self, newest: Mapping[TableName, Lsn], end: Lsn) -> list[TableName]:
         """Move marks beyond the server's log to the log's end; return the moved tables, durable on return.
 
         Raises:
             TransientError: ``lake-unwritable``.
         """
         with lake_failures(self._changes.uri, "bronze"):
-            return gaps.move_back(self._changes.uri, snapshots, end)
+            return gaps.move_back(self._changes.uri, newest, end)
 
     def recorded_rules(self, tables: Collection[TableName]) -> dict[TableName, int]:
         """Return the numbers of the recorded rules of tables; raises like `needing_copy`."""

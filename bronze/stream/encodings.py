@@ -74,7 +74,7 @@ class ConvertingDecoder(StreamDecoder):
         names: Callable[[int, TableName], Mapping[int, str]] = lambda *_: {},
         reads_after: Mapping[TableName, Lsn] | None = None,
         renamed: Callable[[int, TableName], bool] = lambda *_: False,
-        ancestors: Callable[[int], Iterable[tuple[int, TableName]]] = lambda _: (),
+        hides: Callable[[int, TableName], bool] = lambda *_: False,
         unreadable: Callable[[TableName, Lsn, Exception | None], None] | None = None,
         convert: Callable[[Sequence[bytes]], list[bytes | None]],
         left_out: Callable[[Mapping[TableName, Lsn]], None],
@@ -89,7 +89,7 @@ class ConvertingDecoder(StreamDecoder):
             names=names,
             reads_after=reads_after,
             renamed=renamed,
-            ancestors=ancestors,
+            hides=hides,
             unreadable=unreadable,
         )
         self._convert = convert

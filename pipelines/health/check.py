@@ -223,8 +223,9 @@ def _source(
         pipeline.source, application_name="deltasmelt check", patience=pipeline.source.timing.poll_answer
     ) as connection:
         rules, changes = pipeline.source.rules, None if lake is None else lake.changes
-        recorded = {} if changes is None else recorded_rules(changes, rules.tables)
         known = set() if lake is None else {shape.table for shape in lake.relations}
+        # The publication may still have the list or the filter of an entry that was removed.
+        recorded = {} if changes is None else recorded_rules(changes, rules.tables.keys() | known)
         source_findings = inspect(connection, pipeline.source, recorded, known)
         with translated(pipeline.source):
             own_lake = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import random
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,12 +15,14 @@ import pytest
 from pydantic import SecretStr, ValidationError
 
 from deltasmelt.bronze.builtin_types import builtin_type
-from deltasmelt.bronze.catalog.publication import Member, Publication, Wanted
+from deltasmelt.bronze.catalog.publication import NOT_PRINTED, Member, Publication, Wanted
 from deltasmelt.bronze.catalog.ruled_tables import rules_without_table
 from deltasmelt.bronze.catalog.source_table import SourceTable
 from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.config.timing import Timing
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lsn import ZERO
+from deltasmelt.bronze.reader.table_errors import RepeatedCopies
 from deltasmelt.bronze.rules import LONGEST, Rules, TableRules, hashed, key_number, protect
 from deltasmelt.bronze.shapes import Column, Relation
 
@@ -196,3 +199,21 @@ def test_rules_name_a_selected_or_recorded_table() -> None:
 def test_wrong_rules_are_refused_in_the_file(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         SourceSettings.model_validate({"slot": "s", "publication": "p", **wrong})
+
+
+def test_an_unprinted_filter_of_a_person_stays() -> None:
+    wanted = Wanted(1, printed=NOT_PRINTED)
+    filters = (NOT_PRINTED, "(id < 5)", None)
+    assert [wanted.is_met(Member(row_filter=text)) for text in filters] == [True, True, False]
+    assert not Wanted(1, where="id < 5", printed="(id < 5)").is_met(Member(row_filter=NOT_PRINTED))
+
+
+def test_only_partial_changes_begin_pauses_of_copies() -> None:
+    repeated, a = RepeatedCopies(Timing(catalog_poll=0.02)), TableName("public", "a")
+    repeated.needed(a)
+    repeated.copied([a])
+    until = time.monotonic() + 60
+    while repeated.resting():
+        assert time.monotonic() < until
+    repeated.copied([a])  # an added column, or a detached partition
+    assert repeated.resting() == []

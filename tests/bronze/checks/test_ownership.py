@@ -10,15 +10,19 @@ from deltasmelt.bronze.catalog.publication import is_made_by_us
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.client import Transaction
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.setup.slot_mark import lakes_of_slots
+from deltasmelt.bronze.store.changes_table import commit_marks
 from deltasmelt.bronze.store.gaps import (
+    gap_of,
     move_back,
     needs_snapshot,
     open_gaps,
     request_snapshots,
     resnapshot_of,
 )
+from deltasmelt.bronze.store.marks import gap_app
 from tests.bronze.replaying import bronze_rows, execute, fetch, read_all, source_of
 from tests.bronze.store.test_sink import open_sink
 
@@ -136,3 +140,8 @@ def test_a_request_that_came_meanwhile_is_left(lake_path: str) -> None:
     assert move_back(uri, positions, Lsn(100)) == [items]
     changes = delta.open_existing(uri)
     assert (resnapshot_of(changes, items), resnapshot_of(changes, second_table)) == (100, 510)
+    # The first rules of a table open a gap without a request.
+    commit_marks(changes, [Transaction(gap_app(items), 700)])
+    assert move_back(uri, {items: Lsn(700)}, Lsn(650)) == [items]
+    changes = delta.open_existing(uri)
+    assert (resnapshot_of(changes, items), gap_of(changes, items)) == (100, 650)

@@ -13,11 +13,17 @@ from psycopg.conninfo import make_conninfo
 from deltasmelt.bronze.effects import Effect, guarded
 from deltasmelt.bronze.errors import TransientError
 from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import delta
+from deltasmelt.bronze.lake.client import Transaction
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.postgres.connection import connect, identify, log_end
+from deltasmelt.bronze.rules import OUR_LIST
 from deltasmelt.bronze.setup.create_slot import ensure_slot
 from deltasmelt.bronze.setup.publication import ensure_publication
 from deltasmelt.bronze.shapes import Column, PgType, Relation
+from deltasmelt.bronze.store.changes_table import commit_marks
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.bronze.store.marks import rules_app
 from deltasmelt.bronze.store.position import Position, SentTransaction
 from deltasmelt.bronze.store.sink import DeltaSink
 from deltasmelt.pipelines.health.check import run_check
@@ -189,6 +195,16 @@ def test_offline_check_uses_shapes_of_lake(tmp_path: Path, shop: str) -> None:
     assert {finding.code for finding in findings} == {"document-invalid"}
     assert any("public.orders" in finding.message for finding in findings)
     assert any("email" in finding.message for finding in findings)
+
+
+def test_a_lost_list_of_former_rules_is_named(tmp_path: Path, shop: str) -> None:
+    shop_pipeline = pipeline_of(tmp_path, shop)
+    execute(shop, "CREATE PUBLICATION smelt_pub FOR TABLE orders WITH (publish_via_partition_root = true)")
+    lake_of(shop_pipeline, Lsn(100))
+    changes = delta.open_existing(shop_pipeline.lake_address().uri("bronze", CHANGES))
+    commit_marks(changes, [Transaction(rules_app(TableName("public", "customers")), OUR_LIST)])
+    found = finding_of(run_check(shop_pipeline), "publication-rules")
+    assert "public.customers" in str(found)
 
 
 def silver(pipeline: Pipeline, **values: object) -> Pipeline:
