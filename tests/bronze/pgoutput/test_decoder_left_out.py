@@ -170,6 +170,7 @@ def test_root_with_ruled_partition_is_left_out(size: int) -> None:
         lambda _oid, _lsn: None,
         lambda _table: True,
         rules=lambda oid, _table: ruled if oid == 2 else TableRules(),
+        hides=lambda oid, _table: oid == 2,
         unreadable=lambda table, lsn, error: reports.append(
             (table, lsn, None if error is None else str(error))
         ),
