@@ -363,7 +363,10 @@ class StreamDecoder:
 
     def _hides(self, root: Relation, partition: AnnouncedRelation) -> bool:
         """Check whether a partition or its ancestor has or lost rules, and the root has no entry."""
-        without_entry = self._rules(root.relation_id, root.table) == TableRules()
+        try:
+            without_entry = self._rules(root.relation_id, root.table) == TableRules()
+        except RuleLostError:  # a poll has just reported the root
+            return True
         return without_entry and self._has_rules(partition.relation_id, partition.table)
 
     def _refuse(self, root: Relation, partition: AnnouncedRelation, commit_lsn: Lsn) -> TupleLayout:

@@ -370,7 +370,7 @@ class CarriedTables:
         if recorded.relations:
             shapes_at = max(recorded.lsn, Lsn(self._frontier() + 1))
         record_comments(self._landing, healthy)
-        requests = settled_requests(sink.tables, self._source, names, catalog.end, stop)
+        requests, moved_back = settled_requests(sink.tables, self._source, names, catalog.end, stop)
         needing, renewing = sink.tables.to_copy(names)
         # A pause ends at the request of a person, whose mark is newer than the gap's.
         resting = self.repeated.resting()
@@ -399,7 +399,8 @@ class CarriedTables:
             # session stops a table that the running session has announced.
             if self._has_session:
                 self._rejoin |= {name for name in stopped if before.get(name) is not False}
-                self._rejoin |= {name for name in self.rules.moved(ways) if carried.get(name)}
+                moved = self.rules.moved(ways).union(set(moved_back).intersection(concerned))
+                self._rejoin |= {name for name in moved if carried.get(name)}
             now = [table for table in tried if table.table not in self._rejoin]
             # An older server might skip changes of a table that just joined; then the stream restarts first
             # (`bronze.drift.joining`).

@@ -26,8 +26,10 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 
 def settled_requests(
     marks: TableMarks, source: SourceSettings, tables: Sequence[TableName], end: Lsn, stop: threading.Event
-) -> dict[TableName, Lsn]:
-    """Return the resnapshot marks of tables; move a mark beyond the server's log back to its end.
+) -> tuple[dict[TableName, Lsn], list[TableName]]:
+    """Move marks beyond the server's log back to its end; return the resnapshot marks and the moved tables.
+
+    A running session still drops the changes up to the former mark of a table with rules.
 
     Args:
         end: end of the log before the marks are read; read again only if a mark lies beyond.
@@ -37,7 +39,7 @@ def settled_requests(
     """
     newest = marks.newest_marks(tables)
     if all(lsn <= end for lsn in newest.values()):
-        return marks.requests(tables)
+        return marks.requests(tables), []
     with (
         connect(source) as connection,
         translated(source),
@@ -45,7 +47,8 @@ def settled_requests(
         until_stopped(stop, connection),
     ):
         end = log_end(connection)
-    for table in marks.move_back(newest, end):
+    moved = marks.move_back(newest, end)
+    for table in moved:
         _LOGGER.warning(
             "%s: the requested snapshot after %s is beyond the end of this server's log, %s; the request "
             "came from another server, or the server lost the end of its log; it now counts from the present "
@@ -54,4 +57,4 @@ def settled_requests(
             newest[table],
             end,
         )
-    return marks.requests(tables)
+    return marks.requests(tables), moved

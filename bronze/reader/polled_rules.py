@@ -172,7 +172,9 @@ class PolledRules:
             exist = {int(oid) for (oid,) in connection.execute(query, [list(left)])}
             known = {oid: root for oid, root in known.items() if oid in exist or oid not in left}
             marks.note_detached({oid: root for oid, root in left.items() if oid in exist})
-        self._parts = known | {oid: root for oid, root in present_parts(tables).items() if root in named}
+        # A table with rules may be a partition itself, of a root without an entry.
+        concerned = [table for table in tables if named.keys() & relations_of(table)]
+        self._parts = known | present_parts(concerned)
 
     def keep_unrecorded(self, tables: Sequence[SourceTable]) -> None:
         """Record durably the partitions of tables with rules whose own records lack them, after a poll."""
@@ -215,7 +217,10 @@ class PolledRules:
         """Make a complete poll the newest."""
         self._polled = frozenset(oid for table in tables for oid in relations_of(table))
         self._named = {**self._named, **self._names_with_rules(tables)}
-        self._lost = frozenset(table.relation.relation_id for table in tables if _has_lost_rules(table))
+        # With their partitions: a copy by an earlier poll asks for each partition that it does not know.
+        self._lost = frozenset(
+            oid for table in tables if _has_lost_rules(table) for oid in relations_of(table)
+        )
         self._ways = {table: ways[table] for table in self._rules.tables if table in ways}
 
     def _names_with_rules(self, tables: Sequence[SourceTable]) -> dict[int, TableName]:

@@ -371,7 +371,7 @@ def _change(
         publication = read_publication(connection, name, printed)
         statements = publication_statements(publication, name, tables, via_root=via_root, wanted=wanted)
         unread = [table for table in tables if table in wanted and wanted[table].printed == NOT_PRINTED]
-        if statements and unread:
+        if statements and unread and source.manage:
             raise _not_read_yet(unread[0], source)
         if statements and not source.manage:
             raise _unmanaged(publication, source, statements)
@@ -406,7 +406,7 @@ def _require_met(
     for table, item in ruled.items():
         member = None if publication is None else publication.member(table)
         stored = None if member is None else member.row_filter
-        if stored != item.printed:
+        if item.printed not in (stored, NOT_PRINTED):
             raise invalid_filter(table, f"PostgreSQL stores {item.printed} as {stored}")
         if member is None or not item.is_met(member):
             raise TableError(

@@ -22,6 +22,7 @@ from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.postgres.blockers import Wait
 from deltasmelt.bronze.postgres.connection import connect, identify
 from deltasmelt.bronze.reader import carried_tables
@@ -31,7 +32,9 @@ from deltasmelt.bronze.reader.polled_rules import PolledRules
 from deltasmelt.bronze.reader.table_errors import TableErrors
 from deltasmelt.bronze.rules import hashed
 from deltasmelt.bronze.snapshot.snapshot import Snapshot
-from deltasmelt.bronze.store.gaps import gap_of, request_snapshots
+from deltasmelt.bronze.store.changes_table import commit_marks
+from deltasmelt.bronze.store.contract import CHANGES
+from deltasmelt.bronze.store.gaps import gap_marks, gap_of, request_snapshots
 from deltasmelt.bronze.store.landing import Landing
 from deltasmelt.bronze.store.relations import ShapeLog, read_relations
 from deltasmelt.bronze.store.sink import DeltaSink
@@ -53,7 +56,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from deltasmelt.bronze.config.sections import SourceSettings
-    from deltasmelt.bronze.lsn import Lsn
 
 pytestmark = pytest.mark.postgres
 
@@ -844,6 +846,23 @@ def test_a_lost_filter_ends_the_running_session(dsn: str, lake_path: str) -> Non
     assert_nothing_clear(lake_path)
 
 
+def test_a_gap_beyond_the_log_drops_nothing(dsn: str, lake_path: str) -> None:
+    """The server lost the end of its log; a session that began before the next poll has the lost gap."""
+    source = ruled(dsn, timing=Timing(catalog_poll=4, watch=60))
+    execute(source, TABLES, ROWS.format(1, 3))
+    read_all(source, lake_path)
+    events, place = TableName("public", "events"), Lake(lake_path)
+    before = read_snapshot(place, events)
+    with Running(source, lake_path) as running:
+        wait_for(lambda: running.reader.progress.read()["connections"] == 1)
+        changes = delta.open_existing(place.uri("bronze", CHANGES))
+        commit_marks(changes, gap_marks([events], Lsn(2**40))[:1])
+        execute(source, "SELECT pg_terminate_backend(pid) FROM pg_stat_replication")
+        wait_for(lambda: read_snapshot(place, events) != before)
+        execute(source, "INSERT INTO events VALUES (1, 600, 'after the copy')")
+        wait_for(lambda: any("'600'" in str(row["new"]) for row in bronze_rows(lake_path)))
+
+
 def test_partitions_outside_the_patterns_stay_known(dsn: str, lake_path: str) -> None:
     """A detached partition is in no pattern and, after the root's next copy, in no record."""
     columns = {"public.events": {"body": "mask"}}
@@ -862,6 +881,13 @@ def test_partitions_outside_the_patterns_stay_known(dsn: str, lake_path: str) ->
     read_all(source, lake_path)
     execute(source, "ALTER TABLE archive ATTACH PARTITION events_low FOR VALUES FROM (0) TO (50)")
     assert lost_by_record(source, lake_path) == {"public.archive"}
+    # A copy by a poll from before ATTACH asks after the next poll of a new process.
+    with connect(source) as connection:
+        sink = DeltaSink(Lake(lake_path), "shop", identify(connection))
+        polled = PolledRules(source, Landing(sink, ShapeLog(sink.relations(), sink.add_relations)))
+        polled.note(polled.selected(connection), {})
+        (oid,) = connection.execute("SELECT 'public.events_low'::regclass::oid::int").fetchone() or ()
+        assert polled.hides(connection, oid, TableName("public", "events_low"))
     read_all(source, lake_path)
     assert errors(lake_path) == {"public.archive": "column-rule-lost"}
     with Running(ruled(dsn, timing=Timing(catalog_poll=60, watch=60), **more), lake_path):
