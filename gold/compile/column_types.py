@@ -20,10 +20,9 @@ from deltasmelt.gold.expressions.scanner import parts_sql
 from deltasmelt.gold.language.types import map_key
 from deltasmelt.gold.tree.check import DOCUMENT_REMEDY
 from deltasmelt.gold.tree.derived import rows_of
-from deltasmelt.gold.tree.nodes import Aggregate, Nested, Value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from pyspark.sql import SparkSession
     from pyspark.sql.types import DataType
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.gold.expressions.clock_texts import Coercion
     from deltasmelt.gold.expressions.expressions import Expression
-    from deltasmelt.gold.tree.nodes import Scope, Tree, TreeField
+    from deltasmelt.gold.tree.nodes import Tree
 
 
 def field_types(spark: SparkSession, tree: Tree) -> dict[str, Any]:
@@ -67,7 +66,7 @@ def _check_meetings(spark: SparkSession, tree: Tree) -> None:
         DefiniteError: the result of a coercion does depend on them.
     """
     noted: dict[TableName, list[tuple[Expression, Coercion]]] = {}
-    for name, expression in expressions_of(tree):
+    for name, expression in tree.expressions():
         noted.setdefault(name, []).extend((expression, meeting) for meeting in expression.meetings)
     for name, meetings in noted.items():
         rows = rows_of(tree.tables()[name], empty_table(tree, name))
@@ -97,29 +96,6 @@ def _kinds(spark: SparkSession, rows: str, meetings: Sequence[Coercion]) -> list
         return []
     listed = ", ".join(f"{value} AS u{number}" for number, value in enumerate(values))
     return [column.dataType for column in spark.sql(f"SELECT {listed} FROM {rows} AS t").schema]
-
-
-def expressions_of(tree: Tree) -> Iterator[tuple[TableName, Expression]]:
-    """Yield every expression of a document, with the table of the expression's rows."""
-    yield from _of_fields(tree.root, tree.fields)
-    for scope in tree.scopes():
-        if scope.where is not None:
-            yield scope.table.table, scope.where
-    for node in tree.nodes():
-        yield from _of_fields(node.scope, node.fields)
-        for link in node.links:
-            yield from _of_fields(link.scope, link.fields)
-        for measure in node.measures if isinstance(node, Aggregate) else ():
-            if measure.where is not None:
-                yield node.scope.table.table, measure.where
-
-
-def _of_fields(scope: Scope, fields: Sequence[TreeField]) -> Iterator[tuple[TableName, Expression]]:
-    for field in fields:
-        if isinstance(field, Nested):
-            yield from _of_fields(scope, field.fields)
-        elif isinstance(field, Value):
-            yield scope.table.table, field.expression
 
 
 def _check_keys(tree: Tree, field: str, kind: DataType) -> None:

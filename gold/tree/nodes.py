@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.gold.expressions.expressions import Expression
     from deltasmelt.gold.language.notation import OrderedColumn
@@ -280,6 +282,28 @@ class Tree:
     def reads(self, table: TableName) -> set[str]:
         """Return the columns of a table that any scope of the document reads."""
         return set().union(*(scope.reads for scope in self.scopes() if scope.table.table == table))
+
+    def expressions(self) -> Iterator[tuple[TableName, Expression]]:
+        """Yield every expression, with the table of the expression's rows."""
+        yield from _of_fields(self.root, self.fields)
+        for scope in self.scopes():
+            if scope.where is not None:
+                yield scope.table.table, scope.where
+        for node in self.nodes():
+            yield from _of_fields(node.scope, node.fields)
+            for link in node.links:
+                yield from _of_fields(link.scope, link.fields)
+            for measure in node.measures if isinstance(node, Aggregate) else ():
+                if measure.where is not None:
+                    yield node.scope.table.table, measure.where
+
+
+def _of_fields(scope: Scope, fields: Sequence[TreeField]) -> Iterator[tuple[TableName, Expression]]:
+    for present in fields:
+        if isinstance(present, Nested):
+            yield from _of_fields(scope, present.fields)
+        elif isinstance(present, Value):
+            yield scope.table.table, present.expression
 
 
 def ascii_word(text: str) -> str:

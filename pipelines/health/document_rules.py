@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.checks.finding import Finding
-from deltasmelt.gold.compile.column_types import expressions_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -66,7 +65,7 @@ def _joins(tree: Tree, rules: Rules) -> Iterator[Finding]:
 
 def _constants(tree: Tree, rules: Rules) -> Iterator[Finding]:
     """Yield the comparisons of hashed or masked columns with constants that no row has."""
-    for table, expression in expressions_of(tree):
+    for table, expression in tree.expressions():
         for column, text in compared_texts(expression):
             if not rules.table(table).may_arrive(column, text):
                 action = rules.table(table).action(column)
