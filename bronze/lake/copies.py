@@ -86,7 +86,7 @@ def scratch_lake(lake: Lake, *, tasks_are_local: bool) -> Iterator[Lake]:
 def remove_left(lake: Lake) -> list[str]:
     """Remove the copies of killed comparisons, and return their places."""
     # Copies in this machine's temporary folder are of every lake.
-    removed = _remove_left_folders(Path(tempfile.gettempdir()), _OWN_TEMPORARY)
+    removed = _remove_left_folders(Path(tempfile.gettempdir()), _OWN_TEMPORARY, _LEFT_SECONDS)
     if isinstance(lake.place, Store):
         for name, seconds in ((_FOLDER, _LEFT_SECONDS), (FRESH, _FRESH_SECONDS)):
             removed += _remove_left_objects(lake.root, name, seconds)
@@ -94,7 +94,7 @@ def remove_left(lake: Lake) -> list[str]:
     folder = lake.folder
     if folder is None:
         return removed
-    removed += _remove_left_folders(folder / _FOLDER, _OWN)
+    removed += _remove_left_folders(folder / _FOLDER, _OWN, _LEFT_SECONDS)
     removed += _remove_left_folders(folder / FRESH, "", _FRESH_SECONDS)
     for name in (_FOLDER, FRESH):
         _remove_empty(folder / name)
@@ -124,20 +124,19 @@ def _touching(touch: Callable[[], None]) -> Iterator[None]:
 def _own_folder(parent: Path | None) -> Path:
     """Return a new folder readable by this account alone; without a parent, among the temporary folders."""
     if parent is None:
-        _remove_left_folders(Path(tempfile.gettempdir()), _OWN_TEMPORARY)
+        _remove_left_folders(Path(tempfile.gettempdir()), _OWN_TEMPORARY, _LEFT_SECONDS)
         return Path(tempfile.mkdtemp(prefix=_OWN_TEMPORARY))
     while True:
         parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _remove_left_folders(parent, _OWN)
+        _remove_left_folders(parent, _OWN, _LEFT_SECONDS)
         try:
             return Path(tempfile.mkdtemp(prefix=_OWN, dir=parent))
         except FileNotFoundError:  # a process that ended has just removed the empty parent
             continue
 
 
-def _remove_left_folders(parent: Path, prefix: str, seconds: float | None = None) -> list[str]:
-    """Remove this account's folders with a prefix and untouched for an hour, or for some seconds."""
-    seconds = _LEFT_SECONDS if seconds is None else seconds
+def _remove_left_folders(parent: Path, prefix: str, seconds: float) -> list[str]:
+    """Remove this account's folders with a prefix and untouched for some seconds; return the folders."""
     removed: list[str] = []
     try:
         # Both times come from the clock that stamps the files, because this process stamps a file, too.

@@ -176,7 +176,7 @@ def _set_rules(
     refused: list[TableError] | None,
     corrected: Collection[TableName],
 ) -> list[str]:
-    """Make the publication carry tables by their rules, each in a transaction of its own.
+    """Make the publication carry tables by their rules, with one transaction for each table.
 
     PostgreSQL may refuse a filter, or the table is locked. Then the table has an error and is not carried,
     because the publication could send more than the rules allow. If it only sends fewer columns, the table

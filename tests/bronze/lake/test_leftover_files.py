@@ -1,4 +1,4 @@
-"""Files that a killed process left beside a table go, and no file that anybody may still need."""
+"""Test that the files of a killed process beside a table are removed, and that needed files stay."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_only_newest_torn_entry_stays_aside(tmp_path: Path) -> None:
 
 
 def test_clock_ahead_removes_no_young_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process has written its file, and not yet its log entry."""
+    """A second process has written a file, but not yet the log entry."""
     uri = str(tmp_path / "control" / "t")
     table = delta.open_or_create(uri, SCHEMA, description="")
     writer = PartWriter(uri, "part", schema=SCHEMA)
