@@ -212,7 +212,7 @@ class SourceAndLake:
         if case.door is Effect.LIST_FILES:
             return [] if self._listing is None else self._listing
         table = effect()
-        return DeltaTable(where, version=table.version() - 1) if table.version() else table
+        return type(table)(where, table.version() - 1) if table.version() else table
 
     def _halve(self, door: Effect, where: str) -> None:
         path = local_folder(where)
