@@ -11,13 +11,23 @@ ARGS ?=
 
 DOCS := .venv-docs
 
-.PHONY: help demo check test lint format docs reference film torture bench-reader bench-latency bench-snapshot bench-silver bench-gold bench-fresh bench-verify bench-first bench-scaling readers matrix lowest lock java clean
+.PHONY: help demo dist check test lint format docs reference film torture bench-reader bench-latency bench-snapshot bench-silver bench-gold bench-fresh bench-verify bench-first bench-scaling readers matrix lowest lock java clean
 
 help:  ## What can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 demo: archive compiled  ## A live shop through bronze, silver and gold, with a quality report
 	@$(BIN)/smelt demo $(ARGS)
+
+dist: $(VENV)/.ready  ## The wheel in dist/, and the commands that install it elsewhere
+	@rm -rf dist && $(BIN)/python -m build --no-isolation --wheel --outdir dist . >/dev/null
+	@cd dist && for wheel in *.whl; do \
+	  echo "dist/$$wheel, for Python 3.11 and newer:"; \
+	  echo "  pip install './$$wheel'                   the reader: smelt bronze, init, check, status"; \
+	  echo "  pip install './$$wheel[spark,quality]'    every command; Spark needs Java 17"; \
+	  echo "  pip install './$$wheel[demo]'             smelt demo as well, with its own PostgreSQL"; \
+	  echo "  further extra: connect, for a Spark Connect server"; \
+	done
 
 check: lint compiled  ## Lint, then every test that needs neither PostgreSQL nor a JVM nor another process
 	@$(BIN)/python -m pytest -q -n 2 --maxschedchunk 8 -m "not spark and not postgres and not process and not torture" $(ARGS)
