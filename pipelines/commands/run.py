@@ -9,7 +9,7 @@ snapshot (exit code 3, `pipelines.health.stalled`). Without the option, stages r
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake.control_tables import ControlTables
@@ -23,10 +23,12 @@ from deltasmelt.pipelines.terminal.interrupts import terminable
 
 if TYPE_CHECKING:
     import subprocess
+    import threading
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from deltasmelt.bronze.errors import ConfigurationError
+    from deltasmelt.bronze.lake.control import Cut, Run
     from deltasmelt.bronze.lake.location import Layer
     from deltasmelt.bronze.lsn import Lsn
     from deltasmelt.gold.language.document import Document
@@ -35,6 +37,16 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.quality.schedule import ParallelQuality
     from deltasmelt.pipelines.settings import Pipeline
     from deltasmelt.pipelines.terminal.output import Output
+
+
+class ProgressReceiver(Protocol):
+    """Receives the progress of a run; its methods are called from the run's threads."""
+
+    def cut(self, cut: Cut, runs: list[Run]) -> None:
+        """Receive a new cut of silver or gold, with the runs of its tables or documents."""
+
+    def reader(self, event: dict[str, Any]) -> None:
+        """Receive an event of the reader."""
 
 
 def head_of_source(pipeline: Pipeline) -> Lsn:
@@ -96,17 +108,21 @@ def run_layers(
     command: str,
     loaded_reader: subprocess.Popen[bytes] | None = None,
     views: ViewOptions | None = None,
+    progress: ProgressReceiver | None = None,
+    stop: threading.Event | None = None,
 ) -> None:
-    """Run stages of a pipeline until they are caught up, or for ever.
+    """Run stages of a pipeline until they are caught up, or until an interruption.
 
     Args:
         pipeline: the pipeline.
-        output: takes progress.
+        output: takes messages.
         layers: the stages to run.
         until_caught_up: end when all stages are caught up.
         command: name of the command for the lake's lock.
         loaded_reader: an already loaded process of the reader.
         views: addresses of the status page and the metrics.
+        progress: receives cuts and the reader's events; None writes them to the output.
+        stop: ends the run in order, from another thread.
 
     Raises:
         SmeltError: the reason for the end of the run.
@@ -119,7 +135,7 @@ def run_layers(
     # Read before the start, so a mistake in the pipeline file costs no snapshot.
     document_errors: dict[str, ConfigurationError] = {}
     documents = _documents(pipeline, layers, document_errors, output, until_caught_up=until_caught_up)
-    progress = ProgressReporter(output)
+    progress = progress or ProgressReporter(output)
     every = None if until_caught_up or not {"silver", "gold"} <= {*layers} else pipeline.quality.every
     quality_checks = None if every is None else _quality(pipeline, every, output)
     with terminable(), _watched(pipeline, layers, views, output) as watching:
@@ -150,8 +166,8 @@ def run_layers(
             if watching is not None:
                 watching.runs(supervisor.alive, supervisor.restarts)
 
-            while not supervisor.wait(_POLL_SECONDS[until_caught_up]):
-                pass
+            if not _ended(supervisor, _POLL_SECONDS[until_caught_up], stop):
+                return
         if until_caught_up:
             stalled = standing_still(
                 pipeline.lake_address(),
@@ -168,6 +184,14 @@ def run_layers(
                 f"{', '.join(pipeline.source.tables)}\nremedy: `smelt check` reports the reason"
             )
         output.report("caught up")
+
+
+def _ended(supervisor: Supervisor, seconds: float, stop: threading.Event | None) -> bool:
+    """Wait for the end of the stages; return False if `stop` is set before."""
+    while not supervisor.wait(seconds):
+        if stop is not None and stop.is_set():
+            return False
+    return True
 
 
 def _documents(

@@ -277,10 +277,13 @@ class Output:
 
 
 class SilentOutput(Output):
-    """Output for a caller from Python: results are values, and progress is dropped."""
+    """Output for a caller from Python: results are values, and text is dropped."""
 
     def report(self, text: str, *, style: str | None = None) -> None:
         """Drop the message."""
+
+    def line(self, text: str = "", *, style: str | None = None) -> None:
+        """Drop the line."""
 
     def waiting(self, text: str) -> AbstractContextManager[None]:  # noqa: ARG002 - its interface
         """Run the block in silence."""

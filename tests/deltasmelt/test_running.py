@@ -1,0 +1,78 @@
+"""`deltasmelt.init`, `run` and `start` in a program that has a session: progress, errors, Ctrl-C, the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+import psycopg
+import pytest
+
+import deltasmelt
+from tests.fix_spark import reading
+from tests.patience import wait_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+
+@pytest.mark.spark
+@pytest.mark.postgres
+@pytest.mark.timeout(600)
+def test_program_starts_watches_and_stops_its_pipeline(
+    spark: SparkSession, database: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def execute(*statements: str) -> None:
+        with psycopg.connect(database, autocommit=True) as connection:
+            for statement in statements:
+                connection.execute(statement.encode())
+
+    def rows() -> list[tuple[int, str]]:
+        with reading(spark), deltasmelt.open(file) as lake:
+            return [(row["id"], row["note"]) for row in lake.table("silver.t").orderBy("id").collect()]
+
+    execute("CREATE TABLE t (id int PRIMARY KEY, note text)", "INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    file = deltasmelt.init(database, tmp_path / "pipeline.yml")
+    text = file.read_text()
+    assert "documents: []" in text
+    with pytest.raises(deltasmelt.SmeltError):
+        deltasmelt.init(database, file)
+    assert file.read_text() == text
+
+    deltasmelt.run(file, until_caught_up=True)
+    assert rows() == [(1, "a"), (2, "b")]
+
+    steps: list[deltasmelt.Progress] = []
+    with deltasmelt.start(file, progress=steps.append) as running:
+        execute("UPDATE t SET note = 'c' WHERE id = 1", "INSERT INTO t VALUES (3, 'd')")
+        wait_for(lambda: any(step.layer == "silver" and step.changes.get("t") for step in steps))
+        assert running.alive
+        assert not running.wait(0)
+        assert not running.status().errors
+        with pytest.raises(deltasmelt.DefiniteError) as second:
+            deltasmelt.run(file, until_caught_up=True)
+        assert second.value.code == "already-running"
+    assert not running.alive
+    assert rows() == [(1, "c"), (2, "b"), (3, "d")]
+
+    # Ctrl-C ends the run in order: the locks are free.
+    threading.Timer(3, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        deltasmelt.run(file)
+    # Only a statement that the run had begun in the program's own session may last longer.
+    wait_for(lambda: not {"deltasmelt", "stages"} & {thread.name for thread in threading.enumerate()}, 120)
+
+    (tmp_path / "bad.yml").write_text("document: bad\nroot: public.absent\nfields: [id]\n")
+    file.write_text(text.replace("documents: []", "documents: [bad.yml]"))
+    execute("INSERT INTO t VALUES (4, 'e')")
+    with pytest.raises(deltasmelt.DefiniteError, match="bad") as stopped:
+        deltasmelt.run(file, until_caught_up=True)
+    assert stopped.value.code == "tables-stopped"
+    assert "smelt status" in str(stopped.value.remedy)
+    assert rows()[-1] == (4, "e")
+    spark.sql("SELECT 1").collect()  # the program's session is left alive
+    assert capfd.readouterr().out == ""
