@@ -68,12 +68,12 @@ def run_sql(pipeline: Pipeline, options: SqlOptions, output: Output) -> None:
             remedy="use one of the two options",
         )
     at = None if options.as_of is None else parse_as_of(options.as_of)
-    display, statements = _display(options), _statements(options)
+    display, statements = display_of(options), _statements(options)
     require_lake(pipeline)
     if statements is None:
         from deltasmelt.pipelines.sql_shell.shell import run_shell  # noqa: PLC0415 - a script needs no terminal
 
-        display.environment, display.expanded = os.environ, "auto"
+        display.environment = os.environ
         run_shell(pipeline, output, cut_of(pipeline, at), display)
         return
     if not statements:
@@ -127,7 +127,12 @@ def _refuse_writing(statement: Statement) -> None:
         refuse_writing(statement.text)
 
 
-def _display(options: SqlOptions) -> Display:
+def display_of(options: SqlOptions) -> Display:
+    """Return the display of the rows that the arguments request.
+
+    Raises:
+        ConfigurationError: Parquet without a file.
+    """
     form = options.form or (format_of(options.to) if options.to else None) or RowFormat.TABLE
     if options.to is None and form is RowFormat.PARQUET:
         raise ConfigurationError(

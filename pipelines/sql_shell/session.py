@@ -49,7 +49,7 @@ class Display:
 
     Attributes:
         limit: largest number of rows in a table.
-        expanded: one value per line: ``on``, ``off``, or ``auto`` for rows that are too wide.
+        expanded: one value per line: ``on``, ``off``, or ``auto`` for rows wider than the terminal.
         timing: show a statement's time.
         environment: environment with ``PAGER`` for a person at a terminal; None for a program.
         export: file for the rows.
@@ -58,7 +58,7 @@ class Display:
 
     limit: int = 1000
     form: RowFormat = RowFormat.TABLE
-    expanded: str = "off"
+    expanded: str = "auto"
     timing: bool = False
     environment: Mapping[str, str] | None = None
     export: Export | None = None
@@ -183,9 +183,10 @@ class SqlSession:
 
     def _text(self, rows: FirstRows) -> str:
         """Return a table's rows as text with its line ends."""
-        width = shutil.get_terminal_size().columns
-        wide = self._display.expanded == "auto" and not fits(rows.columns, rows.rows, width)
-        if rows.rows and (wide or self._display.expanded == "on"):
+        expanded = self._display.expanded == "on"
+        if self._display.expanded == "auto" and self._output.rich:  # elsewhere no width limits a line
+            expanded = not fits(rows.columns, rows.rows, shutil.get_terminal_size().columns)
+        if rows.rows and expanded:
             return "".join(f"{line}\n" for line in one_value_a_line(rows.columns, rows.rows))
         return self._table(rows.columns, rows.rows, right=rows.numbers)
 

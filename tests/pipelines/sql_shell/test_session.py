@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
-from deltasmelt.pipelines.commands.sql import SqlOptions, run_sql
+from deltasmelt.pipelines.commands.sql import SqlOptions, display_of, run_sql
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.spark.lake_sql import cut_of
+from deltasmelt.pipelines.sql_shell.results import FirstRows
 from deltasmelt.pipelines.sql_shell.session import Display, SqlSession
 from deltasmelt.pipelines.sql_shell.shell import history_file, is_complete
 from deltasmelt.pipelines.sql_shell.splitting import split
@@ -33,6 +34,12 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
 @pytest.fixture
 def session(pipeline: Pipeline) -> SqlSession:
     return SqlSession(pipeline, Output(), WithoutSpark(), cut_of(pipeline), Display())
+
+
+class OnTerminal(Output):
+    @property
+    def rich(self) -> bool:
+        return True
 
 
 def output_of(session: SqlSession, lines: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -60,6 +67,21 @@ def test_tables_are_listed_at_current_and_chosen_cut(
     assert output_of(session, r"\d silver.*", capsys)[2:] == ["silver  orders        3   200"]
     assert output_of(session, r"\cut newest", capsys) == ["as of 0/200 (2026-01-01 13:00:00 UTC)"]
     assert output_of(session, r"\cut 2026-01-01 12:59", capsys)[0].startswith("as of 0/100 ")
+
+
+def test_wide_rows_of_any_statement_are_expanded(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    rows = FirstRows(("id", "title"), ("id",), (("1", "a" * 40),), more=False)
+    narrow = FirstRows(("id", "title"), ("id",), (("1", "a"),), more=False)
+    display = display_of(SqlOptions(statement="SELECT 1"))
+
+    def text(output: Output, shown: FirstRows) -> list[str]:
+        session = SqlSession(pipeline, output, WithoutSpark(), cut_of(pipeline), display)
+        return session._text(shown).splitlines()
+
+    assert text(OnTerminal(), rows) == ["-[ row 1 ]-------", "id    | 1", f"title | {'a' * 40}"]
+    assert len(text(OnTerminal(), narrow)) == 3
+    assert text(Output(), rows)[0].split() == ["id", "title"]  # a file has no width
 
 
 def test_columns_show_types_here_and_at_source(
