@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from deltasmelt.bronze.config.sections import Duration, Section
+from deltasmelt.bronze.config.sections import Pause, Section
 
 
 class SilverSettings(Section):
@@ -16,7 +16,7 @@ class SilverSettings(Section):
         deletes: ``hard`` removes rows; ``soft`` keeps them with ``_deleted``.
         history: tables that also keep SCD type 2 history.
         on_drop_column: whether silver keeps a column that the source dropped.
-        every: least time from the begin of a cycle to that of the next; without it, as fast as changes come.
+        every: least time from the begin of a cycle to that of the next; 0 or without it, as fast as changes come.
             A job that ends by itself does not wait.
         cluster: per ``schema.table`` the columns by which its rows are put together in files, in place of the
             key; an empty list: the key. Without it, what documents find a table's rows by.
@@ -26,6 +26,6 @@ class SilverSettings(Section):
     deletes: Literal["hard", "soft"] = "hard"
     history: list[str] = Field(default_factory=list)
     on_drop_column: Literal["keep", "drop"] = "keep"
-    every: Duration | None = None
+    every: Pause | None = None
     cluster: dict[str, list[str]] = Field(default_factory=dict)
     types: dict[str, str] = Field(default_factory=dict)

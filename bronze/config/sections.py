@@ -13,6 +13,7 @@ from pydantic import (
     Field,
     PrivateAttr,
     SecretStr,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -28,6 +29,10 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(B|KB|KiB|MB|MiB|GB|GiB)", re.IGNORECASE)
 _BYTES = {"b": 1, "kb": 10**3, "kib": 2**10, "mb": 10**6, "mib": 2**20, "gb": 10**9, "gib": 2**30}
+
+
+FROM_A_FILE: Final = "from a file"
+"""Context of a validation of values that a person wrote; values of a program are seconds and bytes."""
 
 
 def parse_duration(value: object) -> object:
@@ -58,7 +63,22 @@ def parse_size(value: object) -> object:
     return int(float(match[1]) * _BYTES[match[2].lower()])
 
 
-Duration = Annotated[float, BeforeValidator(parse_duration), Field(gt=0)]
+def _with_unit(*units: str) -> BeforeValidator:
+    """Return a validator that refuses a number of a file without a unit, except 0."""
+
+    def check(value: object, info: ValidationInfo) -> object:
+        if info.context == FROM_A_FILE and type(value) in {int, float} and value:
+            examples = " or ".join(f"{value}{unit}" for unit in units)
+            raise ValueError(f"{value} has no unit (write e.g. {examples})")
+        return value
+
+    return BeforeValidator(check)
+
+
+_Seconds = Annotated[float, BeforeValidator(parse_duration), _with_unit("s", "m", "d")]
+Duration = Annotated[_Seconds, Field(gt=0)]
+Pause = Annotated[_Seconds, Field(ge=0)]
+"""A duration that may be 0."""
 
 
 def in_the_form(pattern: str, words: str) -> AfterValidator:
@@ -84,7 +104,7 @@ Port = Annotated[
 ]
 """A port, or a port for each of several hosts: ``5432,5433``."""
 
-ByteSize = Annotated[int, BeforeValidator(parse_size), Field(gt=0)]
+ByteSize = Annotated[int, BeforeValidator(parse_size), _with_unit("MB", "GB"), Field(gt=0)]
 
 
 class Section(BaseModel):

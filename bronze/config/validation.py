@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from deltasmelt.bronze.config.problems import Problem, problems_error
+from deltasmelt.bronze.config.sections import FROM_A_FILE
 from deltasmelt.bronze.config.suggestions import suggestion
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def validate(model: type[M], file: YamlFile) -> M:
         ConfigurationError: ``file:line: …`` for each problem.
     """
     try:
-        return model.model_validate(file.data)
+        return model.model_validate(file.data, context=FROM_A_FILE)
     except ValidationError as error:
         problems = [_problem(model, file, details) for details in error.errors(include_url=False)]
         raise problems_error(file.path, problems, code="yaml-content") from None

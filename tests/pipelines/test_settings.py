@@ -157,6 +157,24 @@ def test_executors_cannot_copy_into_catalog_lake(tmp_path: Path) -> None:
         assert load_pipeline(pipeline_file(tmp_path, text)).snapshot.engine == engine
 
 
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ("silver: {every: 7}", "silver.every: 7 has no unit (write e.g. 7s or 7m or 7d)"),
+        ("bronze: {flush_interval: 0.5}", "bronze.flush_interval: 0.5 has no unit"),
+        ("bronze: {flush_bytes: 64}", "bronze.flush_bytes: 64 has no unit (write e.g. 64MB or 64GB)"),
+        ("alerts: {lag: 0}", "alerts.lag: input should be greater than 0"),
+    ],
+)
+def test_durations_and_sizes_need_a_unit(tmp_path: Path, section: str, message: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
+        load_pipeline(pipeline_file(tmp_path, f"pipeline: shop\n{SOURCE}lake: {{path: l}}\n{section}\n"))
+    assert message in str(raised.value)
+    for every in ("0", "0s"):
+        text = f"pipeline: shop\n{SOURCE}lake: {{path: l}}\nsilver: {{every: {every}}}\n"
+        assert load_pipeline(pipeline_file(tmp_path, text)).silver.every == 0
+
+
 def test_bronze_retention_fits_lake_and_has_bounds(tmp_path: Path) -> None:
     def load(keys: str, lake: str = "path: lake") -> BronzeSettings:
         text = f"pipeline: shop\n{SOURCE}lake: {{{lake}}}\nbronze: {{{keys}}}\n"
