@@ -16,8 +16,8 @@ class SilverSettings(Section):
         deletes: ``hard`` removes rows; ``soft`` keeps them with ``_deleted``.
         history: tables that also keep SCD type 2 history.
         on_drop_column: whether silver keeps a column that the source dropped.
-        every: least time from the begin of a cycle to that of the next; 0 or without it, as fast as changes come.
-            A job that ends by itself does not wait.
+        every: least time from the begin of a cycle to that of the next; 0 or without it, as fast as changes
+            come. A job that ends by itself does not wait.
         cluster: per ``schema.table`` the columns by which its rows are put together in files, in place of the
             key; an empty list: the key. Without it, what documents find a table's rows by.
         types: Spark type per ``schema.table.column``, in place of the mapped one.

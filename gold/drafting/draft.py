@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
+from deltasmelt.gold.drafting.secrets import table_speaks_of_secrets
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
@@ -47,6 +49,11 @@ class Join:
     omitted: list[Omitted] = field(default_factory=list)
     through_omitted: list[Omitted] = field(default_factory=list)
     counted: str = ""
+
+    @property
+    def speaks_of_secrets(self) -> bool:
+        """True if the rows, or those of the link, are secrets by their table's name."""
+        return any(table_speaks_of_secrets(table.name) for table in (self.table, self.through) if table)
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.gold.drafting.secrets import is_secret
+from deltasmelt.gold.drafting.secrets import is_secret, table_speaks_of_secrets
 from deltasmelt.gold.language import types
 from deltasmelt.gold.tree.comparisons import unjoined
 
@@ -177,6 +177,7 @@ class Schema:
             (child, key)
             for child, key in self.incoming[table.name]
             if child is not table
+            and not table_speaks_of_secrets(child.name.name)
             # A table with several references, as to a billing and a shipping address, only uses the
             # referenced rows.
             and times[child.name] == 1
@@ -186,7 +187,11 @@ class Schema:
 
     def roots(self) -> list[Described]:
         """Return tables that deserve a document, best first; without any, the referenced tables."""
-        able = [table for table in self.tables.values() if table.table.key and table.name not in self.links]
+        able = [
+            table
+            for name, table in self.tables.items()
+            if table.table.key and name not in self.links and not table_speaks_of_secrets(name.name)
+        ]
         able = [table for table in able if self.children(table)] or [
             table for table in able if any(child is not table for child, _ in self.incoming[table.name])
         ]

@@ -30,6 +30,7 @@ from deltasmelt.gold.drafting.names import (
     stem,
     unique,
 )
+from deltasmelt.gold.drafting.secrets import table_speaks_of_secrets
 from deltasmelt.gold.language import types
 from deltasmelt.gold.language.pairs import equality_rule
 from deltasmelt.gold.tree.comparisons import undecided
@@ -69,7 +70,9 @@ def propose(tables: Iterable[Described], *, most: int = MAX_DOCUMENTS) -> Propos
     chosen = {draft.root for draft in drafts}
     left_out = (
         UndraftedTable(
-            table, _why_not(schema, table, ranked), tuple(d.name for d in drafts if table in d.tables)
+            table,
+            "secrets by its name" if table_speaks_of_secrets(table.name) else _why_not(schema, table, ranked),
+            tuple(d.name for d in drafts if table in d.tables),
         )
         for table in sorted(schema.tables)
         if table not in chosen
@@ -165,6 +168,9 @@ class _Drafter:
             names = [field_name(candidate_name, top=top) for candidate_name in candidate.names]
             name = unique(list(dict.fromkeys(names)), used_names)
             label = f"{place.label}.{name}" if place.label else name
+            if candidate.join.speaks_of_secrets:
+                place.omitted.append((f"{name} ({candidate.join.table})", "secrets by the table's name"))
+                continue
             if self._joins >= MAX_JOINS:
                 self._draft.not_followed.append(f"{label} ({candidate.join.table})")
                 continue

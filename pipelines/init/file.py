@@ -161,7 +161,8 @@ def _rules(catalog: SourceCatalog) -> Iterator[str]:
         # A key column must stay unique, and the replica identity needs each of its columns.
         bound = {*relation.key, *(column.name for column in relation.columns if column.in_identity)}
         for column in relation.columns:
-            if (action := proposed_action(column.name, key=column.name in bound)) is not None:
+            action = proposed_action(column.name, key=column.name in bound, table=table.table.name)
+            if action is not None:
                 proposed.setdefault(table.table, {})[column.name] = action
     if not proposed:
         return

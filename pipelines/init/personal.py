@@ -10,7 +10,11 @@ import re
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.gold.drafting.secrets import speaks_of_secret
+from deltasmelt.gold.drafting.secrets import (
+    is_value_of_secret,
+    speaks_of_secret,
+    table_speaks_of_secrets,
+)
 
 if TYPE_CHECKING:
     from deltasmelt.bronze.rules import Action
@@ -32,15 +36,18 @@ _FACTS: Final = frozenset({"at", "count", "is", "has", "verified", "sent", "opt"
 """Words of a name that speaks about a personal value and does not contain one: ``email_verified``."""
 
 
-def proposed_action(name: str, *, key: bool) -> Action | None:
+def proposed_action(name: str, *, key: bool, table: str = "") -> Action | None:
     """Return the proposed action for a column; None for a name that suggests nothing.
 
     `key` states whether the key or the replica identity needs the column: then only ``hash`` is possible.
+    A column like ``key`` is a secret in a `table` like ``api_keys``.
     """
     words = [word.lower() for word in _WORDS.findall(name)]
     if not _FACTS.isdisjoint(words):
         return None
     action = _action(name, words)
+    if table_speaks_of_secrets(table) and is_value_of_secret(name):
+        action = "exclude"
     return "hash" if action is not None and key else action
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from deltasmelt.gold.drafting.secrets import speaks_of_secret
+from deltasmelt.gold.drafting.propose import propose
+from deltasmelt.gold.drafting.secrets import speaks_of_secret, table_speaks_of_secrets
 from tests.gold.drafting.test_propose import described, points, texts
 
 
@@ -77,11 +78,12 @@ def test_rows_behind_a_link_are_counted_by_it() -> None:
 SECRETS = [
     "password", "Passwd", "user_pwd", "PasswordHash", "pw_hash", "api_key", "apiKey", "APIKEY", "authtoken",
     "token", "refresh_token", "ResetTokens", "client_secret", "private_key", "SSHKey", "salt", "passphrase",
-    "encryption_key", "smtp_credentials", "userpassword",
+    "encryption_key", "smtp_credentials", "userpassword", "backup_code", "otp", "session_key",
 ]  # fmt: skip
 NO_SECRETS = [
     "key", "id", "secretary", "tokenized", "hash", "content_hash", "salted", "primary_key", "passport",
     "boarding_pass", "keyboard", "api_version", "public_key_id", "monkey", "compass", "author",
+    "postal_code", "session_id",
 ]  # fmt: skip
 
 
@@ -93,6 +95,26 @@ def test_names_that_speak_of_secrets(name: str) -> None:
 @pytest.mark.parametrize("name", NO_SECRETS)
 def test_names_that_do_not(name: str) -> None:
     assert not speaks_of_secret(name)
+
+
+def test_tables_of_secrets_are_in_no_document() -> None:
+    users = described("users", "id int4, name text, email text, city text, team text")
+    secrets = [
+        described(name, f"id int4, user_id int4, {value} text", ("id",), points("user_id", "users"))
+        for name, value in (("api_keys", "key"), ("backup_codes", "code"), ("login_sessions", "data"))
+    ]
+    uses = described("uses", "id int4, api_key_id int4", ("id",), points("api_key_id", "api_keys"))
+    drafted = texts(
+        users, *secrets, uses, described("posts", "id int4, u int4", ("id",), points("u", "users"))
+    )
+    assert drafted.keys() == {"user"}
+    for name in ("api_keys", "backup_codes", "login_sessions"):
+        assert f"# - {name} (public.{name})    # secrets by the table's name, left out" in drafted["user"]
+        assert f"many: public.{name}" not in drafted["user"]
+    left = {str(table.table): table.reason for table in propose([users, *secrets, uses]).left_out}
+    assert left["public.api_keys"] == "secrets by its name"
+    assert not table_speaks_of_secrets("token_prices")
+    assert not table_speaks_of_secrets("sessions")
 
 
 def test_secrets_are_omitted_with_comment_at_any_depth() -> None:

@@ -33,6 +33,14 @@ def test_names_get_the_action_of_their_words(action: str | None, names: str) -> 
     assert proposed_action("iban", key=True) == "hash"
 
 
+def test_values_in_tables_of_secrets_are_excluded() -> None:
+    for table, column in (("api_keys", "key"), ("backup_codes", "code"), ("login_sessions", "data")):
+        assert proposed_action(column, key=False, table=table) == "exclude"
+        assert proposed_action(column, key=False, table="countries") is None
+    assert proposed_action("name", key=False, table="api_keys") is None
+    assert proposed_action("key", key=True, table="api_keys") == "hash"
+
+
 @pytest.mark.postgres
 def test_proposals_are_comments_that_become_rules(
     tmp_path: Path, database: str, monkeypatch: pytest.MonkeyPatch
