@@ -36,6 +36,11 @@ RESERVED_COLUMNS: Final = frozenset(
 OF_COLUMNS: Final = frozenset({"columns-differ-only-in-case", "column-name-reserved"})
 """Problems of columns' names, which columns that do not arrive cannot have."""
 
+COPY_ONLY: Final = frozenset(
+    {"partition-privilege", "row-level-security", "schema-privilege", "table-locked", "table-privilege"}
+)
+"""Problems that prevent the copy of a table, but not the stream of its changes."""
+
 _SHOWN: Final = 5
 _LONGEST_WORDS: Final = 500
 """Greatest length in characters of an unforeseen error's text."""

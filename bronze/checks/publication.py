@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from deltasmelt.bronze.catalog.problems import COPY_ONLY
 from deltasmelt.bronze.catalog.publication import read_publication
 from deltasmelt.bronze.checks.finding import Finding
 from deltasmelt.bronze.identifiers import quote_identifier
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.catalog.source_table import SourceTable
     from deltasmelt.bronze.config.sections import SourceSettings
 
-_WANTED_ALL_THE_SAME: Final = frozenset(
-    {"table-privilege", "schema-privilege", "table-not-published", "publication-partition-root"}
-)
+_WANTED_ALL_THE_SAME: Final = COPY_ONLY | {"table-not-published", "publication-partition-root"}
 """Problems that do not keep a table out of the publication."""
 
 
@@ -129,7 +128,8 @@ def _to_do(
             subject=subject,
             message=f"{state}, and role {role} lacks the privileges to correct the publication: "
             f"{'; '.join(privileges)}",
-            remedy=f"as owner of the tables and the publication: {sql}",
+            remedy="set source.manage to false, since the role may change nothing; then, as owner of the "
+            f"tables and the publication: {sql}",
         )
     else:
         yield Finding(

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from deltasmelt.bronze.catalog.problems import COPY_ONLY
 from deltasmelt.bronze.catalog.ruled_tables import unmatched_patterns
 from deltasmelt.bronze.drift.joining import Joining, may_forget
 from deltasmelt.bronze.drift.membership import fingerprints, transactions
@@ -55,11 +56,6 @@ _LOGGER = logging.getLogger("deltasmelt.reader")
 
 _POLL_SHARE: Final = 0.05
 """Share of time for catalog polls while the catalog changes continuously."""
-
-_COPY_ONLY: Final = frozenset(
-    {"partition-privilege", "row-level-security", "schema-privilege", "table-locked", "table-privilege"}
-)
-"""Problems that prevent the copy of a table, but not the stream of its changes."""
 
 
 class _Requests(NamedTuple):
@@ -464,4 +460,4 @@ class CarriedTables:
 
 
 def _is_carried(table: SourceTable) -> bool:
-    return all(problem.code in _COPY_ONLY for problem in table.problems)
+    return all(problem.code in COPY_ONLY for problem in table.problems)

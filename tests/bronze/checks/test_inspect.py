@@ -106,21 +106,29 @@ def test_weak_role_gets_missing_privileges_and_working_cures(dsn: str, role: tup
     execute(
         dsn,
         "CREATE SCHEMA shut; CREATE TABLE shut.t (id int PRIMARY KEY); CREATE TABLE t (id int PRIMARY KEY)",
+        "CREATE TABLE parts (id int PRIMARY KEY) PARTITION BY LIST (id)",
+        "CREATE TABLE shut.part PARTITION OF parts FOR VALUES IN (1)",
     )
     settings = source(theirs, tables=["public.*", "shut.*"])
     reported = findings(settings)
     assert codes(reported, "error") == [
-        "replication-privilege", "table-privilege", "schema-privilege", "table-privilege",
-        "publication-privilege",
+        "replication-privilege", "table-privilege", "partition-privilege", "table-privilege",
+        "schema-privilege", "table-privilege", "publication-privilege",
     ]  # fmt: skip
     lacks = finding_of(reported, "publication-privilege").message
     assert "CREATE on the database" in lacks
-    assert "ownership of 2 of its tables (public.t, shut.t)" in lacks
+    assert "ownership of 3 of its tables (public.parts, public.t, shut.t)" in lacks
     for finding in reported:
         if finding.level == "error":
             execute(dsn, str(finding.remedy).partition(": ")[2])
     healed = findings(settings)
     assert codes(healed, "error") == []
+    with psycopg.connect(dsn) as connection:
+        published = connection.execute(
+            "SELECT tablename FROM pg_publication_tables WHERE pubname = 'smelt_pub' ORDER BY 1"
+        )
+        assert [name for (name,) in published] == ["parts", "t", "t"], "as printed, nothing is missing"
+    assert "set source.manage to false" in str(finding_of(reported, "publication-privilege").remedy)
     assert f'"{name}"' in str(finding_of(reported, "replication-privilege").remedy)
 
 
