@@ -7,7 +7,7 @@ error (`require_fit`), before the reader changes anything at the source.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
@@ -64,7 +64,9 @@ _SERVER_QUERY: Final = """
               AND p.proargtypes[2] = 'text'::regtype AND NOT has_function_privilege(p.oid, 'EXECUTE')),
            CASE WHEN r.rolsuper THEN -1 ELSE r.rolconnlimit END,
            CASE WHEN r.rolsuper THEN -1 ELSE
-                (SELECT d.datconnlimit FROM pg_database d WHERE d.datname = current_database()) END
+                (SELECT d.datconnlimit FROM pg_database d WHERE d.datname = current_database()) END,
+           ARRAY(SELECT m.rolname::text FROM pg_roles m
+                 WHERE m.rolsuper AND NOT r.rolsuper AND pg_has_role(m.oid, 'MEMBER') ORDER BY 1)
     FROM pg_roles r
     WHERE r.rolname = current_user
 """
@@ -93,6 +95,8 @@ class Server:
     denied_messages: str | None = None
     role_limit: int = -1
     database_limit: int = -1
+    # superusers whose rights the role can take; empty for a superuser itself
+    superusers: list[str] = field(default_factory=list)
 
     @property
     def service(self) -> Service:
@@ -113,6 +117,7 @@ def server_findings(server: Server, version: int, slot: SlotState | None) -> lis
         *_identity(server, version),
         *_settings(server),
         *_encoding(server),
+        *_superusers(server),
         *_messages(server),
         *_room(server, slot),
         *_connections(server),
@@ -206,6 +211,20 @@ def _messages(server: Server) -> Iterator[Finding]:
             message=f"the role may not write messages to the write-ahead log ({server.denied_messages})",
             remedy="as an administrator: GRANT EXECUTE ON FUNCTION "
             f"{server.denied_messages} TO {quote_identifier(server.role)};",
+        )
+
+
+def _superusers(server: Server) -> Iterator[Finding]:
+    """Check whether the role may become a superuser: a reader needs no such right."""
+    for name in server.superusers:
+        yield Finding(
+            level="warning",
+            code="role-inherits-superuser",
+            subject=f"role {server.role}",
+            message=f"the role is a member of {name}, a superuser: whoever has its password may do anything "
+            "on the server",
+            remedy=f"REVOKE {quote_identifier(name)} FROM {quote_identifier(server.role)}; and set "
+            "source.manage to false, or let another role than a superuser own the tables",
         )
 
 

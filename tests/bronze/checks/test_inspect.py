@@ -132,6 +132,20 @@ def test_weak_role_gets_missing_privileges_and_working_cures(dsn: str, role: tup
     assert f'"{name}"' in str(finding_of(reported, "replication-privilege").remedy)
 
 
+def test_membership_in_a_superuser_is_a_warning(dsn: str, role: tuple[str, str]) -> None:
+    name, theirs = role
+    owner = f"{name}_super"
+    execute(dsn, f"CREATE ROLE {owner} SUPERUSER; GRANT {owner} TO {name}")
+    try:
+        finding = finding_of(findings(source(theirs)), "role-inherits-superuser")
+        assert (finding.level, finding.subject) == ("warning", f"role {name}")
+        execute(dsn, str(finding.remedy).partition(" and set")[0])
+        assert "role-inherits-superuser" not in codes(findings(source(theirs)))
+        assert "role-inherits-superuser" not in codes(findings(source(dsn))), "a superuser knows"
+    finally:
+        execute(dsn, f"DROP ROLE {owner}")
+
+
 def test_unmanaged_source_gets_error_with_missing_sql(dsn: str) -> None:
     execute(dsn, "CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE b (id int PRIMARY KEY)")
     settings = source(dsn, manage=False)
