@@ -20,6 +20,7 @@ from deltasmelt.pipelines.runtime.progress_text import ProgressReporter
 from deltasmelt.pipelines.runtime.supervisor import Supervisor
 from deltasmelt.pipelines.terminal.failures import Failure, tables_stopped
 from deltasmelt.pipelines.terminal.interrupts import terminable
+from deltasmelt.pipelines.terminal.output import moving_line
 
 if TYPE_CHECKING:
     import subprocess
@@ -135,7 +136,6 @@ def run_layers(
     # Read before the start, so a mistake in the pipeline file costs no snapshot.
     document_errors: dict[str, ConfigurationError] = {}
     documents = _documents(pipeline, layers, document_errors, output, until_caught_up=until_caught_up)
-    progress = progress or ProgressReporter(output)
     every = None if until_caught_up or not {"silver", "gold"} <= {*layers} else pipeline.quality.every
     quality_checks = None if every is None else _quality(pipeline, every, output)
     with terminable(), _watched(pipeline, layers, views, output) as watching:
@@ -146,6 +146,7 @@ def run_layers(
         elif "bronze" not in layers:
             _report_wait(pipeline, layers[0], output)
         with (
+            moving_line(f"running {', '.join(layers)}" if progress is None else None) as move,
             Supervisor(
                 pipeline,
                 documents,
@@ -153,8 +154,8 @@ def run_layers(
                 command=command,
                 layers=layers,
                 until=until,
-                observe=progress.cut,
-                progress=progress.reader,
+                observe=(reporter := progress or ProgressReporter(output, move)).cut,
+                progress=reporter.reader,
                 announce=output.report,
                 loaded_reader=loaded_reader,
                 after_cycle=None if quality_checks is None else quality_checks.after_cycle,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from deltasmelt.bronze.progress import SnapshotView, snapshot_view
-from deltasmelt.pipelines.terminal.output import bytes_text, seconds_text
+from deltasmelt.bronze.progress import SnapshotView, is_under_way, snapshot_view
+from deltasmelt.pipelines.terminal.output import bytes_text, counted, seconds_text
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from deltasmelt.bronze.lake.control import Cut, Run
     from deltasmelt.pipelines.runtime.maintenance import MaintenanceResult
     from deltasmelt.pipelines.terminal.output import Output
@@ -17,12 +19,18 @@ _REPORT_SECONDS: Final = 5.0
 
 
 class ProgressReporter:
-    """Reports on standard error: a line for each cut, and the reader's snapshot now and then."""
+    """Reports on standard error: a line for each cut, the reader's snapshot now and then, and its end.
 
-    def __init__(self, output: Output) -> None:
+    Args:
+        move: changes the moving line of a terminal, which then shows a snapshot in place of lines.
+    """
+
+    def __init__(self, output: Output, move: Callable[[str], None] | None = None) -> None:
         self._output = output
+        self._move = move
         self._last = 0.0
         self._printed = ""
+        self._snapshots: dict[str, Any] = {}
 
     def cut(self, cut: Cut, runs: list[Run]) -> None:
         """Report a new cut of a layer."""
@@ -41,13 +49,32 @@ class ProgressReporter:
                 self._output.report(f"         {run.name}: built in full, because {run.reason}")
 
     def reader(self, event: dict[str, Any]) -> None:
-        """Report the reader's progress, at most every few seconds, and only news."""
+        """Report news of the reader at most every few seconds, and the end of a snapshot at once."""
+        self._end_of_snapshots(event["snapshots"])
+        text = reader_text(event)
+        if self._move is not None:
+            self._move(f"bronze {text}" if text else "running")
+            if self._snapshots and not event["copies_wait"]:
+                return
         if time.monotonic() - self._last < _REPORT_SECONDS:
             return
-        text = reader_text(event)
         if text and text != self._printed:
             self._last, self._printed = time.monotonic(), text
             self._output.report(f"{time.strftime('%H:%M:%S')} bronze {text}")
+
+    def _end_of_snapshots(self, snapshots: dict[str, Any]) -> None:
+        """Report the end of all running snapshots, also if another report has overtaken their last report."""
+        if any(map(is_under_way, snapshots.values())):
+            self._snapshots = snapshots
+            return
+        ended, self._snapshots = snapshots or self._snapshots, {}
+        complete = [state for state in ended.values() if not state["failed"]]
+        if complete:
+            rows, size = (sum(state[name] for state in complete) for name in ("rows", "bytes"))
+            self._output.report(
+                f"{time.strftime('%H:%M:%S')} bronze snapshot complete: {counted(len(complete), 'table')}, "
+                f"{rows:,} {'row' if rows == 1 else 'rows'}, {bytes_text(size)}"
+            )
 
 
 def reader_text(event: dict[str, Any]) -> str:

@@ -114,12 +114,22 @@ def waiting(text: str, announce: Callable[[str], None] | None) -> Iterator[None]
         text: the work that takes long, e.g. ``starting Spark``.
         announce: called once with the text where no line can move; None: print nothing at all.
     """
-    # Only the main thread moves a line: beside other threads a prompt or a live view may draw.
-    in_other_thread = threading.current_thread() is not threading.main_thread()
-    if announce is None or in_other_thread or not sys.stderr.isatty() or messages().is_dumb_terminal:
-        if announce is not None:
+    with moving_line(text if announce is not None else None) as move:
+        if announce is not None and move is None:
             announce(f"{text} …")
         yield
+
+
+@contextmanager
+def moving_line(text: str | None) -> Iterator[Callable[[str], None] | None]:
+    """Show a text and the elapsed time in a line of the terminal; yield a function that changes the text.
+
+    Any thread may change the text. Where no line can move, or without a text, yield None.
+    """
+    # Only the main thread moves a line: beside other threads a prompt or a live view may draw.
+    in_other_thread = threading.current_thread() is not threading.main_thread()
+    if text is None or in_other_thread or as_json() or not sys.stderr.isatty() or messages().is_dumb_terminal:
+        yield None
         return
     from rich.progress import (  # noqa: PLC0415 - on a terminal alone
         Progress,
@@ -127,11 +137,14 @@ def waiting(text: str, announce: Callable[[str], None] | None) -> Iterator[None]
         TextColumn,
         TimeElapsedColumn,
     )
+    from rich.table import Column  # noqa: PLC0415
 
-    columns = SpinnerColumn(), TextColumn("{task.description} …", markup=False), TimeElapsedColumn()
+    one_line = Column(no_wrap=True, overflow="ellipsis")
+    description = TextColumn("{task.description} …", markup=False, table_column=one_line)
+    columns = SpinnerColumn(), TimeElapsedColumn(), description
     with Progress(*columns, console=messages(), transient=True, redirect_stdout=False) as progress:
-        progress.add_task(text, total=None)
-        yield
+        task = progress.add_task(text, total=None)
+        yield lambda changed: progress.update(task, description=visible(changed))
 
 
 _FORCES_COLOURS: Final = ("FORCE_COLOR", "TTY_COMPATIBLE")

@@ -17,8 +17,9 @@ from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.progress import Progress, snapshot_view
 from deltasmelt.bronze.setup.slot import SlotState
 from deltasmelt.pipelines.health.status import Status, slot_warnings
-from deltasmelt.pipelines.runtime.progress_text import snapshot_text
+from deltasmelt.pipelines.runtime.progress_text import ProgressReporter, snapshot_text
 from deltasmelt.pipelines.runtime.reader_progress import NOTE, read_progress, write_progress
+from deltasmelt.pipelines.terminal.output import Output
 from tests.object_store import Faults, object_store
 from tests.patience import wait_for
 
@@ -72,6 +73,39 @@ def test_failed_copy_is_inactive_and_end_reported_once() -> None:
     assert progress.report()["copied"] == 1500
     progress.copying("public.bad", 1000)
     assert list(progress.report()["snapshots"]) == ["public.bad"], "it is tried again"
+
+
+@pytest.mark.parametrize("overtaken", [False, True])
+def test_end_of_snapshot_is_reported_at_once(capsys: pytest.CaptureFixture[str], *, overtaken: bool) -> None:
+    progress, lines = Progress(), ProgressReporter(Output())
+    progress.copying("public.a", 1000)
+    progress.copied("public.a", 500, 4096)
+    lines.reader(progress.report())
+    progress.copy_done("public.a")
+    if overtaken:
+        progress.report()
+    lines.reader(progress.report())
+    lines.reader(progress.report())
+    first, last = capsys.readouterr().err.splitlines()
+    assert "not complete yet: public.a" in first
+    assert last.endswith("bronze snapshot complete: 1 table, 500 rows, 4.1 kB")
+
+
+def test_terminal_shows_snapshot_in_moving_line(capsys: pytest.CaptureFixture[str]) -> None:
+    moved: list[str] = []
+    progress, lines = Progress(), ProgressReporter(Output(), moved.append)
+    progress.copying("public.a", 1000)
+    for _ in range(2):
+        progress.copied("public.a", 100)
+        lines.reader(progress.report())
+    progress.copies_ended()
+    lines.reader(progress.report())
+    assert [text[:26] for text in moved] == [
+        "bronze snapshot: 100 rows,",
+        "bronze snapshot: 200 rows,",
+        "running",
+    ]
+    assert capsys.readouterr().err == "", "a snapshot that failed is not complete"
 
 
 def test_another_process_sees_it_while_it_is_fresh(tmp_path: Path) -> None:
