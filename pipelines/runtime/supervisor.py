@@ -121,6 +121,8 @@ def _to_read(source: SourceSettings) -> float:
 
 
 _CYCLE_SECONDS: Final = 3.0
+_RECORD_SECONDS: Final = 0.5
+"""Seconds for work without Spark to end, such as the record of a cut."""
 _WORKER_SECONDS: Final = 20.0
 _STAGES_SECONDS: Final = 2 * _CYCLE_SECONDS + SPARK_STOP_SECONDS + _WORKER_SECONDS
 END_SECONDS: Final = max(STOP_SECONDS, _STAGES_SECONDS) + 2 * REPORT_SECONDS
@@ -353,9 +355,10 @@ class Supervisor:
             self._end_stages()
 
     def _end_stages(self) -> None:
+        # Hardly a wait for a Spark that is still starting: its JVM ends when its standard input closes.
         if self._worker is not None:
-            self._worker.join(_CYCLE_SECONDS)
-        # No wait for a Spark that is still starting: its JVM ends when its standard input closes.
+            starting = self._lazy is not None and self._lazy.starting
+            self._worker.join(_RECORD_SECONDS if starting else _CYCLE_SECONDS)
         with self._starting:
             taken = self._taken
         if taken is not None:

@@ -41,6 +41,11 @@ class LazySession:
         self.started = False
         self.ended = threading.Event()  # set after the start, whether the start succeeded or failed
 
+    @property
+    def starting(self) -> bool:
+        """True while a thread starts the session."""
+        return self._lock.locked() and not self.ended.is_set()
+
     def get(self) -> SparkSession:
         """Return the session; start the session at the first call.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -24,6 +25,7 @@ from deltasmelt.pipelines.health.stalled import Stalled, standing_still, stopped
 from deltasmelt.pipelines.runtime import stages
 from deltasmelt.pipelines.runtime.maintenance import MAINTENANCE_FAILED
 from deltasmelt.pipelines.runtime.stages import Stages, record_definitions
+from deltasmelt.pipelines.runtime.supervisor import Supervisor
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.terminal.failures import Failure, tables_stopped
 from deltasmelt.pipelines.terminal.output import Output
@@ -84,6 +86,26 @@ class WrittenLake:
 
     def standing(self, *layers: Layer, documents: tuple[str, ...] = ()) -> Stalled:
         return standing_still(self.lake, SilverSettings(), layers, documents)
+
+
+def test_end_does_not_wait_for_starting_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    starts, released = threading.Event(), threading.Event()
+
+    def start(*_: object, **__: object) -> None:
+        starts.set()
+        released.wait(60)
+        raise InterruptedError
+
+    monkeypatch.setattr("deltasmelt.pipelines.runtime.supervisor.take", start)
+    file = tmp_path / "pipeline.yml"
+    file.write_text("pipeline: p\nsource: {dsn: '', slot: s, publication: s}\nlake: {path: lake}\n")
+    try:
+        with Supervisor(load_pipeline(file), [], command="silver", layers=["silver"]):
+            assert starts.wait(10)
+            begin = time.monotonic()
+        assert time.monotonic() - begin < 1
+    finally:
+        released.set()
 
 
 def test_table_missing_in_newest_cut_is_named(lake_path: str) -> None:
