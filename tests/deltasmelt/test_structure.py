@@ -18,7 +18,6 @@ APART = {
     "gold.settings": "a section of the pipeline file, as silver has one",
     "gold.tree.text_order": "a rule of trees; `smelt check` is in another layer",
     "pipelines.commands.check": "each command has a file",
-    "pipelines.init.personal": "a rule of names, apart from the text of the file",
     "pipelines.spark.logstore.make": "a program",
     "silver.run.unsigned": "an argument of its own beside a module of 400 lines",
 }
