@@ -1,13 +1,15 @@
-"""Command lines of job definitions, parsed by the command's own parser."""
+"""Command lines of job definitions, parsed by the command's own parser; the Compose file."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import typer.main
+from ruamel.yaml import YAML
 
 from deltasmelt.pipelines.cli import app
 from deltasmelt.pipelines.monitor import probe
+from deltasmelt.pipelines.private import conf_folder
 
 if TYPE_CHECKING:
     import argparse
@@ -30,3 +32,9 @@ def probed(words: Sequence[str]) -> argparse.Namespace:
     """Parse the words of a health check; raise if they do not parse."""
     assert list(words[: len(PROBE)]) == PROBE
     return probe.parser().parse_args(list(words[len(PROBE) :]))
+
+
+def compose() -> dict[str, Any]:
+    """Return the Compose file, with its merged keys."""
+    file: dict[str, Any] = YAML(typ="safe").load((conf_folder() / "docker" / "compose.yml").read_text())
+    return file

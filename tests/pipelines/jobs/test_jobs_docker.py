@@ -19,7 +19,8 @@ from packaging.requirements import Requirement
 
 from deltasmelt.pipelines.monitor.access import Address
 from deltasmelt.pipelines.private import conf_folder
-from tests.pipelines.jobs.command_lines import parsed, probed
+from deltasmelt.pipelines.settings import load_pipeline
+from tests.pipelines.jobs.command_lines import compose, parsed, probed
 
 ROOT = Path(__file__).parents[3]
 FOLDER = conf_folder() / "docker"
@@ -223,3 +224,27 @@ def test_reader_commands_load_with_reader_requirements_only(tmp_path: Path) -> N
     process = subprocess.run(command, capture_output=True, text=True, check=False)
     assert process.returncode == 0, process.stderr
     assert "Usage: smelt bronze" in process.stdout
+
+
+def test_compose_file_starts_reader_and_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its images are the Dockerfile's targets, its commands parse, and its pipeline file is valid."""
+    services = compose()["services"]
+    assert set(services) == {"database", "reader", "silver", "gold"}
+    for name in ("reader", "silver", "gold"):
+        service = services[name]
+        target = service.get("build", services["silver"]["build"])["target"]
+        assert service["image"] == f"deltasmelt-{target}"
+        assert whole(target)
+        command, _ = parsed(service["command"])
+        assert command == {"reader": "bronze"}.get(name, name)
+        assert service["read_only"]
+        assert "/tmp:exec" in service["tmpfs"]  # Spark's compression is a native library
+        (mounted,) = [volume for volume in service["volumes"] if volume.endswith(":ro")]
+        assert mounted == f"./pipeline.yml:{service['command'][1]}:ro"
+        # Nothing is reachable from other machines, and no secret stands in the file.
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
+        assert all(str(value).startswith("${") for value in service["environment"].values())
+    assert "wal_level=logical" in services["database"]["command"]
+    monkeypatch.setenv("SMELT_DSN", "host=database dbname=shop")
+    pipeline = load_pipeline(FOLDER / "pipeline.yml")
+    assert str(pipeline.lake_address().path) == "/var/lib/smelt/lake"

@@ -20,6 +20,7 @@ from deltasmelt.pipelines.private import conf_folder
 from deltasmelt.pipelines.runtime.supervisor import END_SECONDS
 from tests.bronze.replaying import execute, source_of
 from tests.patience import wait_for
+from tests.pipelines.jobs.command_lines import compose
 from tests.pipelines.jobs.test_jobs_kubernetes import READER, container, pods
 from tests.pipelines.processes import ROOT, Command
 
@@ -39,6 +40,8 @@ def graces() -> Iterator[tuple[str, float]]:
     for number, run in enumerate(re.findall(r"^docker run .*$", page, re.MULTILINE)):
         (seconds,) = re.findall(r"--stop-timeout (\d+)", run)
         yield f"docker run {number}", float(seconds)
+    for name in ("reader", "silver", "gold"):
+        yield f"compose {name}", float(compose()["services"][name]["stop_grace_period"].removesuffix("s"))
     texts = [*(conf_folder() / "systemd").glob("**/*.conf"), PAGES / "schedule.md"]
     texts += [path for path in (conf_folder() / "systemd").glob("*.service") if "Stop" in path.read_text()]
     for path in texts:
@@ -50,7 +53,9 @@ def graces() -> Iterator[tuple[str, float]]:
 
 def test_every_definition_allows_command_enough_shutdown_time() -> None:
     listed = list(graces())
-    assert {"deltasmelt-reader", "docker run 1", "common.conf", "schedule.md", "cron"} <= {*dict(listed)}
+    assert {"deltasmelt-reader", "docker run 1", "compose gold", "common.conf", "schedule.md", "cron"} <= {
+        *dict(listed)
+    }
     assert [(name, seconds) for name, seconds in listed if seconds < END_SECONDS + ALERTS_SECONDS] == []
 
 
