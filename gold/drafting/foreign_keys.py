@@ -26,6 +26,9 @@ _LINK_COLUMNS: Final = 4
 _LOOKUP_COLUMNS: Final = 4
 _LOOKUP_ROWS: Final = 1000
 _LOOKUP_SHARE: Final = 10
+_SEVERAL: Final = 1.5
+"""Average number of rows per parent from which rows belong to the parent: a customer's orders. With fewer,
+the parent is rather a property of the row: a customer's address."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +166,16 @@ class Schema:
         return narrow or 0 < table.rows * _LOOKUP_SHARE <= largest
 
     def score(self, table: Described) -> tuple[int, int]:
-        """Return how much depends on a table: the children, with more points if owned or with children."""
+        """Return how much depends on a table: the children, with more points if owned or with children.
+
+        Children that are hardly more than the table's rows count half, unless they are owned.
+        """
         points = 0
         for child, key in self.children(table):
             deep = any(referrer is not child for referrer, _ in self.incoming[child.name])
-            points += 1 + _required(child.table, key) + 2 * key.owning + deep
+            worth = 1 + _required(child.table, key) + 2 * key.owning + deep
+            sparse = 0 < child.rows < _SEVERAL * table.rows and not key.owning
+            points += worth // 2 if sparse else worth
         return points, table.rows
 
     def children(self, table: Described) -> list[tuple[Described, ForeignKey]]:

@@ -11,10 +11,11 @@ read through ``to_jsonb``, where an older server's row has no such key.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -23,6 +24,7 @@ from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import CommitFailedError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from typing import LiteralString
 
     from psycopg import Connection
@@ -68,12 +70,18 @@ SELECT con.conname::text,
                SELECT FROM pg_attribute AS a JOIN pg_collation AS c ON c.oid = a.attcollation
                WHERE a.attrelid = con.conrelid AND a.attnum = ANY (con.conkey) AND NOT c.collisdeterministic
            ) THEN 'its collation takes different texts for equal'
-       END
+       END,
+       root_schema.nspname::text,
+       root.relname::text,
+       (SELECT array_agg(relid::bigint) FROM pg_partition_tree(child.oid) WHERE isleaf),
+       (SELECT array_agg(relid::bigint) FROM pg_partition_tree(root.oid) WHERE isleaf)
 FROM pg_constraint AS con
 JOIN pg_class AS child ON child.oid = con.conrelid
 JOIN pg_namespace AS child_schema ON child_schema.oid = child.relnamespace
 JOIN pg_class AS parent ON parent.oid = con.confrelid
 JOIN pg_namespace AS parent_schema ON parent_schema.oid = parent.relnamespace
+LEFT JOIN pg_class AS root ON child.relispartition AND root.oid = pg_partition_root(child.oid)
+LEFT JOIN pg_namespace AS root_schema ON root_schema.oid = root.relnamespace
 WHERE con.contype = 'f' AND con.conparentid = 0
 ORDER BY 2, 3, 1
 """
@@ -197,19 +205,38 @@ def _foreign_key(plain: dict[str, Any]) -> ForeignKeyConstraint:
     )
 
 
+_Pairs: TypeAlias = tuple[TableName, TableName, frozenset[tuple[str, str]]]
+"""Child, parent, and the pairs of their columns."""
+
+
+def _of_root(group: list[tuple[ForeignKeyConstraint, set[int], set[int]]]) -> Iterator[ForeignKeyConstraint]:
+    """Yield the key that all partitions of a table have, each as a constraint of its own; else nothing."""
+    keys, leaves, all_leaves = zip(*group, strict=True)
+    if set().union(*leaves) == all_leaves[0]:
+        yield replace(keys[0], weak=next((key.weak for key in keys if key.weak), None))
+
+
 def read_constraints(connection: Connection[TupleRow]) -> Constraints:
     """Query the source's catalog; raise a psycopg.Error if the connection breaks."""
-    keys = [
-        ForeignKeyConstraint(
-            name, TableName(child_schema, child), tuple(columns), TableName(parent_schema, parent),
-            tuple(referenced), tuple(types), weak, tuple(of_parent),
-        )
-        for name, child_schema, child, columns, parent_schema, parent, referenced, types, of_parent, weak
-        in connection.execute(_FOREIGN_KEYS)
-    ]  # fmt: skip
+    keys: list[ForeignKeyConstraint] = []
+    of_partitions: dict[_Pairs, list[tuple[ForeignKeyConstraint, set[int], set[int]]]] = defaultdict(list)
+    for (
+        name, child_schema, child, columns, parent_schema, parent, referenced, types, of_parent, weak,
+        root_schema, root, leaves, all_leaves,
+    ) in connection.execute(_FOREIGN_KEYS):  # fmt: skip
+        table = TableName(child_schema, child) if root is None else TableName(root_schema, root)
+        key = ForeignKeyConstraint(
+            name, table, tuple(columns), TableName(parent_schema, parent), tuple(referenced), tuple(types),
+            weak, tuple(of_parent),
+        )  # fmt: skip
+        if root is None:
+            keys.append(key)
+        else:
+            pairs = table, key.parent, frozenset(zip(columns, referenced, strict=True))
+            of_partitions[pairs].append((key, set(leaves or ()), set(all_leaves or ())))
     return Constraints(
         datetime.now(UTC),
-        tuple(keys),
+        (*keys, *(key for group in of_partitions.values() for key in _of_root(group))),
         {oid: tuple(labels) for oid, labels in connection.execute(_ENUM_LABELS)},
         {oid: frozenset(columns) for oid, columns in connection.execute(_NOT_NULL)},
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -237,6 +238,28 @@ def test_richest_few_documents_are_drafted_first() -> None:
     proposal = propose(tables)
     assert [draft.root.name for draft in proposal.drafts] == ["t7", "t6", "t5", "t4", "t3"]
     assert why(proposal, "t2") == "fewer tables depend on this table than on the drafted tables"
+
+
+def test_customers_are_drafted_before_their_addresses() -> None:
+    addresses = described("addresses", "id int4, a text, b text, c text, d text", rows=603)
+    cities = described("cities", "id int4, a text, b text, c text, d text", rows=600)
+    addresses = replace(addresses, foreign_keys=(points("b", "cities"),))
+    shops = described(
+        "shops", "id int4, at int4!, a text, b text, c text", ("id",), points("at", "addresses"), rows=2
+    )
+    people = [
+        described(name, "id int4, at int4!, shop int4!, a text, b text", ("id",),
+                  points("at", "addresses"), points("shop", "shops"), rows=rows)
+        for name, rows in (("customers", 599), ("staff", 2))
+    ]  # fmt: skip
+    rentals = described("rentals", "id int4, c int4!, s int4!, a text, b text", ("id",),
+                        points("c", "customers"), points("s", "staff"), rows=16_044)  # fmt: skip
+    payments = described("payments", "id int4, c int4!", ("id",), points("c", "customers"), rows=16_044)
+    ranked = [
+        draft.root.name for draft in propose([addresses, cities, shops, *people, rentals, payments]).drafts
+    ]
+    assert ranked.index("customers") < ranked.index("addresses")
+    assert "cities" not in ranked or ranked.index("customers") < ranked.index("cities")
 
 
 def test_two_foreign_keys_make_fields_named_by_columns() -> None:

@@ -94,6 +94,24 @@ def test_postgresql_18_also_gives_unenforced_keys(database18: str) -> None:
     assert lax.weak is not None
 
 
+def test_keys_of_all_partitions_are_of_the_table(dsn: str) -> None:
+    constraints = read(
+        dsn,
+        """
+        CREATE TABLE days (id int PRIMARY KEY, a int, b code, t int) PARTITION BY RANGE (id);
+        CREATE TABLE days_1 PARTITION OF days FOR VALUES FROM (0) TO (10);
+        CREATE TABLE days_2 PARTITION OF days FOR VALUES FROM (10) TO (20) PARTITION BY RANGE (id);
+        CREATE TABLE days_2a PARTITION OF days_2 FOR VALUES FROM (10) TO (20);
+        ALTER TABLE days_1 ADD FOREIGN KEY (a, b) REFERENCES parent, ADD FOREIGN KEY (t) REFERENCES parted_1;
+        ALTER TABLE days_2 ADD FOREIGN KEY (a, b) REFERENCES parent;
+        """,
+    )
+    days = [key for key in constraints.foreign_keys if key.child.name.startswith("days")]
+    assert [(str(key.child), key.columns, str(key.parent)) for key in days] == [
+        ("public.days", ("a", "b"), "public.parent")
+    ], "one partition alone has the other key"
+
+
 def test_constraints_are_recorded_again_only_after_change(tmp_path: Path, database: str) -> None:
     lake = Lake(path=str(tmp_path))
     assert recorded_constraints(lake) is None
