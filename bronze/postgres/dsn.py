@@ -22,6 +22,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _URI: Final = re.compile(r"postgres(?:ql)?://(?P<rest>.*)", re.DOTALL)
+_OF_LIBRARIES: Final = re.compile(
+    r"jdbc:postgresql://|postgres(?:ql)?\+(?:psycopg2?|psycopg2cffi|psycopg_async|asyncpg|pg8000|aiopg)://",
+    re.IGNORECASE,
+)
+_OTHER_SCHEME: Final = re.compile(
+    r"(?:jdbc:)?(?P<scheme>mysql|mariadb|mssql|sqlserver|oracle|sqlite|mongodb|redshift|snowflake|https?)\b"
+    r"[a-z0-9+:]*//",
+    re.IGNORECASE,
+)
+"""Only names of these lists are shown: any other text before ``://`` may be a part of a password."""
 _NAMES: Final = ("host", "hostaddr", "port", "dbname", "user", "service", "application_name")
 _HIGHEST_PORT: Final = 65535
 
@@ -47,8 +57,13 @@ def read_dsn(dsn: str) -> dict[str, str]:
     except (psycopg.Error, UnicodeDecodeError):  # %91 is no UTF-8
         # libpq quotes the refused string, sometimes with the tail of a password that was cut at a quote or a
         # space. So the message never repeats libpq's text.
-        reason = "libpq cannot read it as a URI" if uri else "libpq cannot read it as a list of keyword=value"
-        raise _unreadable(reason) from None
+        raise _foreign(dsn) or _unreadable(
+            "libpq cannot read it as a URI"
+            if uri
+            else "it is neither a URI nor a list like host=… dbname=…"
+            if "=" not in dsn
+            else "libpq cannot read it as a list of keyword=value"
+        ) from None
     require_plain_names(values, "source.dsn")
     return values
 
@@ -83,12 +98,22 @@ def _is_port(text: str) -> bool:
     return not text or (text.isascii() and text.isdigit() and int(text) <= _HIGHEST_PORT)
 
 
+def _foreign(dsn: str) -> ConfigurationError | None:
+    """Return the error of a string for another library or database; None if the string is none."""
+    if other := _OTHER_SCHEME.match(dsn):
+        return _unreadable(f"{other['scheme'].lower()} is another database than PostgreSQL")
+    own = _OF_LIBRARIES.match(dsn)
+    if own is None:
+        return None
+    return _unreadable(f"it begins with {own[0].lower()}, which libpq does not know")
+
+
 def _unreadable(reason: str, where: str = "source.dsn") -> ConfigurationError:
     return ConfigurationError(
         f"the connection string cannot be read: {reason}",
         code="dsn-invalid",
         where=where,
-        remedy="write postgresql://user:password@host:5432/database, with special characters of user and "
-        "password percent-encoded (@ as %40, / as %2F, : as %3A, % as %25), or use the keys host, port, "
-        "database, user and password",
+        remedy="write postgresql://user@host:5432/database, and set the password in PGPASSWORD; special "
+        "characters of user and password are percent-encoded (@ as %40, / as %2F, : as %3A, % as %25). Or "
+        "use the keys host, port, database, user and password",
     )

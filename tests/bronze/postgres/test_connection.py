@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from typing import TYPE_CHECKING
@@ -224,8 +225,24 @@ def test_unreadable_dsn_is_rejected_without_quoting_parts(dsn: str) -> None:
         conninfo(source(dsn))
     assert caught.value.code == "dsn-invalid"
     assert "s3same" not in str(caught.value)
-    assert "postgresql://user:password@host:5432/database" in str(caught.value)
+    assert "write postgresql://user@host:5432/database, and set the password" in str(caught.value)
     assert "s3same" not in address_of(source(dsn))
+
+
+@pytest.mark.parametrize(
+    ("dsn", "reason"),
+    [
+        ("mysql://me@db/shop", "mysql is another database than PostgreSQL"),
+        ("jdbc:mysql://db/shop", "mysql is another database than PostgreSQL"),
+        ("jdbc:postgresql://db:5432/shop", "it begins with jdbc:postgresql://, which libpq does not know"),
+        ("postgresql+psycopg2://me@db/shop", "it begins with postgresql+psycopg2://, which libpq does not"),
+        ("db.example.com", "it is neither a URI nor a list like host=… dbname=…"),
+        ("db.example.com:5432/shop", "it is neither a URI nor a list like host=… dbname=…"),
+    ],
+)
+def test_string_of_another_library_is_named(dsn: str, reason: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(reason)):
+        conninfo(source(dsn))
 
 
 def test_a_wrong_password(guarded: EmbeddedServer) -> None:

@@ -39,6 +39,8 @@ URIS: Final = (
     "postgresql://smelt:{}@[127.0.0.1:1/shop",
     "postgresql:/smelt:{}@127.0.0.1:1/shop",
     "jdbc:postgresql://smelt:{}@127.0.0.1:1/shop",
+    "postgresql+psycopg2://smelt:{}@127.0.0.1:1/shop",
+    "mysql://smelt:{}@127.0.0.1:1/shop",
     " postgresql://smelt:{}@127.0.0.1:1/shop",
 )
 KEYWORDS: Final = (
