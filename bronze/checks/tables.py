@@ -141,12 +141,20 @@ def _patterns(
             continue
         if any(relation.table.matches(pattern) for relation in skipped):
             continue
+        existing = _all_tables(connection)
+        excluded = any(table.matches(pattern) for table in existing)
+        if excluded and tables:
+            continue
         yield Finding(
             level="error" if not tables else "warning",
             code="pattern-matches-nothing",
             subject="source.tables",
-            message=f"the pattern {pattern} matches no table",
-            remedy=_correction("correct it", pattern, _all_tables(connection)),
+            message=f"source.exclude leaves out every table that the pattern {pattern} matches"
+            if excluded
+            else f"the pattern {pattern} matches no table",
+            remedy="correct source.exclude"
+            if excluded
+            else _correction("correct it", pattern, list(map(str, existing))),
         )
     for text in source.keys:
         try:
@@ -245,17 +253,17 @@ def _unmapped(tree: PgType) -> bool:
     return True
 
 
-def _all_tables(connection: psycopg.Connection[Any]) -> list[str]:
+def _all_tables(connection: psycopg.Connection[Any]) -> list[TableName]:
     rows = connection.execute(
         """
-        SELECT n.nspname || '.' || c.relname
+        SELECT n.nspname::text, c.relname::text
         FROM pg_class c
         JOIN pg_namespace n ON n.oid = c.relnamespace
         WHERE c.relkind IN ('r', 'p') AND NOT c.relispartition
           AND n.nspname !~ '^pg_' AND n.nspname <> 'information_schema'
         """
     )
-    return [row[0] for row in rows]
+    return [TableName(schema, name) for schema, name in rows]
 
 
 def _correction(message: str, name: str, names: Sequence[str]) -> str:

@@ -173,6 +173,11 @@ def test_unmatched_patterns_and_keys_name_nearest_table(dsn: str) -> None:
     assert finding_of(reported, "pattern-matches-nothing").level == "warning"
     assert "did you mean public.orders?" in str(finding_of(reported, "key-table-unknown").remedy)
     assert finding_of(reported, "relation-skipped").subject == "public.v"
+    all_excluded = findings(source(dsn, tables=["public.*"], exclude=["public.orders"]))
+    assert "pattern-matches-nothing" not in codes(all_excluded), "the view matches"
+    execute(dsn, "DROP VIEW v")
+    all_excluded = findings(source(dsn, tables=["public.*"], exclude=["public.orders"]))
+    assert "source.exclude leaves out" in finding_of(all_excluded, "pattern-matches-nothing").message
     nothing = findings(source(dsn, tables=["shop.*"]))
     assert finding_of(nothing, "pattern-matches-nothing").level == "error"
     assert (

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 ODD = """
     CREATE SCHEMA "Back Office";
     CREATE SCHEMA empty;
+    CREATE SCHEMA zz;
+    CREATE TABLE zz.log (x int);
     CREATE TABLE "Back Office"."Staff.Members" (
         "on" int, "no" int, "first name" text, "a`b" text, "${HOME}" text, "x: y" text, "_key" text,
         photo bytea, "${amount}" numeric, "select" text, boss_on int, boss_no int,
@@ -137,7 +139,7 @@ def test_odd_names_partitions_links_and_keyless_tables(
     assert "REPLICA IDENTITY" in text
     assert "    - public.bare\n" in text
     assert "silver:" not in text  # without values no type is better than another
-    assert "excluded public.bare, public.odd*[name]?: the table has no primary key" in output
+    assert "excluded public.bare, public.odd*[name]?, zz.log: the table has no primary key" in output
     assert "excluded public.silent: the table has REPLICA IDENTITY NOTHING" in output
     assert "excluded public.Silent: columns A, a differ only in case" in output
     assert "source.exclude" not in output + text
