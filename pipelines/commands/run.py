@@ -177,7 +177,7 @@ def run_layers(
                 [*document_errors, *(document.name for document in documents)],
             )
             if stalled:  # inside the watched block, so that alerts report this end, too
-                raise tables_stopped(stalled.stopped, waiting=stalled.waiting)
+                raise tables_stopped(stalled.stopped, waiting=stalled.waiting, errors=stalled.errors)
     if until_caught_up:
         if set(layers) != {"gold"} and not read_relations(pipeline.lake_address()):
             raise Failure(

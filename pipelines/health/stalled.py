@@ -44,6 +44,8 @@ class Stalled:
     stopped: tuple[str, ...]
     # tables and documents without an error that still lack changes
     waiting: tuple[str, ...]
+    # the open errors of `stopped`
+    errors: tuple[OpenError, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.stopped or self.waiting)
@@ -57,21 +59,23 @@ def standing_still(
     errors = control.open_errors()
     stopped = set(stopped_names(errors, layers, documents))
     waiting: set[str] = set()
+    names: dict[str, str] = {}
     if "silver" in layers:
         carried, missing = _tables(lake, settings, control.latest_cut("silver"))
         carried_names = {name for table in carried for name in (str(table.table), table.name)}
         # An error may name a table by the table's name in silver.
-        source_names = {table.name: str(table.table) for table in missing}
+        names = {table.name: str(table.table) for table in missing}
         stopped |= {
-            source_names.get(error.name, error.name)
+            names.get(error.name, error.name)
             for error in errors
             if error.scope == "table" and stops(error) and error.name not in carried_names
         }
-        waiting |= set(source_names.values()) - stopped
+        waiting |= set(names.values()) - stopped
     if "gold" in layers:
         built = control.latest_cut("gold")
         waiting |= set(documents) - (set() if built is None else set(built.tables)) - stopped
-    return Stalled(tuple(sorted(stopped)), tuple(sorted(waiting)))
+    of_stopped = (error for error in errors if stops(error) and names.get(error.name, error.name) in stopped)
+    return Stalled(tuple(sorted(stopped)), tuple(sorted(waiting)), tuple(of_stopped))
 
 
 def stopped_names(

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    from deltasmelt.bronze.lake.control import OpenError
+
 STOPPED: Final = 1
 USAGE: Final = 2
 TABLES_STOPPED: Final = 3
@@ -57,6 +59,8 @@ _OF_THE_SYSTEM: Final = {
     errno.EPERM: "give this account access to the file or folder, or choose another path",
     errno.EROFS: "the file system is read-only: choose another path",
 }
+_SHOWN: Final = 5
+"""Number of errors that the end of a run shows."""
 _MARKED: Final = {"error": ERROR, "remedy": TITLE, "more": QUIET}
 """Words at the beginning of a line, and their styles on a terminal."""
 
@@ -76,23 +80,36 @@ class Failure(Exception):  # noqa: N818 - no error, but the end of a command wit
         self.exit_code = exit_code
 
 
-def tables_stopped(names: Sequence[str], *, waiting: Sequence[str] = ()) -> Failure:
+def tables_stopped(
+    names: Sequence[str], *, waiting: Sequence[str] = (), errors: Sequence[OpenError] = ()
+) -> Failure:
     """Return the failure of a run that caught up while these tables or documents have stopped.
 
     Args:
         names: tables or documents that an error has stopped.
         waiting: tables or documents that still lack changes in bronze, or their first snapshot.
+        errors: the open errors of `names`.
     """
     reasons = [f"stopped by errors: {', '.join(names)}"] if names else []
     reasons += (
         [f"waiting for data that bronze or silver still lacks: {', '.join(waiting)}"] if waiting else []
     )
-    remedy = "`smelt status` shows each error with its remedy"
+    shown = [
+        f"{error.name}: {error.message} [{error.code}]"
+        + (f"\n  remedy: {error.remedy}" if error.remedy else "")
+        for error in errors[:_SHOWN]
+    ]
+    remedy = (
+        "correct the cause above, then run the command again"
+        if shown and len(errors) <= _SHOWN
+        else "`smelt status` shows each error with its remedy"
+    )
     if waiting:
         remedy += (
             "; the reader snapshots a table that waits for a snapshot: smelt bronze FILE --until-caught-up"
         )
-    return Failure(f"caught up, but {'; '.join(reasons)}\nremedy: {remedy}", exit_code=TABLES_STOPPED)
+    first = f"caught up, but {'; '.join(reasons)}"
+    return Failure("\n".join([first, *shown, f"remedy: {remedy}"]), exit_code=TABLES_STOPPED)
 
 
 def without_secrets(text: str) -> str:

@@ -124,6 +124,7 @@ def test_table_missing_in_newest_cut_is_named(lake_path: str) -> None:
     stalled = lake.standing("silver")
     assert stalled.stopped == ("public.keyless", "public.locked", "sales.locked")
     assert stalled.waiting == ("public.gapped", "public.to_come")
+    assert {error.name for error in stalled.errors} == {"public.keyless", "public.locked", "sales__locked"}
     assert lake.standing("gold") == Stalled((), ())
     lake.cut("fine", "gapped", "locked", "to_come", "sales__locked")
     lake.control.close_errors("table", "public.keyless")
@@ -135,7 +136,8 @@ def test_document_missing_in_newest_cut_is_named(lake_path: str) -> None:
     lake.cut("fine", documents=("built", "removed"))
     lake.control.open_error(OpenError("document", "failed", "document-failed", "m"))
     stalled = lake.standing("silver", "gold", documents=("built", "failed", "ahead"))
-    assert stalled == Stalled(("failed",), ("ahead",))
+    assert (stalled.stopped, stalled.waiting) == (("failed",), ("ahead",))
+    assert [error.code for error in stalled.errors] == ["document-failed"]
     assert not lake.standing("silver")
 
 
@@ -146,6 +148,21 @@ def test_one_line_names_what_stands_still() -> None:
     assert "stopped by errors: a, b; waiting for" in first
     assert first.endswith(": c")
     assert remedy.startswith("remedy: ")
+
+
+def test_end_shows_code_and_remedy_of_each_error() -> None:
+    errors = [
+        OpenError("table", f"public.t{number}", "table-without-key", "no key", "add a key")
+        for number in range(7)
+    ]
+    few = str(tables_stopped(["public.t0"], errors=errors[:1])).splitlines()
+    assert few[1:] == [
+        "public.t0: no key [table-without-key]", "  remedy: add a key",
+        "remedy: correct the cause above, then run the command again",
+    ]  # fmt: skip
+    many = str(tables_stopped([error.name for error in errors], errors=errors)).splitlines()
+    assert len(many) == 12
+    assert "smelt status" in many[-1]
 
 
 @pytest.mark.spark
