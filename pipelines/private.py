@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 from deltasmelt.bronze.errors import ConfigurationError
@@ -29,6 +30,10 @@ def why_unwritable(folder: Path) -> str | None:
         )
     if not os.access(existing, os.W_OK | os.X_OK):
         return f"this account may not write in {existing}"
+    try:  # only a trial shows a file system that is read-only, full, or no place for files, as /proc
+        Path(tempfile.mkdtemp(prefix=".smelt-", dir=existing)).rmdir()
+    except OSError as error:
+        return f"{existing}: {os.strerror(error.errno or 0)}"
     return None
 
 

@@ -60,6 +60,7 @@ from deltasmelt.pipelines.private import why_unwritable
 from deltasmelt.pipelines.quality.cut import held_columns
 from deltasmelt.pipelines.quality.masking import parse_masked
 from deltasmelt.pipelines.quality.suite_files import check_suites
+from deltasmelt.pipelines.runtime.locks import lake_folder
 from deltasmelt.pipelines.runtime.retention import BronzeRetention
 from deltasmelt.pipelines.terminal.output import bytes_text
 from deltasmelt.silver.schema.catalog import check_table, histories, is_named, silver_table
@@ -286,15 +287,7 @@ def _unwritable(pipeline: Pipeline) -> list[Finding]:
         return probe_store(lake.root)
     if (reason := why_unwritable(folder)) is None:
         return []
-    return [
-        Finding(
-            level="error",
-            code="lake-folder",
-            subject=str(folder),
-            message=reason,
-            remedy="correct lake.path, or the permissions of the folder",
-        )
-    ]
+    return [Finding.of(lake_folder(folder, reason))]
 
 
 def _broken(

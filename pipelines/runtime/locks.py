@@ -23,7 +23,7 @@ from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
 from deltasmelt.bronze.lake.failures import lake_failures
 from deltasmelt.bronze.lake.leases import leased, watch, writing_of
 from deltasmelt.pipelines.private import unread_folder
@@ -56,6 +56,7 @@ def lake_lock(lake: Lake, stages: Sequence[str], *, command: str) -> Iterator[No
 
     Raises:
         DefiniteError: another process holds a lock.
+        ConfigurationError: the lake's folder cannot be made.
         TransientError: the lake's store cannot be reached, or refuses.
     """
     with ExitStack() as stack:
@@ -66,8 +67,7 @@ def lake_lock(lake: Lake, stages: Sequence[str], *, command: str) -> Iterator[No
             for stage in stages:
                 stack.enter_context(leased(lake.root, stage, command=command, wait=False, say=_report_wait))
         else:
-            unread_folder(folder.parent)
-            folder.mkdir(exist_ok=True)
+            _make(folder)
             for stage in stages:
                 stack.enter_context(_locked(folder / stage, str(lake.path), command))
         yield
@@ -112,8 +112,7 @@ def writing(lake: Lake, layer: str) -> Iterator[None]:
         with leased(lake.root, writing_of(layer), command=f"writing {layer}", wait=True):
             yield
         return
-    unread_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
+    _make(folder)
     with (folder / f"{layer}.writing").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -121,6 +120,31 @@ def writing(lake: Lake, layer: str) -> Iterator[None]:
             if error.errno not in _NO_LOCKS:
                 raise
         yield
+
+
+def _make(folder: Path) -> None:
+    """Make the folder of the locks, and a missing lake.
+
+    Raises:
+        ConfigurationError: ``lake-folder``: the place cannot be a lake.
+    """
+    try:
+        unread_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+    except OSError as error:
+        raise lake_folder(
+            folder.parent, f"the folder cannot be made: {os.strerror(error.errno or 0)}"
+        ) from None
+
+
+def lake_folder(folder: Path, reason: str) -> ConfigurationError:
+    """Return the error of a place that cannot be a lake."""
+    return ConfigurationError(
+        reason,
+        code="lake-folder",
+        where=str(folder),
+        remedy="correct lake.path, or the permissions of the folder",
+    )
 
 
 def _holder(path: Path) -> str:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
 from deltasmelt.bronze.lake import objects
 from deltasmelt.bronze.lake.leases import leased, object_of, writing_of
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lake.place import in_store
+from deltasmelt.pipelines.private import why_unwritable
 from deltasmelt.pipelines.runtime.locks import lake_lock, writing
 
 if TYPE_CHECKING:
@@ -50,6 +51,23 @@ def test_second_start_is_rejected_naming_holder(lake_path: str) -> None:
         holder.wait()
         with lake_lock(lake, ("silver",), command="smelt silver"):
             pass  # however the holder ended, the lake is free
+
+
+@pytest.mark.parametrize("nowhere", ["/proc/nowhere/lake", f"{__file__}/lake"])
+def test_place_that_cannot_be_has_code_and_remedy(nowhere: str) -> None:
+    lake = Lake(path=nowhere)
+    with pytest.raises(ConfigurationError) as locked, lake_lock(lake, ("bronze",), command="smelt run"):
+        pass
+    with pytest.raises(ConfigurationError) as written, writing(lake, "silver"):
+        pass
+    assert (locked.value.code, written.value.code) == ("lake-folder", "lake-folder")
+    assert (locked.value.where, bool(locked.value.remedy)) == (nowhere, True)
+    assert why_unwritable(Path(nowhere)) is not None, "check finds it, too"
+
+
+def test_trial_of_a_folder_leaves_nothing(tmp_path: Path) -> None:
+    assert why_unwritable(tmp_path / "a" / "b") is None
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_writer_of_layer_is_awaited_across_processes(lake_path: str) -> None:

@@ -209,7 +209,7 @@ MISTAKES = {
         files={"lake": "x"},
     ),
     "silver of such a lake": Mistake(
-        "silver pipeline.yml", ("Not a directory", "remedy"),
+        "silver pipeline.yml", ("Not a directory", "remedy", "lake-folder"),
         files={"lake": "x"},
     ),
     "no Java": Mistake("silver pipeline.yml", ("Java is missing",)),
