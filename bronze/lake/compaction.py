@@ -30,7 +30,7 @@ from pyarrow.fs import FileSelector
 
 from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake.client import AddAction, CommitFailedError, RemoveAction, Transaction
-from deltasmelt.bronze.lake.parquet import HELD_BYTES, PartWriter, delete_files, file_system, open_whole
+from deltasmelt.bronze.lake.parquet import PartWriter, delete_files, file_system, open_file
 from deltasmelt.bronze.lake.table import sorted_by
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def _row_groups(table: Table, files: Sequence[SmallFile], schema: pa.Schema) -> 
     waiting: list[pa.Table] = []
     size = 0
     for small in files:
-        with _opened(table.table_uri, small) as file, pq.ParquetFile(file) as parquet:
+        with open_file(table.table_uri, small.path, small.size) as file, pq.ParquetFile(file) as parquet:
             for group in range(parquet.num_row_groups):
                 rows = conform(_read(parquet, group, f"{table.table_uri}/{small.path}"), schema)
                 waiting.append(rows)
@@ -280,13 +280,6 @@ def _row_groups(table: Table, files: Sequence[SmallFile], schema: pa.Schema) -> 
                     waiting, size = [], 0
     if waiting:
         yield pa.concat_tables(waiting)
-
-
-def _opened(uri: str, file: SmallFile) -> pa.NativeFile:
-    # One request reads a file within a writer's buffer size.
-    if file.size <= HELD_BYTES:
-        return open_whole(uri, file.path)
-    return file_system(uri).open_input_file(file.path)
 
 
 def _read(parquet: pq.ParquetFile, group: int, where: str) -> pa.Table:

@@ -137,6 +137,13 @@ def open_whole(uri: str, name: str) -> pa.NativeFile:
     return file_system(uri).open_input_file(name)
 
 
+def open_file(uri: str, name: str, size: int) -> pa.NativeFile:
+    """Open a table's file for reading; one request reads a file within a writer's buffer size."""
+    if size <= HELD_BYTES:
+        return open_whole(uri, name)
+    return file_system(uri).open_input_file(name)
+
+
 def file_batches(uri: str, name: str, columns: list[str], ending: str) -> Iterator[pa.RecordBatch]:
     """Yield some columns of a table's file in batches, only rows with true in the column `ending`.
 

@@ -7,6 +7,7 @@ In reading order:
   (the end of old changes);
 * `relations` (shapes), `text_lists`; results of catalog polls: `catalog_log`, `comments`; partitions that the
   stream named: `streamed_log`;
+* for a process that only looks: `arrivals` (what arrives in the changes), `in_order` (rows of files);
 * `changes_table` (the handle that threads share), `table_marks` (the marks of each table), `sink` (the
   writer), `landing` (the objects through which a session writes).
 """

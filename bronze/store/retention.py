@@ -111,6 +111,8 @@ class ChangesFile:
     written: datetime
     # the table, if all rows belong to one table
     table: TableName | None = None
+    # None without statistics
+    rows: int | None = None
 
     @property
     def is_streamed(self) -> bool:
@@ -220,18 +222,20 @@ def _may_go(changes: Table, file: ChangesFile, kept: Lsn) -> bool:
 
 def files_of(changes: Table) -> list[ChangesFile]:
     """Return the files of an open `bronze.changes`."""
-    rows = pa.table(changes.get_add_actions(flatten=True)).to_pylist()
-    return [
-        ChangesFile(
-            row["path"],
-            row["size_bytes"],
-            _lsn(row.get("min.commit_lsn")),
-            _lsn(row.get("max.commit_lsn")),
-            _time(row["modification_time"]),
-            _only_table(row),
-        )
-        for row in rows
-    ]
+    return [changes_file(row) for row in pa.table(changes.get_add_actions(flatten=True)).to_pylist()]
+
+
+def changes_file(row: Mapping[str, Any]) -> ChangesFile:
+    """Return a file from its path, size, time and statistics, under the names of flat add actions. Pure."""
+    return ChangesFile(
+        row["path"],
+        row["size_bytes"],
+        _lsn(row.get("min.commit_lsn")),
+        _lsn(row.get("max.commit_lsn")),
+        _time(row["modification_time"]),
+        _only_table(row),
+        row.get("num_records"),
+    )
 
 
 def _lsn(value: int | None) -> Lsn | None:
@@ -244,7 +248,7 @@ def _time(value: datetime | int) -> datetime:
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value
 
 
-def _only_table(row: dict[str, Any]) -> TableName | None:
+def _only_table(row: Mapping[str, Any]) -> TableName | None:
     names = [row.get(f"min.{column}") for column in ("table_schema", "table_name")]
     if None in names or names != [row.get(f"max.{column}") for column in ("table_schema", "table_name")]:
         return None
@@ -277,17 +281,20 @@ def newest_at(changes: Table, files: Sequence[ChangesFile]) -> datetime | None:
     return None if newest is None else _received(changes.table_uri, newest.path, last=True)
 
 
-def due_at(changes: Table, files: Sequence[ChangesFile], before: datetime) -> Lsn:
-    """Return the first LSN that bronze received at or after a time; ZERO if every change is younger.
+def due_at(
+    changes: Table, files: Sequence[ChangesFile], before: datetime, column: str = "ingested_at"
+) -> Lsn:
+    """Return an LSN before which bronze received every change before a time; ZERO if all are younger.
 
-    The search reads the time of a few files, because the stream's files are in the order of their times.
+    The search reads the time of a few files, because the stream's files are in the order of their times. With
+    `column` another time of the changes counts.
     """
     streamed = [file for file in files if file.is_streamed and file.first is not None]
     streamed.sort(key=lambda file: file.last or ZERO)
     older = streamed[:-1]
 
     def is_young(file: ChangesFile) -> bool:
-        time = _received(changes.table_uri, file.path, last=True)
+        time = _received(changes.table_uri, file.path, last=True, column=column)
         return time is None or time >= before
 
     count = bisect_left(older, True, key=is_young)
@@ -380,13 +387,16 @@ def growth(changes: Table, now: datetime) -> Growth | None:
 
 
 @lru_cache(maxsize=4096)
-def _received(uri: str, path: str, *, last: bool) -> datetime | None:
-    """Return the time at which bronze received the last or first rows of a file; no file ever changes."""
+def _received(uri: str, path: str, *, last: bool, column: str = "ingested_at") -> datetime | None:
+    """Return the time at which bronze received the last or first rows of a file; no file ever changes.
+
+    `column` is another time of the rows, if any.
+    """
 
     def read() -> datetime | None:
         with file_system(uri).open_input_file(path) as file, pq.ParquetFile(file) as parquet:
             group = parquet.num_row_groups - 1 if last else 0
-            times = parquet.read_row_group(group, ["ingested_at"])["ingested_at"]
+            times = parquet.read_row_group(group, [column])[column]
             newest: datetime | None = (pc.max if last else pc.min)(times).as_py()
             return newest
 
