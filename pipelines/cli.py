@@ -231,6 +231,27 @@ def status(
 
 
 @app.command()
+def tail(
+    file: File,
+    tables: arguments.Tables = None,
+    *,
+    op: arguments.Operations = None,
+    from_: arguments.Start = None,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Show changes as they arrive in bronze, until Ctrl-C.
+
+    A line for each change: time, operation, table, key, and what changed. It needs no Spark. With --output
+    json every change is an object on its own line; text shows at most 1,000 changes a second, and counts the
+    others.
+    """
+    from deltasmelt.pipelines.commands.tail import TailOptions, run_tail
+
+    options = TailOptions(tables or (), arguments.operations_of(op), from_)
+    run_tail(_load(file), options, Output(output))
+
+
+@app.command()
 def sql(
     file: File,
     statement: Annotated[

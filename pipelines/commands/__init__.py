@@ -1,5 +1,5 @@
 """The commands of deltasmelt, one file for each.
 
-In reading order: `context` (what several commands open), `run`, `snapshot`, `check`, `status`, `sql`,
-`preview`, `rebuild`, `maintain`, `verify` with `comparing`, `explain`, `quality`, `drop`.
+In reading order: `context` (what several commands open), `run`, `snapshot`, `check`, `status`, `tail`,
+`sql`, `preview`, `rebuild`, `maintain`, `verify` with `comparing`, `explain`, `quality`, `drop`.
 """

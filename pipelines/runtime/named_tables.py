@@ -24,15 +24,27 @@ def named_tables(
         ConfigurationError: ``table-unknown``: a name or pattern matches no table of the pipeline.
     """
     by_name = {table.table: table for table in tables}
+    return [by_name[table] for table in known_tables(names, list(by_name), skipped)]
+
+
+def known_tables(
+    names: Sequence[str], tables: Sequence[TableName], skipped: Sequence[SkippedRelation] = ()
+) -> list[TableName]:
+    """Return the names among `tables` that names and patterns select, in order.
+
+    Raises:
+        ConfigurationError: ``table-unknown``: a name or pattern matches no table.
+    """
     chosen = selected(
         names,
-        lambda name: [table for table in by_name if _is_named(table, name)],
-        lambda name: _unknown(name, list(by_name), skipped),
+        lambda name: [table for table in tables if is_named(table, name)],
+        lambda name: _unknown(name, tables, skipped),
     )
-    return [by_name[table] for table in sorted(chosen)]
+    return sorted(chosen)
 
 
-def _is_named(table: TableName, name: str) -> bool:
+def is_named(table: TableName, name: str) -> bool:
+    """Check whether a name or pattern of a command line selects a table."""
     try:
         if TableName.parse(name) == table:
             return True
@@ -44,7 +56,7 @@ def _is_named(table: TableName, name: str) -> bool:
 def _unknown(
     name: str, tables: Sequence[TableName], skipped: Sequence[SkippedRelation]
 ) -> ConfigurationError:
-    reason = next((relation.reason for relation in skipped if _is_named(relation.table, name)), None)
+    reason = next((relation.reason for relation in skipped if is_named(relation.table, name)), None)
     table_names = [str(table) for table in tables]
     bare = [str(table) for table in tables if table.name == name]
     near = bare or difflib.get_close_matches(name, table_names, n=1, cutoff=0.5)

@@ -221,6 +221,19 @@ AllTables = Annotated[bool, typer.Option("--all", help="All tables of the pipeli
 Wait = Annotated[
     bool, typer.Option(help=("Wait until the snapshots are complete, or request them and return."))
 ]
+Operations = Annotated[
+    str | None,
+    typer.Option(
+        "--op",
+        metavar="OP,OP…",
+        help=f"Only these operations: {', '.join(completion.OPERATIONS)}; snapshot shows each row of a copy.",
+        autocompletion=completion.operations,
+    ),
+]
+Start = Annotated[
+    str | None,
+    typer.Option("--from", metavar="LSN|TIME", help="Begin with changes from here on; default: now."),
+]
 LayerToRebuild = Annotated[RebuiltLayer, typer.Argument(metavar="silver|gold", help="The layer to rebuild.")]
 RebuiltName = Annotated[
     str | None,
@@ -239,6 +252,22 @@ ErrorCode = Annotated[
     ),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+
+
+def operations_of(text: str | None) -> frozenset[str] | None:
+    """Parse a list of operations from the command line.
+
+    Raises:
+        BadParameter: a name is no operation.
+    """
+    if text is None:
+        return None
+    names = [name.strip() for name in text.split(",")]
+    for name in names:
+        if name not in completion.OPERATIONS:
+            known = ", ".join(completion.OPERATIONS)
+            raise typer.BadParameter(f"{name!r} is not one of {known}", param_hint="--op")
+    return frozenset(names)
 
 
 def bytes_of(size: str | None) -> int | None:

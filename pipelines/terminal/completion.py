@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
     from deltasmelt.pipelines.settings import Pipeline
 
+OPERATIONS: Final = ("insert", "update", "delete", "truncate", "snapshot", "message")
+"""Operations of `smelt tail --op`, as in `bronze.changes`."""
+
 _ENDINGS: Final = (".yml", ".yaml")
 _DOCUMENT: Final = re.compile(r"""^document:\s*['"]?([^\s'"#]+)""", re.MULTILINE)
 
@@ -49,6 +52,12 @@ def rebuilt_names(ctx: Any, incomplete: str) -> list[str]:
     layer = str(ctx.params.get("layer", ""))
     names = _documents(pipeline) if layer.endswith("gold") else [name for _, name in _tables(pipeline)]
     return _beginning(names, incomplete)
+
+
+def operations(incomplete: str) -> list[str]:
+    """Return the operations that continue a list."""
+    before, comma, start = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in _beginning(OPERATIONS, start)]
 
 
 def error_codes(incomplete: str) -> list[str]:

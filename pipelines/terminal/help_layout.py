@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Get started": ("demo", "init", "check"),
     "Run": ("run", "bronze", "silver", "gold"),
-    "Query and inspect": ("status", "sql", "explain", "preview"),
+    "Query and inspect": ("status", "tail", "sql", "explain", "preview"),
     "Verify": ("verify", "quality"),
     "Repair and maintain": ("explain-error", "snapshot", "rebuild", "maintain", "drop"),
 }
@@ -46,6 +46,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "silver": ("smelt silver pipeline.yml --until-caught-up",),
     "gold": ("smelt gold pipeline.yml --until-caught-up",),
     "status": ("smelt status pipeline.yml --watch", "smelt status pipeline.yml --output json"),
+    "tail": (
+        "smelt tail pipeline.yml",
+        "smelt tail pipeline.yml public.orders 'public.order_*' --op insert,delete",
+        "smelt tail pipeline.yml --from 2026-01-31T12:00Z --output json",
+    ),
     "sql": (
         "smelt sql pipeline.yml",
         "smelt sql pipeline.yml 'SELECT count(*) FROM silver.orders'",

@@ -83,6 +83,7 @@ def test_help_and_version_load_no_spark_or_driver(tmp_path: Path) -> None:
         "silver",
         "gold",
         "status",
+        "tail",
         "sql",
         "explain",
         "preview",
@@ -107,7 +108,18 @@ def test_help_and_version_load_no_spark_or_driver(tmp_path: Path) -> None:
 
 def test_every_command_can_be_asked_for_without_pyspark() -> None:
     """A command without pyspark then reports how to install pyspark (`spark-missing`)."""
-    commands = ["drop", "explain", "maintain", "preview", "quality", "rebuild", "run", "sql", "verify"]
+    commands = [
+        "drop",
+        "explain",
+        "maintain",
+        "preview",
+        "quality",
+        "rebuild",
+        "run",
+        "sql",
+        "tail",
+        "verify",
+    ]
     probe = (
         "import importlib, sys; "
         "sys.modules.update(dict.fromkeys(('pyspark', 'py4j', 'delta'))); "

@@ -100,6 +100,8 @@ def test_unmatched_patterns_end_every_command_reading_files(
         monkeypatch.setattr(Pipeline, method, noted(getattr(Pipeline, method), pattern, read))
     ended = set()
     for name, parameters in commands():
+        if name == "tail":  # reads neither, and waits for bronze
+            continue
         read.clear()
         process = smelt_here(name, file, *words_of(parameters, layer=layer), folder=tmp_path)
         output = process.stdout + process.stderr

@@ -35,6 +35,8 @@ pytestmark = pytest.mark.postgres
 _SETTINGS = {"autovacuum": "off", "log_connections": "on"}
 _ENDLESS = {"watch"}
 """Options that only repeat a command's output endlessly."""
+_FOLLOWING = {"tail"}
+"""Commands that never end by themselves; they read the lake alone."""
 _WORDS = {
     "tables": "public.items", "table": "public.items", "document": "item", "name": "items", "key": "1",
     "statement": "SELECT 1", "query": "SELECT 1", "layer": "silver",
@@ -120,7 +122,7 @@ def commands(*, switches: bool) -> Iterator[list[str]]:
     tree = cast("Any", typer.main.get_command(cli.app))
     for name, command in tree.commands.items():
         arguments = [param for param in command.params if param.param_type_name == "argument"]
-        if not arguments or arguments[0].name != "file":
+        if not arguments or arguments[0].name != "file" or name in _FOLLOWING:
             continue
         words = ["FILE", *(_WORDS[argument.name] for argument in arguments[1:])]
         options = [param for param in command.params if param.param_type_name == "option"]

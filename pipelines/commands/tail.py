@@ -1,0 +1,178 @@
+"""`smelt tail`: changes as they arrive in bronze, followed until an interruption. Needs no Spark.
+
+The command only reads, so it may run beside a pipeline, and end at any moment. A lake that cannot be read for
+a while is waited for; the reading then continues behind the last line.
+"""
+
+from __future__ import annotations
+
+import select
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from deltasmelt.bronze.errors import DefiniteError, TransientError
+from deltasmelt.bronze.lake.failures import lake_opened
+from deltasmelt.bronze.lsn import ZERO
+from deltasmelt.bronze.store.arrivals import Arrivals
+from deltasmelt.pipelines.runtime.named_tables import known_tables
+from deltasmelt.pipelines.spark.lake_sql import parse_as_of
+from deltasmelt.pipelines.tail.feed import Feed, Selection
+from deltasmelt.pipelines.tail.records import Shapes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.shapes import Relation
+    from deltasmelt.bronze.store.arrivals import Arrival
+    from deltasmelt.pipelines.settings import Pipeline
+    from deltasmelt.pipelines.tail.records import Change
+    from deltasmelt.pipelines.terminal.output import Output
+
+_POLL_SECONDS: Final = 0.1
+_RETRY_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class TailOptions:
+    """What is shown.
+
+    Attributes:
+        tables: names and patterns of tables; empty: all.
+        operations: operations; None: all but the rows of copies.
+        start: an LSN or a time; None: now.
+    """
+
+    tables: Sequence[str] = ()
+    operations: Collection[str] | None = None
+    start: str | None = None
+
+
+def run_tail(pipeline: Pipeline, options: TailOptions, output: Output) -> None:
+    """Print changes until an interruption.
+
+    Raises:
+        SmeltError: the lake cannot be read, or lies in a catalog; no such table; changes were removed.
+        BrokenPipeError: nobody reads the output any more.
+    """
+    tail = Tail(pipeline, options, output)
+    while not tail.begin():
+        _pause(_RETRY_SECONDS / 2)
+    while True:
+        _pause(_POLL_SECONDS if tail.step() else _RETRY_SECONDS)
+
+
+class Tail:
+    """The state of the command between two polls."""
+
+    def __init__(self, pipeline: Pipeline, options: TailOptions, output: Output) -> None:
+        if not pipeline.lake_address().place.shows_files:
+            raise DefiniteError(
+                "smelt tail reads the log and the files of bronze, and a catalog shows neither",
+                code="tail-place",
+                where=pipeline.lake_address().label,
+                remedy="query the newest changes: smelt sql FILE 'SELECT * FROM bronze.changes ORDER BY "
+                "commit_lsn DESC, seq DESC LIMIT 20'",
+            )
+        self._pipeline = pipeline
+        self._output = output
+        self._tables = options.tables
+        self._moment = None if options.start is None else parse_as_of(options.start, where="--from")
+        selection = Selection(options.tables, options.operations)
+        self._feed = Feed(selection, output.line, is_json=output.json, hidden=self._without_masked)
+        self._arrivals = Arrivals(
+            pipeline.lake_address(),
+            pipeline.pipeline,
+            learn=self._learn,
+            rows_of_copies=selection.rows_of_copies,
+        )
+        self._masked: Mapping[TableName, set[str]] = {}
+        self._has_waited = self._fails = False
+
+    def begin(self) -> bool:
+        """Set the place of the first change; return False while bronze does not exist."""
+        where = self._pipeline.lake_address().label
+        with lake_opened(where):
+            self._check_tables()
+            if not self._arrivals.exists():
+                if not self._has_waited:
+                    self._output.report(f"{where}: bronze does not exist yet, waiting for its first commit")
+                self._has_waited = True
+                return False
+            # Whoever has waited for bronze wants to see its first changes.
+            moment = ZERO if self._has_waited and self._moment is None else self._moment
+            place = self._arrivals.begin(moment)
+        start = f"from {self._moment}" if self._moment is not None else f"after {place}"
+        self._output.report(f"following bronze {start}; times are in UTC; Ctrl-C ends")
+        return True
+
+    def step(self) -> bool:
+        """Print what has arrived; return False if the lake cannot be read at present.
+
+        Raises:
+            SmeltError: the lake was removed; changes were removed.
+        """
+        polled = self._arrivals.poll()
+        try:
+            while (arrival := self._next(polled)) is not None:
+                self._feed.take(arrival, time.monotonic())
+        except TransientError as error:
+            if error.__cause__ is None:  # no failure of the storage: the lake was removed or exchanged
+                raise
+            if not self._fails:
+                self._output.report(f"{error.in_a_line()}; trying again")
+            self._fails = True
+            return False
+        if self._fails:
+            self._output.report("the lake can be read again")
+        self._fails = False
+        self._feed.rest(time.monotonic())
+        return True
+
+    def _next(self, polled: Iterator[Arrival]) -> Arrival | None:
+        # Only failures of the lake are converted: the output may fail, too.
+        with lake_opened(self._pipeline.lake_address().label):
+            return next(polled, None)
+
+    def _learn(self, relations: Sequence[Relation]) -> None:
+        """Use these shapes for the changes that follow."""
+        if self._pipeline.quality.masked and relations:
+            # Loads the quality checks, which takes a second.
+            from deltasmelt.pipelines.tail.masked import masked_columns  # noqa: PLC0415
+
+            self._masked = masked_columns(self._pipeline, relations)
+        self._feed.learn(relations)
+
+    def _without_masked(self, change: Change, shapes: Shapes) -> Change:
+        if not self._pipeline.quality.masked:
+            return change
+        from deltasmelt.pipelines.tail.masked import without_masked  # noqa: PLC0415 - as above
+
+        return without_masked(change, self._masked, shapes)
+
+    def _check_tables(self) -> None:
+        """Refuse a name or pattern that matches no table of bronze, unless bronze has no table yet.
+
+        Raises:
+            ConfigurationError: ``table-unknown``.
+        """
+        tables = sorted(Shapes(self._arrivals.relations()).tables())
+        if tables:
+            known_tables(self._tables, tables)
+
+
+def _pause(seconds: float) -> None:
+    """Wait; end if nobody reads the output any more, although nothing is written now.
+
+    Raises:
+        BrokenPipeError: the output is a pipe whose other end is closed.
+    """
+    time.sleep(seconds)
+    polled = select.poll()
+    with suppress(OSError, ValueError):  # no file
+        polled.register(sys.stdout.fileno(), 0)
+    if any(event & select.POLLERR for _, event in polled.poll(0)):
+        raise BrokenPipeError
