@@ -31,7 +31,7 @@ def test_tutorial_sql_prepares_server_passing_its_check(
     for word, replacement in (("smelt", role), ("app", owner), ("shop", f'"{name}"')):
         text = re.sub(rf"\b{word}\b", replacement, text)
     statements = [part.strip() for part in text.split(";") if part.strip()]
-    assert len(statements) == 8
+    assert len(statements) == 9
     with psycopg.connect(database, autocommit=True) as connection:
         connection.execute(
             f"CREATE ROLE {owner}; GRANT ALL ON SCHEMA public TO {owner}; SET ROLE {owner}".encode()
