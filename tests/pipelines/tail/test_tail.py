@@ -23,7 +23,9 @@ from deltasmelt.pipelines.commands.tail import Tail, TailOptions
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.terminal.output import Format, Output
 from tests.bronze.replaying import bronze_rows, execute, read_all
+from tests.bronze.written_log import LOG, Process, Server
 from tests.fix_postgres import drop_database, make_database
+from tests.object_store import Faults, lake_text
 from tests.patience import wait_for
 from tests.pipelines.in_process import smelt_here
 from tests.pipelines.processes import ROOT, Command
@@ -32,7 +34,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from deltasmelt.bronze.lake.place import Location
     from deltasmelt.pipelines.settings import Pipeline
+    from tests.object_store import ObjectStore
 
 TABLES = """
 CREATE TABLE customers (id int PRIMARY KEY, name text, email text, bio text);
@@ -86,6 +90,13 @@ class Shown:
 
     def objects(self) -> list[Any]:
         return [json.loads(line) for line in self.lines()]
+
+    def places(self) -> list[tuple[str, int]]:
+        """Return the places of the changes of one poll, which may fail."""
+        with redirect_stdout(io.StringIO()) as out:
+            self._tail.step()
+        shown = [json.loads(line) for line in out.getvalue().splitlines()]
+        return [(each["commit_lsn"], each["seq"]) for each in shown]
 
 
 class Shop:
@@ -244,3 +255,27 @@ def test_lake_in_a_catalog_is_refused(tmp_path: Path) -> None:
         Tail(load_pipeline(file), TailOptions(), Output())
     assert refused.value.code == "tail-place"
     assert isinstance(load_pipeline(file).lake_address(), Lake)
+
+
+def test_failing_store_is_waited_for(tmp_path: Path, store: ObjectStore, place: Location) -> None:
+    server = Server(LOG[:2])
+    Process(server, place).run()
+    file = tmp_path / "pipeline.yml"
+    file.write_text(
+        "pipeline: shop\nsource: {dsn: 'host=x', slot: s, publication: p}\n"
+        f"{lake_text(str(place), store.options())}"
+    )
+    tail = Shown(load_pipeline(file), "public.items", output=Format.JSON)
+    server.log = LOG
+    Process(server, place).run()
+    store.set_faults(Faults(unavailable=3.0))
+    places: list[tuple[str, int]] = []
+
+    def is_complete() -> bool:
+        places.extend(tail.places())
+        return len(places) >= 10
+
+    with redirect_stderr(tail.messages):
+        wait_for(is_complete)
+        assert tail.places() == []
+    assert len(places) == len(set(places)) == 10, "each change once"
