@@ -416,6 +416,32 @@ def drop(file: File, *, yes: arguments.Yes = False) -> None:
     run_drop(_read(file), Output(), confirm=not yes)
 
 
+@app.command()
+def forget(
+    file: File,
+    table: arguments.ForgottenTable,
+    key: arguments.SubjectKey = None,
+    *,
+    abandon: arguments.Abandon = False,
+    dry_run: arguments.DryRun = False,
+    output: OutputFormat = Format.TEXT,
+) -> None:
+    """Erase deleted rows of a table from every layer, and prove it.
+
+    Delete the rows at the source and let all layers catch up first. All stages must be stopped. It rewrites
+    the files that hold the rows, removes all former versions, and searches every file of the lake for the
+    rows' values. A killed erasure is finished by the same command.
+    """
+    from deltasmelt.pipelines.commands.forget import run_abandon, run_forget
+
+    if abandon == bool(key) or (abandon and dry_run):
+        raise typer.BadParameter("give the keys of the rows, or --abandon alone", param_hint="--key")
+    if key:
+        run_forget(_open(file), table, key, Output(output), dry_run=dry_run)
+    else:
+        run_abandon(_open(file), table, Output(output))
+
+
 @app.command("explain-error")
 def explain_error(code: arguments.ErrorCode = None) -> None:
     """Show what an error means, its cause, and what to do."""

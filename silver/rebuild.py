@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 _LOGGER: Final = logging.getLogger("deltasmelt.silver")
 SCRATCH: Final = ".rebuild"  # folder of the lake for derived tables, next to the lake's layers
-_PURPOSE: Final = "rebuild"  # purpose of the derived tables, stated in a catalog
+PURPOSE: Final = "rebuild"  # purpose of the derived tables, stated in a catalog
 
 
 def rebuild(
@@ -114,8 +114,8 @@ def rebuild(
         versions = tuple(
             shape for shape in relations if shape.relation_id == relation_id and shape.from_lsn <= end
         )
-        remove_workspaces(lake, SCRATCH, _PURPOSE)
-        with workspace(lake, SCRATCH, _PURPOSE) as scratch:
+        remove_workspaces(lake, SCRATCH, PURPOSE)
+        with workspace(lake, SCRATCH, PURPOSE) as scratch:
             keeps_rows = table.versioned and _keep(
                 session, lake, scratch, table, versions=versions, snapshot=snapshot, own=own
             )
@@ -126,7 +126,7 @@ def rebuild(
                 runner.run(session, step, changes=activity.changes)
             tune(session, small=False)
             version = _replace(session, lake, scratch, settings, table, end=end)
-        remove_workspaces(lake, SCRATCH, _PURPOSE)
+        remove_workspaces(lake, SCRATCH, PURPOSE)
         return version
 
 

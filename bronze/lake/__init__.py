@@ -11,7 +11,8 @@ In reading order:
 * `objects` (small objects, conditional writes), `lease_objects` and `leases` (permission to write), `entries`
   and `tail` (direct commits and log following in a store);
 * `catalog` (tables of a catalog), `staging` (local folders for their rows);
-* `copies` (separate lakes for one comparison), `notes` (small texts for other processes);
+* `copies` (separate lakes for one comparison), `erasures` (what was erased), `traces` (search of all files),
+  `notes` (small texts for other processes);
 * `durability` and `torn_log` (power cuts), `failures` and `spark_errors` (errors of storage and of Spark);
 * `control_table`, `control` and `control_tables` (records that the layers exchange), `thinning` (retention of
   these records);

@@ -122,13 +122,23 @@ def rewrite(
     amended = table.amend(changed, before)
     if amended is not None:
         return amended
-    sizes = {path: size for path, size in _sizes(table).items() if path in changed}
     writer = PartWriter(table.table_uri, "part", schema=schema)
     for rows in changed.values():
         writer.write(rows)
-    added = writer.finish()
-    removed = [_removal(path, size, data_change=True) for path, size in sizes.items()]
-    if len(removed) < len(changed) or not _replace(table, [*removed, *added], schema, as_of=as_of):
+    return exchange(table, changed, writer.finish(), schema, as_of=as_of)
+
+
+def exchange(
+    table: Table, paths: Collection[str], added: Sequence[AddAction], schema: pa.Schema, *, as_of: int
+) -> bool:
+    """Replace files by complete new files in one commit; after a refusal remove the new files.
+
+    `as_of` is the version at which the caller read the files; False: the caller must retry.
+    """
+    removed = [
+        _removal(path, size, data_change=True) for path, size in _sizes(table).items() if path in paths
+    ]
+    if len(removed) < len(paths) or not _replace(table, [*removed, *added], schema, as_of=as_of):
         delete_files(table.table_uri, [action.path for action in added])
         return False
     return True

@@ -37,17 +37,21 @@ from deltasmelt.bronze.lake.thinning import (
     dense_until,
     lsns_kept,
     moment_of,
+    moved,
     nameless,
     newest_runs,
+    outdated,
+    readdressed,
     runs_before,
     without,
 )
 from deltasmelt.bronze.lsn import ZERO, Lsn
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from deltasmelt.bronze.lake.location import Lake, Layer
+    from deltasmelt.bronze.lake.thinning import Move
 
 
 class ControlTables:
@@ -161,6 +165,26 @@ class ControlTables:
         gone = beyond(layer, name, version, mark)
         if pc.any(gone(self._cuts.rows())).as_py():
             self._cuts.update(nameless(gone))
+
+    def readdress(self, moves: Mapping[tuple[Layer, str], Move], *, dry_run: bool = False) -> tuple[int, int]:
+        """Let cuts name the successors of rewritten versions; older cuts lose the rewritten tables.
+
+        The cuts stay, with their remaining tables or without tables. One commit, safe to repeat; with
+        `dry_run` no commit.
+
+        Returns:
+            The number of records that name a successor, and of records that a cut has lost.
+        """
+        rows = self._cuts.rows()
+        counts = [int(pc.sum(mask(moves)(rows)).as_py() or 0) for mask in (moved, outdated)]
+        if any(counts) and not dry_run:
+            self._cuts.update(readdressed(moves))
+        return counts[0], counts[1]
+
+    def rewrite_texts(self, change: Callable[[pa.Table], pa.Table]) -> None:
+        """Apply a change to all rows of errors and runs; files without a change stay."""
+        for table in (self._errors, self._runs):
+            table.update(change)
 
     def oldest_version(self, layer: Layer, name: str) -> int | None:
         """Return the oldest Delta version of a table in any record; None without a record."""

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 # Folder next to the layers' folders; no layer has this name.
-_FOLDER: Final = "_verify"
+VERIFY: Final = "_verify"
 _OWN: Final = "copy-"
 FRESH: Final = "_fresh"
 """Folder of the clones for reads at the log's head."""
@@ -57,7 +57,7 @@ def scratch_lake(lake: Lake, *, tasks_are_local: bool) -> Iterator[Lake]:
     # temporary folder of the machine, or, for tasks on other machines, in the object store.
     folder = lake.folder
     if folder is not None or tasks_are_local:
-        place = _own_folder(None if folder is None else folder / _FOLDER)
+        place = _own_folder(None if folder is None else folder / VERIFY)
         try:
             with _touching(lambda: os.utime(place)):
                 yield Lake(path=str(place))
@@ -74,8 +74,8 @@ def scratch_lake(lake: Lake, *, tasks_are_local: bool) -> Iterator[Lake]:
             where=str(lake.catalog),
             remedy="run the command with spark.master local[*], or compare only documents: --document '*'",
         )
-    _remove_left_objects(lake.root, _FOLDER, _LEFT_SECONDS)
-    copy = lake.below(f"{_FOLDER}/{uuid.uuid4().hex}")
+    _remove_left_objects(lake.root, VERIFY, _LEFT_SECONDS)
+    copy = lake.below(f"{VERIFY}/{uuid.uuid4().hex}")
     try:
         with _touching(lambda: objects.replace(copy.root, _TOUCHED, b"")):
             yield copy
@@ -88,15 +88,15 @@ def remove_left(lake: Lake) -> list[str]:
     # Copies in this machine's temporary folder are of every lake.
     removed = _remove_left_folders(Path(tempfile.gettempdir()), _OWN_TEMPORARY, _LEFT_SECONDS)
     if isinstance(lake.place, Store):
-        for name, seconds in ((_FOLDER, _LEFT_SECONDS), (FRESH, _FRESH_SECONDS)):
+        for name, seconds in ((VERIFY, _LEFT_SECONDS), (FRESH, _FRESH_SECONDS)):
             removed += _remove_left_objects(lake.root, name, seconds)
         return removed
     folder = lake.folder
     if folder is None:
         return removed
-    removed += _remove_left_folders(folder / _FOLDER, _OWN, _LEFT_SECONDS)
+    removed += _remove_left_folders(folder / VERIFY, _OWN, _LEFT_SECONDS)
     removed += _remove_left_folders(folder / FRESH, "", _FRESH_SECONDS)
-    for name in (_FOLDER, FRESH):
+    for name in (VERIFY, FRESH):
         _remove_empty(folder / name)
     return removed
 

@@ -273,6 +273,9 @@ class Table:
         self.flush(before, self.refresh(after=before))
         self.checkpoint_if_due(before)
 
+    def checkpoint(self) -> None:
+        """Make a checkpoint at this version, or at a newer version; nothing in a catalog."""
+
     def checkpoint_if_due(self, before: int) -> None:
         """Make a checkpoint if this version and an earlier version lie in different intervals."""
 

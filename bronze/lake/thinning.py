@@ -24,6 +24,7 @@ compared column stays.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
@@ -34,7 +35,7 @@ import pyarrow.compute as pc
 from deltasmelt.bronze.lake.control import CUTS_SCHEMA
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
     from datetime import datetime
 
     from deltasmelt.bronze.lake.location import Layer
@@ -104,6 +105,64 @@ def _since_1970(moment: datetime) -> int:
 def moment_of(moment: datetime) -> pa.Scalar:
     """Return a time in the type of the control tables: microseconds, UTC."""
     return pa.scalar(moment, CUTS_SCHEMA.field("recorded_at").type)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A rewritten version of a table with the same rows as a version that cuts name."""
+
+    # the version that the newest cut names
+    named: int
+    version: int
+    # number of the table in cuts; None: cuts keep theirs
+    table_id: int | None = None
+
+
+def outdated(moves: Mapping[tuple[Layer, str], Move]) -> Mask:
+    """Return a mask of the records of rewritten tables whose version has other rows."""
+
+    def gone(rows: pa.Table) -> pa.Array:
+        found = pa.array(np.zeros(rows.num_rows, np.bool_))
+        for place, move in moves.items():
+            found = pc.or_(found, pc.and_(_of_one(rows, place), pc.less(rows["delta_version"], move.named)))
+        return pc.fill_null(found, False)
+
+    return gone
+
+
+def moved(moves: Mapping[tuple[Layer, str], Move]) -> Mask:
+    """Return a mask of the records of rewritten tables that a rewritten version succeeds."""
+
+    def found(rows: pa.Table) -> pa.Array:
+        found = pa.array(np.zeros(rows.num_rows, np.bool_))
+        for place, move in moves.items():
+            if move.named != move.version:
+                same = pc.equal(rows["delta_version"], move.named)
+                found = pc.or_(found, pc.and_(_of_one(rows, place), same))
+        return pc.fill_null(found, False)
+
+    return found
+
+
+def readdressed(moves: Mapping[tuple[Layer, str], Move]) -> Callable[[pa.Table], pa.Table]:
+    """Return a function that lets records name the rewritten versions, and clears outdated records."""
+
+    def change(rows: pa.Table) -> pa.Table:
+        rows = nameless(outdated(moves))(rows)
+        for place, move in moves.items():
+            mask = moved({place: move})(rows)
+            for name, value in (("delta_version", move.version), ("table_id", move.table_id)):
+                if value is not None:
+                    column = rows.schema.field(name)
+                    values = pc.if_else(mask, pa.scalar(value, column.type), rows[name])
+                    rows = rows.set_column(rows.column_names.index(name), column, values)
+        return rows
+
+    return change
+
+
+def _of_one(rows: pa.Table, place: tuple[Layer, str]) -> pa.Array:
+    return pc.and_(pc.equal(rows["layer"], place[0]), pc.equal(rows["table_name"], place[1]))
 
 
 def cuts_before(moment: pa.Scalar, layer: Layer, staying: Iterable[int], *, until: int | None = None) -> Mask:

@@ -4,7 +4,7 @@ In reading order:
 
 * `contract` (schemas, properties, format), `marks`, `position` (progress of the stream), `ownership`;
 * `gaps` (tables that lack changes, and requests for new snapshots), `rule_marks` (changed rules), `retention`
-  (the end of old changes);
+  (the end of old changes), `erasure` (the end of one subject's records);
 * `relations` (shapes), `text_lists`; results of catalog polls: `catalog_log`, `comments`; partitions that the
   stream named: `streamed_log`;
 * for a process that only looks: `arrivals` (what arrives in the changes), `in_order` (rows of files);

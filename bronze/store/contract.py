@@ -2,7 +2,8 @@
 
 `bronze.changes` contains each change once, in commit order, with values in PostgreSQL's own text.
 `bronze.relations` has one row for each version of a table's shape. Both are append-only Delta tables
-(``delta.appendOnly``), except that a pipeline with `bronze.retention` removes whole files of old changes.
+(``delta.appendOnly``), except that a pipeline with `bronze.retention` removes whole files of old changes, and
+that `smelt forget` rewrites the files with one subject's records.
 
 A transaction becomes visible in `bronze.changes` by one Delta commit, whatever its size: the reader first
 writes parts of a large transaction as parquet files, and a single commit at the transaction's end names all
@@ -69,6 +70,10 @@ OP_TRUNCATE: Final = "truncate"
 OP_SNAPSHOT: Final = "snapshot"
 OP_SNAPSHOT_END: Final = "snapshot_end"
 OP_MESSAGE: Final = "message"
+OP_ERASED: Final = "erased"
+OPERATIONS: Final = frozenset(
+    {OP_INSERT, OP_UPDATE, OP_DELETE, OP_TRUNCATE, OP_SNAPSHOT, OP_SNAPSHOT_END, OP_MESSAGE, OP_ERASED}
+)
 _TEXTS: Final = pa.list_(pa.field("element", pa.string()))
 CHANGES_SCHEMA: Final = pa.schema(
     [
@@ -102,7 +107,8 @@ For `truncate` there is a row for each relation. For `message`: `columns` is [pr
 rows `commit_lsn` is the snapshot's LSN (its consistent point less one), `seq` is unique per table and
 snapshot, `xid` is NULL. `snapshot_end` closes the snapshot of one table: every `snapshot` row with the
 `commit_lsn` and table of `snapshot_end` belongs to the snapshot. `snapshot` rows count only with
-`snapshot_end`.
+`snapshot_end`. `erased` was a record of the stream until `smelt forget` removed its values: only its place,
+its transaction and its table are left (`bronze.store.erasure`).
 """
 RELATIONS_SCHEMA: Final = pa.schema(
     [

@@ -70,7 +70,7 @@ def run_rebuild(pipeline: Pipeline, layer: str, name: str | None, output: Output
     documents: list[Document] = []
     tables: list[TableName] = []
     if layer == "silver":
-        tables = _tables_named(pipeline, name)
+        tables = tables_named(pipeline, name)
     else:
         documents = documents_named(pipeline, name)
         if not documents:
@@ -212,7 +212,7 @@ def rebuild_gold(spark: SparkSession, pipeline: Pipeline, names: Sequence[str], 
     return [name for name in names if name in errors]
 
 
-def _tables_named(pipeline: Pipeline, name: str | None) -> list[TableName]:
+def tables_named(pipeline: Pipeline, name: str | None) -> list[TableName]:
     """Return the selected tables: one, by its name in silver or at the source, or all."""
     catalog = silver_catalog(read_relations(pipeline.lake_address()), pipeline.silver)
     names = {source_table.name: source_table.table for source_table in catalog.values()} | {

@@ -27,6 +27,7 @@ from deltasmelt.bronze.checks.recorded_rules import select_recorded
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltError, TableError
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.delta import open_table
+from deltasmelt.bronze.lake.erasures import Erasures
 from deltasmelt.bronze.lake.failures import lake_opened
 from deltasmelt.bronze.postgres.connection import connect, identify, primary_log_end, translated
 from deltasmelt.bronze.postgres.conninfo import address_of, conninfo
@@ -107,6 +108,7 @@ def run_check(pipeline: Pipeline, *, offline: bool = False) -> list[Finding]:
     lake = None if unreachable else _collect(findings, lambda: _Lake(pipeline))
     if lake is not None:
         findings += lake.foreign(owner_properties(pipeline.pipeline))
+        findings += _collect(findings, lake.unfinished) or []
         if pipeline.bronze.retention is None:
             findings += _collect(findings, lake.growing) or []
         findings += _collect(findings, lambda: lake.behind(pipeline)) or []
@@ -150,7 +152,7 @@ class _Lake:
             table = open_table(self.uri)
             if table is not None:
                 require_format(table)
-            self.changes = table
+            self.changes, self._erasures = table, Erasures(address)
             self.properties: dict[str, str] = {} if table is None else table.metadata().configuration
             self.position: Position | None = None if table is None else position_of(table)
             self.relations: list[Relation] = [] if table is None else read_relations(address)
@@ -158,6 +160,12 @@ class _Lake:
     def foreign(self, ours: Mapping[str, str]) -> list[Finding]:
         """Return findings about a lake with the changes of another pipeline, cluster or database."""
         return [Finding.of(error) for error in foreign(self.uri, self.properties, ours)]
+
+    def unfinished(self) -> list[Finding]:
+        """Return findings about erasures that a kill or a failed search has left unfinished."""
+        with lake_opened(self.uri):
+            errors = [erasure.error for erasure in self._erasures.unfinished()]
+        return [Finding("warning", error.code, error.name, error.message, error.remedy) for error in errors]
 
     def growing(self) -> list[Finding]:
         """Return a finding about the growth of bronze, which keeps every change; none in the first day."""

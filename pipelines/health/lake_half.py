@@ -24,6 +24,7 @@ from deltasmelt.bronze.errors import SmeltError
 from deltasmelt.bronze.lake import parquet
 from deltasmelt.bronze.lake.cached_table import CachedTable
 from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.lake.erasures import Erasures
 from deltasmelt.bronze.lake.failures import lake_opened, vanished
 from deltasmelt.bronze.store.comments import DAMAGED
 from deltasmelt.bronze.store.contract import CHANGES
@@ -106,6 +107,7 @@ class LakeReader:
         """Drop everything cached about the lake except `bronze.changes`."""
         self._relations = RelationsWatch(self._lake)
         self._control = ControlTables(self._lake)
+        self._erasures = Erasures(self._lake)
         self._backlog = Backlog()
         self._retention = BronzeRetention(self._pipeline, self._control)
         self._boundary: tuple[float, Boundary | None] | None = None
@@ -131,7 +133,8 @@ class LakeReader:
         elif self._was_there:
             raise vanished(self._lake.label)
         cuts = {layer: self._control.latest_cut(layer) for layer in ("silver", "gold")}
-        errors = tuple(self._control.open_errors())
+        unfinished = [erasure.error for erasure in self._erasures.unfinished()]
+        errors = (*self._control.open_errors(), *unfinished)
         relations = self._relations.read()
         silver = cuts["silver"]
         positions = [cut.commit_lsn for cut in cuts.values() if cut is not None]

@@ -3,7 +3,7 @@
 In reading order: `run` (one run), `cut` (its versions), `expectations` (values), `suite_files` and `derived`
 (where expectations come from), `constraints` (of the source's catalog). Then `checks` (the evaluation),
 `references`, `document_rows`, `change_log`, `anomalies`, `engine` (Great Expectations). Results: `examples`,
-`masking`, `results`, `sentences`, `report`. `schedule`: runs of a running pipeline.
+`masking`, `results`, `erasing`, `sentences`, `report`. `schedule`: runs of a running pipeline.
 """
 
 from deltasmelt.pipelines.quality.expectations import Expectation, LeftOut, QualityResult, Result

@@ -2,6 +2,6 @@
 
 In reading order: `supervisor`, `stages`, `reader_supervision`, `reader_process`, `reader_progress`,
 `wait_for_bronze`, `progress_text`, `locks`. Maintenance: `maintenance`, `table_files`, `log_entries`,
-`clustering`, `old_timestamps`; of bronze `retention`. In a catalog: `catalog_names`, `catalog_keys`.
-`named_tables`: names and patterns of a command line.
+`clustering`, `old_timestamps`; of bronze `retention`; after an erasure `sweeping`. In a
+catalog: `catalog_names`, `catalog_keys`. `named_tables`: names and patterns of a command line.
 """

@@ -161,6 +161,28 @@ Key = Annotated[
         "--key", metavar="VALUE", help=("Key of the document; repeat the option for a composite key.")
     ),
 ]
+SubjectKey = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--key",
+        metavar="VALUE",
+        help="Key of a row. Repeat the option for further columns of a composite key, in its order, and for "
+        "further rows. `-` reads the values from standard input, one a line.",
+    ),
+]
+Abandon = Annotated[
+    bool,
+    typer.Option(
+        "--abandon",
+        help="End the unfinished erasures of the table without their proof, for example if the keys of the "
+        "call are lost. Give no --key.",
+    ),
+]
+ForgottenTable = Annotated[
+    str,
+    typer.Argument(metavar="TABLE", help="The row's table.", autocompletion=completion.source_tables),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the files and rows to erase; change nothing.")]
 OnlyDocument = Annotated[
     str | None,
     typer.Option(

@@ -18,7 +18,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "Run": ("run", "bronze", "silver", "gold"),
     "Query and inspect": ("status", "tail", "sql", "explain", "preview"),
     "Verify": ("verify", "quality"),
-    "Repair and maintain": ("explain-error", "snapshot", "rebuild", "maintain", "drop"),
+    "Repair and maintain": ("explain-error", "snapshot", "rebuild", "maintain", "forget", "drop"),
 }
 """Headings of ``smelt --help``, each with its commands."""
 
@@ -73,6 +73,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "rebuild": ("smelt rebuild pipeline.yml silver orders", "smelt rebuild pipeline.yml gold"),
     "maintain": ("smelt maintain pipeline.yml",),
+    "forget": (
+        "smelt forget pipeline.yml public.customers --key 42 --dry-run",
+        "smelt forget pipeline.yml public.customers --key 42",
+        "smelt forget pipeline.yml public.orders --key 7 --key 8",
+    ),
     "drop": ("smelt drop pipeline.yml", "smelt drop pipeline.yml --yes"),
 }
 """Command lines at the end of each help text; none is wider than 76 columns."""

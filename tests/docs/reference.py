@@ -17,6 +17,7 @@ from pydantic import BaseModel, SecretStr
 
 from deltasmelt.bronze.config.sections import parse_duration, parse_size
 from deltasmelt.bronze.lake.control import CUTS_SCHEMA, ERRORS_SCHEMA, RUNS_SCHEMA
+from deltasmelt.bronze.lake.erasures import ERASURES_SCHEMA
 from deltasmelt.bronze.store.contract import CHANGES_SCHEMA, RELATIONS_SCHEMA
 from deltasmelt.pipelines.cli import app
 from deltasmelt.pipelines.quality.results import RESULTS_SCHEMA
@@ -38,6 +39,7 @@ SCHEMAS: Final = {
     "control.cuts": CUTS_SCHEMA,
     "control.errors": ERRORS_SCHEMA,
     "control.runs": RUNS_SCHEMA,
+    "control.erasures": ERASURES_SCHEMA,
     "quality.results": RESULTS_SCHEMA,
 }
 _COLUMNS: Final = re.compile(r"(<!-- columns of ([\w.]+):[^\n]*-->\n)(.*?)(<!-- end -->)", re.DOTALL)

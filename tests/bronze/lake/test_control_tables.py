@@ -19,6 +19,7 @@ from deltasmelt.bronze.lake.compaction import conform
 from deltasmelt.bronze.lake.control import CUTS_SCHEMA, Cut, Named, OpenError, Run
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.lake.thinning import Move
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.position import read_position
 from deltasmelt.bronze.store.relations import read_relations
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     import pytest
+
+    from deltasmelt.bronze.lake.location import Layer
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 MANY_FILES = 15
@@ -295,6 +298,26 @@ def test_no_cut_names_lost_versions_of_a_table(lake_path: str) -> None:
     control.disown("silver", "a", 1, Lsn(15))
     control.disown("silver", "b", 0, None)
     assert [cut.tables for cut in control.cuts("silver")] == [{"a": 1}, {}, {}]
+
+
+def test_rewritten_table_leaves_only_its_cuts(lake_path: str) -> None:
+    """Cuts with the same rows name the successor; older cuts lose this table alone."""
+    control = ControlTables(Lake(lake_path))
+    for lsn, version in ((10, 1), (20, 2), (30, 3), (40, 3)):
+        control.record_cut(Cut("silver", Lsn(lsn), None, {"a": version, "b": version}, ids={"b": 7}))
+        control.record_cut(Cut("gold", Lsn(lsn), None, {"a": version}))
+    moves: dict[tuple[Layer, str], Move] = {("silver", "a"): Move(3, 9, 5), ("silver", "gone"): Move(1, 4)}
+    assert control.readdress(moves, dry_run=True) == (2, 2)
+    assert control.cuts("silver")[0].tables == {"a": 1, "b": 1}
+    assert control.readdress(moves) == (2, 2)
+    for control_tables in (control, ControlTables(Lake(lake_path))):
+        assert [(cut.commit_lsn, cut.tables) for cut in control_tables.cuts("silver")] == [
+            (10, {"b": 1}), (20, {"b": 2}), (30, {"a": 9, "b": 3}), (40, {"a": 9, "b": 3}),
+        ]  # fmt: skip
+        assert control_tables.cuts("silver")[-1].ids == {"a": 5, "b": 7}
+        assert [cut.tables for cut in control_tables.cuts("gold")] == [{"a": 1}, {"a": 2}, {"a": 3}, {"a": 3}]
+    again: dict[tuple[Layer, str], Move] = {("silver", "a"): Move(9, 9)}
+    assert control.readdress(again) == (0, 0)
 
 
 def test_cuts_of_an_earlier_release_are_read(lake_path: str) -> None:

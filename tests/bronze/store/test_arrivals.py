@@ -158,7 +158,7 @@ def test_removed_log_entries_are_read_by_position(tmp_path: Path) -> None:
     server.log = LOG
     Process(server, str(tmp_path)).run()
     table = open_existing(Lake(str(tmp_path)).uri("bronze", "changes"))
-    table.checkpoint()  # type: ignore[attr-defined]
+    table.checkpoint()
     for entry in sorted((tmp_path / "bronze" / "changes" / "_delta_log").glob("*.json"))[:-1]:
         entry.unlink()
     assert arrived(asleep) == [place for place in PLACES if place[0] > 300]
