@@ -6,7 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from deltasmelt.pipelines.health.status import StatusReader, slot_text, slot_warnings
+from deltasmelt.pipelines.health.status import StatusReader, hidden_reader, slot_text, slot_warnings
 from deltasmelt.pipelines.health.status_json import plain_status, status_schema
 from deltasmelt.pipelines.runtime.progress_text import snapshot_text
 from deltasmelt.pipelines.runtime.retention import boundary_lines
@@ -125,6 +125,8 @@ def _print_slot(status: Status, output: Output) -> None:
     output.line(f"slot     {slot_text(status)}")
     if status.wal is not None:
         output.line(f"         {status.wal.message}")
+    if (hint := hidden_reader(status)) is not None:
+        output.line(f"         {hint}")
     for warning in slot_warnings(status):
         output.line(f"         {warning}", style=ERROR)
 

@@ -38,6 +38,7 @@ class ServerHalf:
     claims: ServerClaims
     head: Lsn
     slot: SlotState | None
+    # None without a connected reader, and for a role that may not see the reader's connection
     received: Lsn | None
     # a reader is connected and has acknowledged nearly everything
     keeps_up: bool
@@ -77,6 +78,10 @@ def read_server(source: SourceSettings, *, rate: bool) -> ServerHalf:
                 rate_written = rate_of(head, written_end(connection), time.monotonic() - start)
             wal = read_budget(connection, slot, rate=rate_written)
     received, acknowledged, flush_lag = row or (None, None, None)
+    if row is not None and acknowledged is None:
+        # Only a member of pg_read_all_stats sees more of a walsender than its process. The slot shows the
+        # position that the reader has confirmed.
+        acknowledged = None if slot is None else str(slot.confirmed_flush)
     return ServerHalf(
         claims=claims,
         head=head,

@@ -60,6 +60,17 @@ def slot_warnings(status: Status) -> list[str]:
     return [danger.message] if danger.message else []
 
 
+def hidden_reader(status: Status) -> str | None:
+    """Return why a connected reader's own position is unknown; None if it is known, or no reader reads."""
+    reads = status.slot is not None and status.slot.active_pid is not None
+    if not reads or any(rung.name == "received" for rung in status.ladder):
+        return None
+    return (
+        "the role may not see what the reader has received; as an administrator: "
+        "GRANT pg_read_all_stats TO …;"
+    )
+
+
 def slot_danger(status: Status) -> SlotRisk:
     """Return the danger to the slot; `RiskLevel.NONE` for a lost slot and for an unknown state."""
     if status.slot is None or status.slot.wal_status == "lost":
@@ -229,8 +240,9 @@ def _ladder(server: ServerHalf | None, lake: LakeHalf | None, *, with_gold: bool
         rungs = [
             rung("head", server.head),
             rung("slot confirmed", None if slot is None else slot.confirmed_flush, bronze_seconds),
-            rung("received", server.received, 0.0 if server.keeps_up else bronze_seconds),
         ]
+        if server.received is not None:
+            rungs.append(rung("received", server.received, 0.0 if server.keeps_up else bronze_seconds))
     rungs.append(rung("bronze", frontier, bronze_seconds if lake is not None else None, inclusive=True))
     for name in ("silver", "gold") if with_gold else ("silver",):
         cut = None if lake is None else lake.cuts[name]

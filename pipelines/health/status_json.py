@@ -101,7 +101,8 @@ def _ladder_step() -> _Schema:
         {
             "name": {
                 "enum": list(STEPS),
-                "description": ("step; steps of the server are missing while the server is down"),
+                "description": "step; steps of the server are missing while the server is down, and "
+                "`received` without a connected reader that the role may see",
             },
             "lsn": _lsn("position of the step", optional=True),
             "bytes": _count("bytes of WAL between the step and the server's head", optional=True),

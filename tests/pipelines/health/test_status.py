@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import jsonschema
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from deltasmelt.bronze.checks.ownership import ServerClaims
 from deltasmelt.bronze.errors import TransientError
@@ -18,12 +19,14 @@ from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.postgres.connection import ServerIdentity
 from deltasmelt.bronze.store.position import Position
 from deltasmelt.bronze.stream.replication import ReplicationStream
+from deltasmelt.pipelines.commands.status import show_status
 from deltasmelt.pipelines.health.lake_half import LakeHalf
 from deltasmelt.pipelines.health.server_half import ServerHalf
 from deltasmelt.pipelines.health.status import _status, read_status
 from deltasmelt.pipelines.health.status_json import plain_status, status_schema
 from deltasmelt.pipelines.monitor.alerts import Alerts
 from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.terminal.output import Output
 from tests.bronze.replaying import execute, read_all, source_of
 
 if TYPE_CHECKING:
@@ -78,6 +81,37 @@ def test_lag_of_connected_reader_is_age_of_bronze(database: str, tmp_path: Path)
     assert (rungs["bronze"].bytes or 0) > 30_000_000
     for name in ("bronze", "slot confirmed", "received"):
         assert (rungs[name].seconds or 0) > least - 1.5, name
+
+
+@pytest.mark.postgres
+def test_reader_hidden_from_the_role_names_the_grant(
+    database: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = source_of(database)
+    name = f"r_{source.slot}"
+    execute(source, "CREATE TABLE t (id int PRIMARY KEY)", "INSERT INTO t VALUES (1)")
+    read_all(source, str(tmp_path / "lake"))
+    execute(source, f"CREATE ROLE {name} LOGIN REPLICATION; GRANT SELECT ON t TO {name}")
+    pipeline = pipeline_of(tmp_path, make_conninfo(database, user=name), source.slot)
+    try:
+        show_status(pipeline, Output())
+        assert "received" not in capsys.readouterr().out, "without a reader"
+        stream = ReplicationStream(source, application_name="reads")
+        try:
+            stream.start(ZERO)
+            show_status(pipeline, Output())
+            shown = capsys.readouterr().out
+            assert "GRANT pg_read_all_stats TO" in shown
+            assert "\nreceived" not in shown
+            execute(source, f"GRANT pg_read_all_stats TO {name}")
+            show_status(pipeline, Output())
+            shown = capsys.readouterr().out
+            assert "GRANT pg_read_all_stats" not in shown
+            assert "\nreceived" in shown
+        finally:
+            stream.close()
+    finally:
+        execute(source, f"DROP OWNED BY {name}; DROP ROLE {name}")
 
 
 def test_absent_server_leaves_lag_unknown_and_alerts_open(tmp_path: Path) -> None:
