@@ -53,7 +53,7 @@ def ladder_rows(ladder: tuple[Rung, ...]) -> list[list[str]]:
             rung.name,
             "?" if rung.lsn is None else str(rung.lsn),
             bytes_text(rung.bytes),
-            seconds_text(rung.seconds),
+            ("at most " if rung.at_most else "") + seconds_text(rung.seconds),
             "?" if rung.commits is None else f"{rung.commits:,}",
         ]
         for rung in ladder

@@ -90,6 +90,8 @@ class Rung:
     seconds: float | None
     # transactions in the steps before and not in this step
     commits: int | None
+    # True where `seconds` is only a bound: without a reader nobody knows whether a transaction waits
+    at_most: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,15 +227,19 @@ def _ladder(server: ServerHalf | None, lake: LakeHalf | None, *, with_gold: bool
     ) -> Rung:
         # A layer contains its LSN; the server's positions are exclusive ends.
         behind = None if lsn is None or head is None else max(0, head - lsn - int(inclusive))
-        return Rung(name, lsn, behind, 0.0 if behind == 0 else seconds, 0 if behind == 0 else commits)
+        seconds, commits = (0.0, 0) if behind == 0 else (seconds, commits)
+        return Rung(name, lsn, behind, seconds, commits, at_most=bool(seconds) and seconds == unread)
 
     bronze_seconds: float | None = None
+    unread: float | None = None
     if server is not None and server.keeps_up:
         bronze_seconds = server.flush_lag
     # The server measures from the moment of sending. So where much was never sent, or without a connected
     # reader, the rung shows the age of bronze's newest commit: nothing missing is older.
     elif server is not None and position is not None and position.commit_ts is not None:
         bronze_seconds = max(0.0, (datetime.now(UTC) - position.commit_ts).total_seconds())
+        if server.slot is None or server.slot.active_pid is None:
+            unread = bronze_seconds
     rungs = []
     if server is not None:
         slot = server.slot

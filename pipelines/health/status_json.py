@@ -108,6 +108,11 @@ def _ladder_step() -> _Schema:
             "bytes": _count("bytes of WAL between the step and the server's head", optional=True),
             "seconds": _number("age of the oldest transaction that the step lacks", optional=True),
             "commits": _count("commits that bronze has and the step lacks", optional=True),
+            "at_most": {
+                "type": "boolean",
+                "description": "true: `seconds` is a bound, because no reader reads the slot; perhaps "
+                "nothing waits",
+            },
         }
     )
 

@@ -19,7 +19,7 @@ from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.postgres.connection import ServerIdentity
 from deltasmelt.bronze.store.position import Position
 from deltasmelt.bronze.stream.replication import ReplicationStream
-from deltasmelt.pipelines.commands.status import show_status
+from deltasmelt.pipelines.commands.status import ladder_rows, show_status
 from deltasmelt.pipelines.health.lake_half import LakeHalf
 from deltasmelt.pipelines.health.server_half import ServerHalf
 from deltasmelt.pipelines.health.status import _status, read_status
@@ -137,6 +137,9 @@ def test_absent_server_leaves_lag_unknown_and_alerts_open(tmp_path: Path) -> Non
     away = _status(pipeline, None, no_answer, lake, None)
     alerts = Alerts("shop", kinds=["lag"], layers=["bronze", "silver"], limit=300.0)
     assert [alert.state for alert in alerts.after(complete, 0)] == ["firing", "firing"]
+    assert [cells[3] for cells in ladder_rows(complete.ladder)][2:] == ["at most 10 min 0 s"] * 2, "no reader"
+    at_end = dataclasses.replace(server, head=Lsn(1001))
+    assert [rung.seconds for rung in _status(pipeline, at_end, None, lake, None).ladder[2:]] == [0, 0]
     assert alerts.after(away, 5) == []
     assert [(rung.name, rung.bytes, rung.seconds, rung.commits) for rung in away.ladder] == [
         ("bronze", None, None, None), ("silver", None, None, 0),
