@@ -17,8 +17,14 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """Return the end of a message about an unknown name: the nearest known name, or all known names."""
+    """Return the end of a message about an unknown name: the nearest known names, or all known names.
+
+    Of a name without its schema, each name that ends with it is near: a table's in silver and in gold.
+    """
     names = list(known)
+    qualified = [each for each in names if each.lower().endswith(f".{name.lower()}")]
+    if qualified:
+        return f"; did you mean {' or '.join(map(repr, qualified))}?"
     near = nearest(name, names)
     if near is not None:
         return f"; did you mean {near!r}?"

@@ -104,7 +104,10 @@ def cut_at(control: ControlTables, *, with_gold: bool, at: Lsn | datetime | None
     if cut is not None:
         return cut
     oldest = next(iter(control.cuts("silver")), None)
-    begins = f"the oldest cut is {oldest.commit_lsn} ({oldest.commit_ts})" if oldest else "no cut exists"
+    begins = "no cut exists"
+    if oldest is not None:
+        moment = "" if oldest.commit_ts is None else f" ({oldest.commit_ts})"
+        begins = f"the oldest cut is {oldest.commit_lsn}{moment}"
     raise DefiniteError(
         f"no cut is recorded as of {at or 'now'}: {begins}",
         code="no-cut",
@@ -344,9 +347,9 @@ class LakeSql:
         )
         if missing is not None:
             name = missing.replace("`", "")
-            return DefiniteError(
-                f"the table {name} does not exist{suggestion(name, names)}", code="sql-table", where="SQL"
-            )
+            schema, _, table = name.rpartition(".")
+            near = suggestion(name if any(layer == schema for layer, _ in self._known) else table, names)
+            return DefiniteError(f"the table {name} does not exist{near}", code="sql-table", where="SQL")
         return DefiniteError(spark_message(error), code="sql", where="SQL")
 
 

@@ -51,6 +51,14 @@ def test_moment_before_first_cut_is_rejected_naming_oldest(control: ControlTable
         cut_at(control, with_gold=True, at=Lsn(99), lake="lake")
 
 
+def test_oldest_cut_without_time_shows_none(lake_path: str) -> None:
+    control = ControlTables(Lake(path=lake_path))
+    control.record_cut(Cut("silver", Lsn(100), None, {"a": 1}))
+    with pytest.raises(DefiniteError) as raised:
+        cut_at(control, with_gold=False, at=Lsn(99), lake="lake")
+    assert raised.value.message.endswith("the oldest cut is 0/64")
+
+
 @pytest.mark.parametrize(
     ("statement", "expected"),
     [
