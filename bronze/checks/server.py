@@ -255,7 +255,8 @@ def _settings(server: Server) -> Iterator[Finding]:
             level="info",
             code="wal-keep-limited",
             subject="max_slot_wal_keep_size",
-            message=f"the server invalidates the slot as soon as the slot is {server.wal_keep} MB behind",
+            message="the server invalidates the slot as soon as the slot is "
+            f"{_megabytes(server.wal_keep)} behind",
         )
     if 0 < server.sender_timeout < _SHORT_TIMEOUT_MILLISECONDS:
         yield Finding(
@@ -266,6 +267,11 @@ def _settings(server: Server) -> Iterator[Finding]:
             "the stream",
             remedy=service.setting("wal_sender_timeout", "60s" if not service.parameters else "60000 (ms)"),
         )
+
+
+def _megabytes(number: int) -> str:
+    """Return megabytes as a person writes the setting: ``50 GB`` and not ``51200 MB``."""
+    return f"{number // 1024} GB" if number and number % 1024 == 0 else f"{number} MB"
 
 
 def _encoding(server: Server) -> Iterator[Finding]:

@@ -52,6 +52,13 @@ _EXPECTED: Final = {
 }  # fmt: skip
 
 
+_BOUNDS: Final = {
+    "greater_than": ("more than", "gt"), "greater_than_equal": ("at least", "ge"),
+    "less_than": ("less than", "lt"), "less_than_equal": ("at most", "le"),
+}  # fmt: skip
+"""Pydantic's kinds of a number outside of its bounds: words, and the key of the bound."""
+
+
 def _problem(model: type[BaseModel], file: YamlFile, details: ErrorDetails) -> Problem:
     place, missing = _locate(file, details["loc"])
     kind = details["type"]
@@ -74,6 +81,10 @@ def _problem(model: type[BaseModel], file: YamlFile, details: ErrorDetails) -> P
         message += f", found {value!r}" if shown else ""
     elif kind in {"value_error", "assertion_error"}:
         message = f"{name}: {details['ctx']['error']}" if "ctx" in details else f"{name}: {details['msg']}"
+    elif kind in _BOUNDS:
+        word, key = _BOUNDS[kind]
+        message = f"{name}: must be {word} {details['ctx'][key]:g}"
+        message += f", found {value}" if place not in file.expanded else ""
     elif kind == "string_too_short" and not value:
         message = f"{name}: expected text, found nothing"
     else:

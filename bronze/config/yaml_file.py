@@ -167,12 +167,18 @@ def parse_yaml(
     return YamlFile(path, data, builder.values, builder.keys, builder.expanded, text)
 
 
+_OPEN: Final = re.compile(r"expected ',' or '([}\]])', but got ")
+
+
 def _syntax_error(error: MarkedYAMLError, path: Path) -> ConfigurationError:
     mark = error.problem_mark or error.context_mark
     place = str(path) if mark is None else f"{path}:{mark.line + 1}"
     message = " ".join(str(error.problem or error.context or "not valid YAML").split())
     if "'\\t'" in message:
         message = "a tab where YAML allows only spaces"
+    elif (bracket := _OPEN.match(message)) is not None:
+        opening = {"}": "{", "]": "["}[bracket[1]]
+        message = f"{message}: is a {opening} of this line or an earlier line not closed?"
     return ConfigurationError(message, code="yaml-syntax", where=place)
 
 

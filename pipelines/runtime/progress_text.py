@@ -42,7 +42,7 @@ class ProgressReporter:
         noun = ("table" if cut.layer == "silver" else "document") + ("" if moved == 1 else "s")
         self._output.report(
             f"{time.strftime('%H:%M:%S')} {cut.layer:6} as of {cut.commit_lsn}: "
-            f"{changes:,} changes in {moved} {noun}, {seconds:.1f} s"
+            f"{_changes(changes)} in {moved} {noun}, {seconds:.1f} s"
         )
         for run in runs:
             if run.mode == "full" and run.reason:
@@ -84,12 +84,20 @@ def reader_text(event: dict[str, Any]) -> str:
     if event["phase"] == "starting" and event["said"]:
         return str(event["said"])
     view = snapshot_view(event["snapshots"], time.time())
-    changes = f"{event['changes']:,} changes so far" if event["changes"] else ""
+    changes = (
+        f"{event['changes']:,} {'change' if event['changes'] == 1 else 'changes'} so far"
+        if event["changes"]
+        else ""
+    )
     if event["copies_wait"]:
         return "; ".join(filter(None, (changes, event["copies_wait"])))
     if view is not None:
         return snapshot_text(view) if view.rows else ""
     return changes
+
+
+def _changes(number: int) -> str:
+    return f"{number:,} {'change' if number == 1 else 'changes'}"
 
 
 def snapshot_text(view: SnapshotView) -> str:

@@ -163,7 +163,7 @@ def test_executors_cannot_copy_into_catalog_lake(tmp_path: Path) -> None:
         ("silver: {every: 7}", "silver.every: 7 has no unit (write e.g. 7s or 7m or 7d)"),
         ("bronze: {flush_interval: 0.5}", "bronze.flush_interval: 0.5 has no unit"),
         ("bronze: {flush_bytes: 64}", "bronze.flush_bytes: 64 has no unit (write e.g. 64MB or 64GB)"),
-        ("alerts: {lag: 0}", "alerts.lag: input should be greater than 0"),
+        ("alerts: {lag: 0}", "alerts.lag: must be more than 0, found 0"),
     ],
 )
 def test_durations_and_sizes_need_a_unit(tmp_path: Path, section: str, message: str) -> None:

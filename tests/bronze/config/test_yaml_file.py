@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
-from pydantic import BaseModel, ConfigDict, SecretStr, field_validator
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from deltasmelt.bronze.config.sections import SourceSettings
 from deltasmelt.bronze.config.validation import validate
@@ -16,7 +16,7 @@ from deltasmelt.bronze.errors import ConfigurationError
 
 class Inner(BaseModel):
     model_config = ConfigDict(extra="forbid")
-    port: int = 1
+    port: Annotated[int, Field(le=65535)] = 1
     mode: Literal["initial", "never"] = "initial"
     names: list[str] = []
 
@@ -81,6 +81,13 @@ def test_a_syntax_error_names_file_and_line(text: str, line: int) -> None:
     with pytest.raises(ConfigurationError, match=rf"^shop\.yml:{line}: ") as caught:
         parse(text)
     assert caught.value.code == "yaml-syntax"
+
+
+def test_open_bracket_and_bounds_are_in_plain_words() -> None:
+    for text, opening in (("title: {a: x\nsecret: y\n", "{"), ("title: [a\nsecret: y\n", r"\[")):
+        with pytest.raises(ConfigurationError, match=f"is a {opening} of this line or an earlier line not"):
+            parse(text)
+    assert "inner.port: must be at most 65535, found 70000" in complaint("title: t\ninner: {port: 70000}\n")
 
 
 def test_a_tab_is_called_a_tab() -> None:

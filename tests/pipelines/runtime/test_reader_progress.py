@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deltasmelt.bronze.lake import objects
+from deltasmelt.bronze.lake.control import Cut, Run
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lake.notes import StoredNote
 from deltasmelt.bronze.lake.place import in_store
@@ -106,6 +107,16 @@ def test_terminal_shows_snapshot_in_moving_line(capsys: pytest.CaptureFixture[st
         "running",
     ]
     assert capsys.readouterr().err == "", "a snapshot that failed is not complete"
+
+
+def test_counts_agree_with_their_nouns(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = ProgressReporter(Output())
+    for changes in (1, 2000):
+        run = Run("silver", "t", "incremental", None, Lsn(1), changes=changes, seconds=1.0)
+        lines.cut(Cut("silver", Lsn(1), None, {}), [run])
+    shown = capsys.readouterr().err
+    assert ": 1 change in 1 table, 1.0 s" in shown
+    assert ": 2,000 changes in 1 table, 1.0 s" in shown
 
 
 def test_another_process_sees_it_while_it_is_fresh(tmp_path: Path) -> None:
