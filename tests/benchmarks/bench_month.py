@@ -1,0 +1,272 @@
+"""`make bench-month`: a month of one pipeline, in which nothing grows after its first week.
+
+A real PostgreSQL, the real reader, and silver, gold, maintenance and data quality as in `smelt run`, which
+runs for the whole month. The wall clock jumps a day at the end of each day (`jumping_clock`), so a day has
+the age of a day and the work of a minute. A day: changes of five busy tables for some seconds, one change of
+a seventh of the quiet tables, two tables made and the two of the day before dropped, and a last change whose
+way to silver and gold is timed. One document reads busy tables, another a quiet one; a third document and a
+table each have an error that lasts.
+
+Two periods of the code are not of the wall clock. Maintenance looks for expired files hourly by the monotonic
+clock: here one whole round of maintenance is due, and awaited, at the end of each day. `quality.results` are
+kept for 90 days, and tidied each 50 runs: here for 5 days, and each 3 runs.
+
+Each day ends with a row of measures (`month_measures`), as CSV, and after the last day the chart is drawn.
+The exit code is 1 if a measure grows from the second week to the last.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import math
+import os
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import psycopg
+
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.pipelines.commands.context import load_documents_of
+from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
+from deltasmelt.pipelines.quality import results
+from deltasmelt.pipelines.quality.schedule import ParallelQuality
+from deltasmelt.pipelines.runtime.supervisor import Supervisor
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.pipelines.terminal.logs import start_logging
+from tests.benchmarks import jumping_clock
+from tests.benchmarks.measuring import machine, say
+from tests.benchmarks.month_chart import draw
+from tests.benchmarks.month_measures import Measures, growing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deltasmelt.pipelines.settings import Pipeline
+
+_BUSY: Final = 5
+_WEEK: Final = 7
+_QUALITY_EVERY: Final = 180.0
+_RATE: Final = 12
+_WAIT_SECONDS: Final = 600.0
+_PIPELINE: Final = """
+pipeline: month
+source: {{dsn: '{dsn}', slot: month, publication: month}}
+lake: {{path: ./lake, retention: 2d}}
+bronze: {{flush_interval: 100ms, retention: 3d, renew: 1GB}}
+silver: {{history: [public.busy_1]}}
+gold: {{documents: [documents/*.yml]}}
+spark:
+  spark.driver.memory: 1g
+  # Spark takes an executor for lost that was silent for longer, by the wall clock.
+  spark.network.timeout: 100000000s
+"""
+_DOCUMENTS: Final = {
+    "busy": """
+document: busy
+root: public.busy_1
+fields:
+  - id
+  - note
+  - lines: {many: public.busy_2, on: {parent: id}, fields: [id, note]}
+""",
+    "quiet": """
+document: quiet
+root: public.quiet_1
+fields: [id, note]
+""",
+    "failing": """
+document: failing
+root: public.busy_3
+fields:
+  - id
+  - number: {sql: cast(note as int)}
+""",
+}
+_TABLE: Final = (
+    "CREATE TABLE {name} (id int PRIMARY KEY, parent int, note text, at timestamptz DEFAULT now());"
+    "INSERT INTO {name} SELECT n, 1 + n % 100, 'note ' || n FROM generate_series(1, {rows}) n"
+)
+
+
+def main() -> int:
+    """Measure a month; return 1 if anything grows."""
+    parser = argparse.ArgumentParser(prog="bench-month")
+    parser.add_argument("--days", type=int, default=30)
+    parser.add_argument("--tables", type=int, default=50)
+    parser.add_argument("--seconds", type=float, default=8, help="of load in a day")
+    parser.add_argument("--rest", type=float, default=8, help="idle seconds at the end of a day")
+    parser.add_argument("--csv", type=Path, help="file of the measures, a row for each day")
+    parser.add_argument("--chart", type=Path, help="SVG file of the chart")
+    parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside is None:
+        if not jumping_clock.is_possible():
+            say("needs Linux and a C compiler (cc)")
+            return 2
+        with tempfile.TemporaryDirectory(prefix="smelt-month-") as folder:
+            words = ["-m", "tests.benchmarks.bench_month", *sys.argv[1:], "--inside", folder]
+            return jumping_clock.run_with_clock(words, Path(folder))
+    say(f"{machine()}; {options.days} days, {options.tables} tables\n")
+    plan = Plan(options.days, options.tables, options.seconds, options.rest)
+    rows = month(options.inside, plan, options.csv)
+    if options.chart is not None:
+        options.chart.write_text(draw(rows), encoding="utf-8")
+    grown = growing(rows)
+    for name, (early, late) in grown.items():
+        say(f"GROWS: {name}: {early:,.1f} in the second week, {late:,.1f} in the last")
+    return 1 if grown else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The length of a month, its tables, and the seconds of a day's load and of its rest."""
+
+    days: int
+    tables: int
+    seconds: float
+    rest: float
+
+
+def month(folder: Path, plan: Plan, table_file: Path | None) -> list[dict[str, float]]:
+    """Return the measures of each day."""
+    rows: list[dict[str, float]] = []
+    with ExitStack() as held:
+        with jumping_clock.real_clock():
+            server = held.enter_context(EmbeddedServer())
+        # After the server, whose account may not enter these folders.
+        for name, variable in (("tmp", "TMPDIR"), ("logs", "SMELT_LOGS")):
+            (folder / name).mkdir()
+            os.environ[variable] = str(folder / name)
+        tempfile.tempdir = None  # Python has chosen the folder already
+        results.KEPT, results._TIDY_EVERY = timedelta(days=5), 3  # type: ignore[misc]
+        source = held.enter_context(psycopg.connect(server.dsn(), autocommit=True))
+        _make_tables(source, plan.tables)
+        (folder / "documents").mkdir()
+        for name, text in _DOCUMENTS.items():
+            (folder / "documents" / f"{name}.yml").write_text(text)
+        file = folder / "pipeline.yml"
+        file.write_text(_PIPELINE.format(dsn=server.dsn()))
+        start_logging("month")
+        pipeline = load_pipeline(file)
+        quality = held.enter_context(ParallelQuality(pipeline, _QUALITY_EVERY, say))
+        supervisor = held.enter_context(
+            Supervisor(
+                pipeline, load_documents_of(pipeline), command="bench-month", after_cycle=quality.after_cycle
+            )
+        )
+        measures = Measures(folder, pipeline, supervisor, source)
+        for number in range(1, plan.days + 1):
+            started = time.monotonic()
+            lags = _day(_Day(number, plan, source, supervisor, pipeline))
+            rows.append({"day": float(number), **measures.row(), **lags, "day s": time.monotonic() - started})
+            _say_row(rows)
+            if table_file is not None:
+                _write(table_file, rows)
+            jumping_clock.jump()
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Day:
+    """A day's number, and what its work needs."""
+
+    number: int
+    plan: Plan
+    source: psycopg.Connection[tuple[object, ...]]
+    supervisor: Supervisor
+    pipeline: Pipeline
+
+    def run(self, statement: str) -> None:
+        self.source.execute(statement.encode())
+
+
+def _make_tables(source: psycopg.Connection[tuple[object, ...]], tables: int) -> None:
+    for number in range(1, tables):
+        name = f"busy_{number}" if number <= _BUSY else f"quiet_{number - _BUSY}"
+        source.execute(_TABLE.format(name=name, rows=500 if number <= _BUSY else 50).encode())
+    source.execute("CREATE TABLE broken (id numeric PRIMARY KEY, note text)")
+    source.execute("INSERT INTO broken VALUES (1, 'a'), ('NaN', 'no decimal')")
+
+
+def _day(day: _Day) -> dict[str, float]:
+    """Do a day's work; return the seconds of its probes."""
+    for letter in "ab":
+        day.run(_TABLE.format(name=f"day_{day.number}_{letter}", rows=20))
+        if day.number > 1:
+            day.run(f"DROP TABLE day_{day.number - 1}_{letter}")
+    for number in range(1, day.plan.tables - _BUSY):
+        if number % _WEEK == day.number % _WEEK:
+            day.run(f"UPDATE quiet_{number} SET note = 'of day {day.number}' WHERE id = {day.number}")
+    day.run(f"UPDATE broken SET note = 'of day {day.number}' WHERE id = 1")
+    end, count = time.monotonic() + day.plan.seconds, 0
+    while time.monotonic() < end:
+        count += 1
+        table, row = f"busy_{1 + count % _BUSY}", 1 + (day.number * 37 + count) % 500
+        day.run(f"UPDATE {table} SET note = 'day {day.number}, {count}', at = now() WHERE id = {row}")
+        _wait(day, 1 / _RATE)
+    lags = _reach(day)
+    _maintained(day)
+    return {f"commit to {layer} s": lags[layer] for layer in ("silver", "gold")}
+
+
+def _maintained(day: _Day) -> None:
+    """Wait for a whole round of maintenance, which a day has many of: expired files, and each table."""
+    assert day.supervisor.stages is not None
+    work = day.supervisor.stages._maintenance
+    assert work is not None
+    work._next_expiry = work._next_decision = work._next_round = -math.inf
+    for last in list(work._last.values()):
+        last.removed_at = -math.inf
+    end = time.monotonic() + _WAIT_SECONDS
+    while (work._next_expiry == -math.inf or work._waiting) and time.monotonic() < end:
+        _wait(day, 0.2)
+    # The reader has seen the decision about bronze by its next commit and poll.
+    day.run("UPDATE busy_1 SET at = now() WHERE id = 3")
+    _wait(day, day.plan.rest)
+
+
+def _reach(day: _Day) -> dict[str, float]:
+    """Wait until silver and gold have everything; return the seconds until each had."""
+    start, seconds = time.monotonic(), dict[str, float]()
+    row = day.source.execute("SELECT pg_current_wal_insert_lsn() - '0/0'").fetchone()
+    assert row is not None
+    day.run(f"UPDATE busy_1 SET at = now(), note = 'until {row[0]}' WHERE id = 2")
+    target, control = int(str(row[0])), ControlTables(day.pipeline.lake_address())
+    while len(seconds) < 2:
+        for layer in ("silver", "gold"):
+            cut = control.latest_cut(layer)
+            if cut is not None and int(cut.commit_lsn) >= target:
+                seconds.setdefault(layer, time.monotonic() - start)
+        if time.monotonic() - start > _WAIT_SECONDS:
+            raise TimeoutError(f"silver and gold have not reached {target} in {_WAIT_SECONDS} s: {seconds}")
+        _wait(day, 0.05)
+    return seconds
+
+
+def _wait(day: _Day, seconds: float) -> None:
+    """Wait, and raise the error of a stage that failed."""
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        day.supervisor.wait(min(left, 0.2))
+
+
+def _write(file: Path, rows: Sequence[dict[str, float]]) -> None:
+    with file.open("w", newline="", encoding="utf-8") as opened:
+        writer = csv.DictWriter(opened, rows[-1])
+        writer.writeheader()
+        writer.writerows({name: f"{value:.6g}" for name, value in row.items()} for row in rows)
+
+
+def _say_row(rows: Sequence[dict[str, float]]) -> None:
+    say("; ".join(f"{name} {value:,.5g}" for name, value in rows[-1].items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
