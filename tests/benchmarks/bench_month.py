@@ -7,12 +7,12 @@ a seventh of the quiet tables, two tables made and the two of the day before dro
 way to silver and gold is timed. One document reads busy tables, another a quiet one; a third document and a
 table each have an error that lasts.
 
-Two periods of the code are not of the wall clock. Maintenance looks for expired files hourly by the monotonic
-clock: here one whole round of maintenance is due, and awaited, at the end of each day. `quality.results` are
-kept for 90 days, and tidied each 50 runs: here for 5 days, and each 3 runs.
+Commits are compressed as the clock is: `month_counts` has the numbers. Maintenance is due hourly by the
+monotonic clock: here one whole round is due, and awaited, at the end of each day (`Rounds`). The day's last
+step is a probe: a change of one row, when silver and gold have nothing else to do.
 
 Each day ends with a row of measures (`month_measures`), as CSV, and after the last day the chart is drawn.
-The exit code is 1 if a measure grows from the second week to the last.
+The exit code is 1 if a measure grows after the first week. `--leak` shows that this is noticed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ import argparse
 import csv
 import math
 import os
+import subprocess
 import sys
 import tempfile
+import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -35,7 +36,6 @@ import psycopg
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.pipelines.commands.context import load_documents_of
 from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
-from deltasmelt.pipelines.quality import results
 from deltasmelt.pipelines.quality.schedule import ParallelQuality
 from deltasmelt.pipelines.runtime.supervisor import Supervisor
 from deltasmelt.pipelines.settings import load_pipeline
@@ -43,11 +43,13 @@ from deltasmelt.pipelines.terminal.logs import start_logging
 from tests.benchmarks import jumping_clock
 from tests.benchmarks.measuring import machine, say
 from tests.benchmarks.month_chart import draw
-from tests.benchmarks.month_measures import Measures, growing
+from tests.benchmarks.month_counts import compress_maintenance
+from tests.benchmarks.month_measures import Measures, cpu_seconds, growing
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from deltasmelt.pipelines.runtime.maintenance import Maintenance, MaintenanceResult
     from deltasmelt.pipelines.settings import Pipeline
 
 _BUSY: Final = 5
@@ -102,6 +104,7 @@ def main() -> int:
     parser.add_argument("--tables", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=8, help="of load in a day")
     parser.add_argument("--rest", type=float, default=8, help="idle seconds at the end of a day")
+    parser.add_argument("--leak", type=int, default=0, help="MiB that the run loses on each day")
     parser.add_argument("--csv", type=Path, help="file of the measures, a row for each day")
     parser.add_argument("--chart", type=Path, help="SVG file of the chart")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
@@ -114,24 +117,25 @@ def main() -> int:
             words = ["-m", "tests.benchmarks.bench_month", *sys.argv[1:], "--inside", folder]
             return jumping_clock.run_with_clock(words, Path(folder))
     say(f"{machine()}; {options.days} days, {options.tables} tables\n")
-    plan = Plan(options.days, options.tables, options.seconds, options.rest)
+    plan = Plan(options.days, options.tables, options.seconds, options.rest, options.leak)
     rows = month(options.inside, plan, options.csv)
     if options.chart is not None:
         options.chart.write_text(draw(rows), encoding="utf-8")
     grown = growing(rows)
-    for name, (early, late) in grown.items():
-        say(f"GROWS: {name}: {early:,.1f} in the second week, {late:,.1f} in the last")
+    for name, text in grown.items():
+        say(f"GROWS: {name}: {text}")
     return 1 if grown else 0
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The length of a month, its tables, and the seconds of a day's load and of its rest."""
+    """The length of a month, its tables, the seconds of a day's load and of its rest, and MiB lost a day."""
 
     days: int
     tables: int
     seconds: float
     rest: float
+    leak: int = 0
 
 
 def month(folder: Path, plan: Plan, table_file: Path | None) -> list[dict[str, float]]:
@@ -145,7 +149,7 @@ def month(folder: Path, plan: Plan, table_file: Path | None) -> list[dict[str, f
             (folder / name).mkdir()
             os.environ[variable] = str(folder / name)
         tempfile.tempdir = None  # Python has chosen the folder already
-        results.KEPT, results._TIDY_EVERY = timedelta(days=5), 3  # type: ignore[misc]
+        compress_maintenance()
         source = held.enter_context(psycopg.connect(server.dsn(), autocommit=True))
         _make_tables(source, plan.tables)
         (folder / "documents").mkdir()
@@ -158,14 +162,21 @@ def month(folder: Path, plan: Plan, table_file: Path | None) -> list[dict[str, f
         quality = held.enter_context(ParallelQuality(pipeline, _QUALITY_EVERY, say))
         supervisor = held.enter_context(
             Supervisor(
-                pipeline, load_documents_of(pipeline), command="bench-month", after_cycle=quality.after_cycle
+                pipeline,
+                load_documents_of(pipeline),
+                command="bench-month",
+                after_cycle=quality.after_cycle,
+                loaded_reader=held.enter_context(_reader()),
             )
         )
-        measures = Measures(folder, pipeline, supervisor, source)
+        measures, rounds, lost = Measures(folder, pipeline, supervisor, source), Rounds(), list[bytes]()
         for number in range(1, plan.days + 1):
             started = time.monotonic()
-            lags = _day(_Day(number, plan, source, supervisor, pipeline))
-            rows.append({"day": float(number), **measures.row(), **lags, "day s": time.monotonic() - started})
+            probe = _day(_Day(number, plan, source, supervisor, pipeline, rounds))
+            lost.append(os.urandom(plan.leak * 2**20))
+            rows.append(
+                {"day": float(number), **measures.row(), **probe, "day s": time.monotonic() - started}
+            )
             _say_row(rows)
             if table_file is not None:
                 _write(table_file, rows)
@@ -182,6 +193,7 @@ class _Day:
     source: psycopg.Connection[tuple[object, ...]]
     supervisor: Supervisor
     pipeline: Pipeline
+    rounds: Rounds
 
     def run(self, statement: str) -> None:
         self.source.execute(statement.encode())
@@ -211,29 +223,77 @@ def _day(day: _Day) -> dict[str, float]:
         table, row = f"busy_{1 + count % _BUSY}", 1 + (day.number * 37 + count) % 500
         day.run(f"UPDATE {table} SET note = 'day {day.number}, {count}', at = now() WHERE id = {row}")
         _wait(day, 1 / _RATE)
+    _reach(day)
+    seconds = {"maintenance s": _maintained(day)}
+    # The reader has seen the decision about bronze by its next commit and poll.
+    _wait(day, day.plan.rest)
+    cpu = cpu_seconds(day.supervisor)
     lags = _reach(day)
-    _maintained(day)
-    return {f"commit to {layer} s": lags[layer] for layer in ("silver", "gold")}
+    seconds |= {f"commit to {layer} s": lags[layer] for layer in ("silver", "gold")}
+    return {**seconds, "commit to gold CPU s": cpu_seconds(day.supervisor) - cpu}
 
 
-def _maintained(day: _Day) -> None:
-    """Wait for a whole round of maintenance, which a day has many of: expired files, and each table."""
+class Rounds:
+    """Rounds of a run's maintenance over expired rows and all tables, each begun by a day's request.
+
+    A round goes on in the pauses between cycles. Everything here happens in the thread of the stages, so a
+    round neither begins anew nor seems over while the thread works at it.
+    """
+
+    def __init__(self) -> None:
+        self._requested: threading.Event | None = None
+        self._running: threading.Event | None = None
+        self._work: Maintenance | None = None
+
+    def begin(self, work: Maintenance) -> threading.Event:
+        """Request a round; return the event of its end."""
+        if self._work is None:
+            self._work, self._next_turn = work, work.when_it_pays
+            work.when_it_pays = self._turn  # type: ignore[method-assign]
+        ended = self._requested = threading.Event()
+        return ended
+
+    def _turn(self) -> Iterator[MaintenanceResult]:
+        work = self._work
+        assert work is not None
+        if self._requested is not None and not work._waiting:
+            self._running, self._requested = self._requested, None
+            work._next_expiry = work._next_decision = work._next_round = -math.inf
+            for last in work._last.values():
+                last.removed_at = -math.inf
+        yield from self._next_turn()
+        if self._running is not None and not work._waiting:
+            self._running.set()
+
+
+def _maintained(day: _Day) -> float:
+    """Wait for a whole round of maintenance, which a real day has 24 of; return its seconds."""
     assert day.supervisor.stages is not None
     work = day.supervisor.stages._maintenance
     assert work is not None
-    work._next_expiry = work._next_decision = work._next_round = -math.inf
-    for last in list(work._last.values()):
-        last.removed_at = -math.inf
-    end = time.monotonic() + _WAIT_SECONDS
-    while (work._next_expiry == -math.inf or work._waiting) and time.monotonic() < end:
+    start, ended = time.monotonic(), day.rounds.begin(work)
+    while not ended.is_set():
         _wait(day, 0.2)
-    # The reader has seen the decision about bronze by its next commit and poll.
-    day.run("UPDATE busy_1 SET at = now() WHERE id = 3")
-    _wait(day, day.plan.rest)
+        if time.monotonic() - start > _WAIT_SECONDS:
+            raise TimeoutError(f"a round of maintenance has not ended in {_WAIT_SECONDS} s")
+    if work.failed:
+        raise RuntimeError(f"maintenance failed: {work.failed}")
+    return time.monotonic() - start
+
+
+def _reader() -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "tests.benchmarks.month_reader"]
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
 
 
 def _reach(day: _Day) -> dict[str, float]:
-    """Wait until silver and gold have everything; return the seconds until each had."""
+    """Change a row, and wait until silver and gold have it; return the seconds until each had."""
     start, seconds = time.monotonic(), dict[str, float]()
     row = day.source.execute("SELECT pg_current_wal_insert_lsn() - '0/0'").fetchone()
     assert row is not None

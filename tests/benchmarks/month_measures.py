@@ -8,8 +8,10 @@ import shutil
 import subprocess
 import sys
 from collections import Counter
+from contextlib import suppress
+from itertools import combinations
 from pathlib import Path
-from statistics import mean
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalake import DeltaTable
@@ -29,22 +31,43 @@ SETTLED: Final = 8
 """The first day on which nothing may grow any longer."""
 _STARTS_EVERY: Final = 3
 """Number of days between two measures of a start."""
-_GROWTH: Final = 1.15
-"""Ratio of the last week's mean to the second week's that counts as growth."""
-_SLACK: Final = {"s": 0.5, "MiB": 8.0, "kB": 40.0}
-"""Difference below which a measure with this unit does not grow; 4 without a unit."""
+_TOLERANCE: Final = {"reader MiB": 0.03, "run MiB": 0.03, "JVM MiB": 0.05}
+"""Share of a measure by which it may rise from day 8 to the last day; 0.15 for others, none for `_STAYS`.
+
+Measures of disks rise and fall with the next compaction, and seconds with the machine's other work.
+"""
+_SLACK: Final = {"s": 1.0, "MiB": 6.0, "kB": 20.0}
+"""Further rise that is none, of a measure with this unit; 6 without a unit."""
+_STAYS: Final = {
+    "newest checkpoints kB": 1.4,
+    "bronze.relations": 2.0,
+    "marks of bronze": 12.0,
+    "folders of silver": 2.0,
+    "files of gone tables": 14.0,
+}
+"""What two gone tables a day leave on purpose (docs/scaling.md), a day."""
+_TIMES: Final = ("day", "day s")
+_ON_DISK: Final = ("lake MiB", "data files", "log entries", "checkpoints", "files of gone tables")
 
 
-def growing(rows: Sequence[Mapping[str, float]]) -> dict[str, tuple[float, float]]:
-    """Return the measures that grow from the days after `SETTLED` to the last days, with both means."""
-    settled = [row for row in rows if row["day"] >= SETTLED]
-    third = max(1, len(settled) // 3)
-    found = {}
+def rise(rows: Sequence[Mapping[str, float]], name: str) -> float:
+    """Return the rise of a measure a day since `SETTLED`: the median of the slopes between any two days."""
+    points = [(row["day"], row[name]) for row in rows if row["day"] >= SETTLED]
+    return median((later - value) / (end - day) for (day, value), (end, later) in combinations(points, 2))
+
+
+def growing(rows: Sequence[Mapping[str, float]]) -> dict[str, str]:
+    """Return each measure that rises from `SETTLED` to the last day by more than is tolerated, in words."""
+    days, found = rows[-1]["day"] - SETTLED, {}
     for name in rows[-1]:
-        early, late = (mean(row[name] for row in part) for part in (settled[:third], settled[-third:]))
-        slack = _SLACK.get(name.rpartition(" ")[2], 4.0)
-        if name not in ("day", "day s") and late > early * _GROWTH and late - early > slack:
-            found[name] = early, late
+        if name in _TIMES:
+            continue
+        level = median(row[name] for row in rows if row["day"] >= SETTLED)
+        slack = _SLACK.get(name.rpartition(" ")[2], 6.0)
+        a_day = rise(rows, name) - _STAYS.get(name, 0.0)
+        tolerance = 0.0 if name in _STAYS else _TOLERANCE.get(name, 0.15)
+        if a_day * days > level * tolerance + slack:
+            found[name] = f"{a_day:,.3g} a day too much, at {level:,.5g}"
     return found
 
 
@@ -71,7 +94,8 @@ class Measures:
         return {**self._disk(), **self._rows(), **self._server(), **self._memory(), **self._started}
 
     def _disk(self) -> dict[str, float]:
-        counts: Counter[str] = Counter()
+        counts = Counter(dict.fromkeys(_ON_DISK, 0))
+        newest: dict[Path, tuple[str, int]] = {}
         for path in self._lake.rglob("*"):
             try:
                 size = path.stat().st_size
@@ -80,20 +104,23 @@ class Measures:
             if not path.is_file():
                 continue
             counts["lake MiB"] += size
-            if path.parent.name != "_delta_log":
+            layer, table = path.relative_to(self._lake).parts[:2]
+            if layer == "silver" and table.startswith("day_"):
+                counts["files of gone tables"] += 1
+            elif path.parent.name != "_delta_log":
                 counts["data files"] += 1
             elif path.suffix == ".json":
                 counts["log entries"] += 1
             elif ".checkpoint" in path.name and path.suffix == ".parquet":
-                counts["checkpoints kB"] += size
+                counts["checkpoints"] += 1
+                newest[path.parent] = max(newest.get(path.parent, ("", 0)), (path.name, size))
             else:
                 counts["other files of logs"] += 1
         found: dict[str, float] = {name: float(counts[name]) for name in sorted(counts)}
         found["lake MiB"] /= MIB
-        found["checkpoints kB"] = found.get("checkpoints kB", 0.0) / 1000
-        changes = self._lake / "bronze" / "changes" / "_delta_log"
-        newest = max(changes.glob("*.checkpoint.parquet"), default=None)
-        found["bronze's checkpoint kB"] = 0.0 if newest is None else newest.stat().st_size / 1000
+        found["newest checkpoints kB"] = sum(size for _, size in newest.values()) / 1000
+        changes = newest.get(self._lake / "bronze" / "changes" / "_delta_log", ("", 0))
+        found["bronze's checkpoint kB"] = changes[1] / 1000
         found["folders of silver"] = float(len(list((self._lake / "silver").iterdir())))
         for name in ("tmp", "logs"):
             files = [path for path in (self._folder / name).rglob("*") if path.is_file()]
@@ -150,7 +177,7 @@ class Measures:
         """Return the seconds in which a reader and a run open a copy of the lake, without loading code."""
         copy = self._folder / "start"
         shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(self._lake, copy / "lake", ignore_dangling_symlinks=True)
+        shutil.copytree(self._lake, copy / "lake", copy_function=_copy)
         text = (self._folder / "pipeline.yml").read_text()
         (copy / "pipeline.yml").write_text(text)
         shutil.copytree(self._folder / "documents", copy / "documents")
@@ -159,6 +186,24 @@ class Measures:
         shutil.rmtree(copy, ignore_errors=True)
         starts: dict[str, float] = json.loads(done.stdout)
         return starts
+
+
+def _copy(file: str, to: str) -> None:
+    with suppress(FileNotFoundError):  # removed or renamed meanwhile
+        shutil.copy2(file, to)
+
+
+def cpu_seconds(supervisor: Supervisor) -> float:
+    """Return the CPU of the reader, of this process and of its JVM until now."""
+    spark: Any = supervisor.spark
+    assert supervisor.reader is not None
+    pids = supervisor.reader.pid, os.getpid(), spark._jvm.java.lang.ProcessHandle.current().pid()
+    return sum(_ticks(pid) for pid in pids) / os.sysconf("SC_CLK_TCK")
+
+
+def _ticks(pid: int | None) -> int:
+    user, system = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return int(user) + int(system)
 
 
 def _resident(pid: int | None) -> float:
