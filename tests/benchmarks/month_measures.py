@@ -169,6 +169,8 @@ class Measures:
             jvm.java.lang.System.gc()
         runtime = jvm.java.lang.Runtime.getRuntime()
         found["heap after GC MiB"] = (runtime.totalMemory() - runtime.freeMemory()) / MIB
+        memory = jvm.java.lang.management.ManagementFactory.getMemoryMXBean()
+        found["JVM outside heap MiB"] = memory.getNonHeapMemoryUsage().getUsed() / MIB
         found["JVM MiB"] = _resident(jvm.java.lang.ProcessHandle.current().pid())
         found["Spark's views"] = float(len(spark.catalog.listTables()))
         return found
