@@ -1,11 +1,19 @@
-"""The chart of `bench_month`: a small panel for each measure, as one SVG file without scripts. Pure."""
+"""The chart of `bench_month`: a small panel for each measure, as one SVG file without scripts.
+
+`python -m tests.benchmarks.month_chart MONTH.csv CHART.svg` draws the measures of a run once more, and prints
+those of some days as a table for the page.
+"""
 
 from __future__ import annotations
 
+import csv
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from xml.sax.saxutils import escape
 
-from tests.benchmarks.month_measures import SETTLED
+from tests.benchmarks.measuring import say
+from tests.benchmarks.month_measures import SETTLED, TIMES, growing, rise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,7 +30,7 @@ _STYLE: Final = (
 
 def draw(rows: Sequence[Mapping[str, float]]) -> str:
     """Return the chart of all measures over the days; each scale begins at zero."""
-    names = [name for name in rows[-1] if name not in ("day", "day s")]
+    names = [name for name in rows[-1] if name not in TIMES]
     panels = [_panel(name, rows, number) for number, name in enumerate(names)]
     height = -(-len(names) // _COLUMNS) * _HEIGHT + 8
     return (
@@ -51,3 +59,32 @@ def _panel(name: str, rows: Sequence[Mapping[str, float]], number: int) -> str:
         f'<line class="week" x1="{week:.1f}" y1="{up + 4}" x2="{week:.1f}" y2="{base}"/>'
         f'<path d="{path}"/>'
     )
+
+
+def table(rows: Sequence[Mapping[str, float]]) -> str:
+    """Return the measures of four days, and their rise a day from `SETTLED` on, as a table in Markdown."""
+    days = [SETTLED // 2, SETTLED, (SETTLED + len(rows)) // 2, len(rows)]
+    lines = [f"| measure | {' | '.join(f'day {day}' for day in days)} | rise a day from day {SETTLED} on |"]
+    lines.append("| --- " * (len(days) + 2) + "|")
+    for name in rows[-1]:
+        if name not in TIMES:
+            values = [*(rows[day - 1][name] for day in days), rise(rows, name)]
+            lines.append(f"| {name} | {' | '.join(map(_short, values))} |")
+    return "\n".join(lines)
+
+
+def _short(value: float) -> str:
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
+
+
+def main() -> None:
+    """Draw the chart of a file of measures; print a table, and the measures that grow."""
+    with Path(sys.argv[1]).open(encoding="utf-8", newline="") as file:
+        rows = [{name: float(value) for name, value in row.items()} for row in csv.DictReader(file)]
+    Path(sys.argv[2]).write_text(draw(rows), encoding="utf-8")
+    say("\n".join([table(rows), *(f"GROWS: {name}: {text}" for name, text in growing(rows).items())]))
+
+
+if __name__ == "__main__":
+    main()

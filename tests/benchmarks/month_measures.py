@@ -46,8 +46,16 @@ _STAYS: Final = {
     "files of gone tables": 14.0,
 }
 """What two gone tables a day leave on purpose (docs/scaling.md), a day."""
-_TIMES: Final = ("day", "day s")
-_ON_DISK: Final = ("lake MiB", "data files", "log entries", "checkpoints", "files of gone tables")
+TIMES: Final = ("day", "day s")
+_ON_DISK: Final = (
+    "lake MiB",
+    "data files",
+    "log entries",
+    "other files of logs",
+    "checkpoints",
+    "files of quiet tables' logs",
+    "files of gone tables",
+)
 
 
 def rise(rows: Sequence[Mapping[str, float]], name: str) -> float:
@@ -60,7 +68,7 @@ def growing(rows: Sequence[Mapping[str, float]]) -> dict[str, str]:
     """Return each measure that rises from `SETTLED` to the last day by more than is tolerated, in words."""
     days, found = rows[-1]["day"] - SETTLED, {}
     for name in rows[-1]:
-        if name in _TIMES:
+        if name in TIMES:
             continue
         level = median(row[name] for row in rows if row["day"] >= SETTLED)
         slack = _SLACK.get(name.rpartition(" ")[2], 6.0)
@@ -68,6 +76,42 @@ def growing(rows: Sequence[Mapping[str, float]]) -> dict[str, str]:
         tolerance = 0.0 if name in _STAYS else _TOLERANCE.get(name, 0.15)
         if a_day * days > level * tolerance + slack:
             found[name] = f"{a_day:,.3g} a day too much, at {level:,.5g}"
+    return found
+
+
+def disk(lake: Path) -> dict[str, float]:
+    """Return counts and sizes of a lake's files; tables gone and quiet are apart."""
+    counts = Counter(dict.fromkeys(_ON_DISK, 0))
+    newest: dict[Path, tuple[str, int]] = {}
+    for path in lake.rglob("*"):
+        try:
+            size = path.stat().st_size
+        except FileNotFoundError:  # removed meanwhile
+            continue
+        if not path.is_file():
+            continue
+        counts["lake MiB"] += size
+        table = path.relative_to(lake).parts[1].partition("_")[0]
+        in_log = path.parent.name == "_delta_log"
+        if table == "day":
+            counts["files of gone tables"] += 1
+        elif not in_log:
+            counts["data files"] += 1
+        elif table == "quiet":
+            counts["files of quiet tables' logs"] += 1
+        elif path.suffix == ".json":
+            counts["log entries"] += 1
+        elif ".checkpoint" in path.name and path.suffix == ".parquet":
+            counts["checkpoints"] += 1
+            newest[path.parent] = max(newest.get(path.parent, ("", 0)), (path.name, size))
+        else:
+            counts["other files of logs"] += 1
+    found: dict[str, float] = {name: float(counts[name]) for name in _ON_DISK}
+    found["lake MiB"] /= MIB
+    found["newest checkpoints kB"] = sum(size for _, size in newest.values()) / 1000
+    changes = newest.get(lake / "bronze" / "changes" / "_delta_log", ("", 0))
+    found["bronze's checkpoint kB"] = changes[1] / 1000
+    found["folders of silver"] = float(len(list((lake / "silver").iterdir())))
     return found
 
 
@@ -94,34 +138,7 @@ class Measures:
         return {**self._disk(), **self._rows(), **self._server(), **self._memory(), **self._started}
 
     def _disk(self) -> dict[str, float]:
-        counts = Counter(dict.fromkeys(_ON_DISK, 0))
-        newest: dict[Path, tuple[str, int]] = {}
-        for path in self._lake.rglob("*"):
-            try:
-                size = path.stat().st_size
-            except FileNotFoundError:  # removed meanwhile
-                continue
-            if not path.is_file():
-                continue
-            counts["lake MiB"] += size
-            layer, table = path.relative_to(self._lake).parts[:2]
-            if layer == "silver" and table.startswith("day_"):
-                counts["files of gone tables"] += 1
-            elif path.parent.name != "_delta_log":
-                counts["data files"] += 1
-            elif path.suffix == ".json":
-                counts["log entries"] += 1
-            elif ".checkpoint" in path.name and path.suffix == ".parquet":
-                counts["checkpoints"] += 1
-                newest[path.parent] = max(newest.get(path.parent, ("", 0)), (path.name, size))
-            else:
-                counts["other files of logs"] += 1
-        found: dict[str, float] = {name: float(counts[name]) for name in sorted(counts)}
-        found["lake MiB"] /= MIB
-        found["newest checkpoints kB"] = sum(size for _, size in newest.values()) / 1000
-        changes = newest.get(self._lake / "bronze" / "changes" / "_delta_log", ("", 0))
-        found["bronze's checkpoint kB"] = changes[1] / 1000
-        found["folders of silver"] = float(len(list((self._lake / "silver").iterdir())))
+        found = disk(self._lake)
         for name in ("tmp", "logs"):
             files = [path for path in (self._folder / name).rglob("*") if path.is_file()]
             found[f"files of {name}"] = float(len(files))

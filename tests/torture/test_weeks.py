@@ -1,4 +1,10 @@
-"""Days of a pipeline: the amount of stored data depends on the retention and not on the pipeline's age."""
+"""Days of a pipeline: the amount of stored data depends on the retention and not on the pipeline's age.
+
+`test_month` has the whole pipeline, with a real server, the reader and processes, and measures what stays on
+disk and in memory. Two claims are here alone, because they need cycles at chosen moments: a document that
+some cuts omit pins old versions of its tables, and a cycle performs no more effects on files (`Effect`) after
+a month than at its begin.
+"""
 
 from __future__ import annotations
 
