@@ -516,10 +516,13 @@ def _run(file: Path, layers: Sequence[Layer], command: str, options: _RunOptions
         output.write_json()
     views = _views(options)
     with loaded_reader(needed="bronze" in layers) as reader:  # it loads while we do
+        pipeline = _open(file)
+        from deltasmelt.bronze.memory import configure_allocators
         from deltasmelt.pipelines.commands.run import run_layers
 
+        configure_allocators()
         run_layers(
-            _open(file),
+            pipeline,
             Output(),
             layers=layers,
             until_caught_up=options.until_caught_up,

@@ -41,6 +41,7 @@ from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.failures import lake_failures
 from deltasmelt.bronze.lsn import ZERO, Lsn
+from deltasmelt.bronze.memory import configure_allocators
 from deltasmelt.bronze.postgres.connection import abandon, connect, identify, translated, until_stopped
 from deltasmelt.bronze.postgres.conversion import server_encoding
 from deltasmelt.bronze.postgres.error_rules import REFUSALS, UNCONVERTIBLE
@@ -55,7 +56,6 @@ from deltasmelt.bronze.store.landing import Landing
 from deltasmelt.bronze.store.relations import ShapeLog
 from deltasmelt.bronze.store.sink import DeltaSink
 from deltasmelt.bronze.stream.encodings import ConvertingDecoder
-from deltasmelt.bronze.stream.memory import configure_allocators
 from deltasmelt.bronze.stream.receiver import Nudge
 from deltasmelt.bronze.stream.session import StreamSession
 

@@ -5,6 +5,5 @@ In reading order:
 * `replication` (the stream on libpq), `receiver` (the thread that receives bytes), `session` (decode, write,
   commit, confirm);
 * `encodings` (texts that the server could not convert);
-* `continuity`, `timeline`, `same_log` and `evidence` (whether the stream continues bronze's log);
-* `memory` (allocators of the process).
+* `continuity`, `timeline`, `same_log` and `evidence` (whether the stream continues bronze's log).
 """

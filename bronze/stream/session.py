@@ -33,9 +33,9 @@ import pyarrow as pa
 
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.memory import release
 from deltasmelt.bronze.pgoutput.relation_versions import breaks_with
 from deltasmelt.bronze.store.position import Position, SentTransaction
-from deltasmelt.bronze.stream.memory import release
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence

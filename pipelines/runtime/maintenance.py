@@ -41,6 +41,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from deltasmelt.bronze.lake.cached_table import CachedTable
 from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.lake.spark_errors import cause_of
+from deltasmelt.bronze.memory import release
 from deltasmelt.bronze.store.contract import CHANGES
 from deltasmelt.pipelines.runtime.clustering import ORDERED_FILES, cluster_as_configured, written_again
 from deltasmelt.pipelines.runtime.locks import writing
@@ -221,6 +222,8 @@ class Maintenance:
     def when_it_pays(self) -> Iterator[MaintenanceResult]:
         """Maintain between two cycles: tables with many small files or deleted rows; sometimes expired files.
 
+        The hourly removal of expired rows also returns this process's free memory to the system.
+
         Ends after `_TURN`; the next call continues with the remaining tables of the round. Raises nothing.
         """
         start = time.monotonic()
@@ -228,6 +231,7 @@ class Maintenance:
             self._next_round = start + _LOOK_EVERY
             if start >= self._next_expiry and self._guarded(_CUTS, self.expire) is not None:
                 self._next_expiry = start + _EVERY
+                release()
             if start >= self._next_decision and self.decide():
                 self._next_decision = start + _EVERY
             tables = self._guarded(_TABLES, self._tables)

@@ -35,6 +35,7 @@ from zlib import crc32
 import psycopg
 
 from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.bronze.memory import configure_allocators
 from deltasmelt.pipelines.commands.context import load_documents_of
 from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 from deltasmelt.pipelines.quality.schedule import ParallelQuality
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
 _BUSY: Final = 5
 _WEEK: Final = 7
-_QUALITY_EVERY: Final = 400.0
+_QUALITY_EVERY: Final = 600.0
 _RATE: Final = 12
 _WAIT_SECONDS: Final = 600.0
 _PIPELINE: Final = """
@@ -151,6 +152,7 @@ def month(folder: Path, plan: Plan, table_file: Path | None) -> list[dict[str, f
             os.environ[variable] = str(folder / name)
         tempfile.tempdir = None  # Python has chosen the folder already
         compress_maintenance()
+        configure_allocators()
         source = held.enter_context(psycopg.connect(server.dsn(), autocommit=True))
         _make_tables(source, plan.tables)
         (folder / "documents").mkdir()

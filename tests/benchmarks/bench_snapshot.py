@@ -36,13 +36,13 @@ from pydantic import SecretStr
 from deltasmelt.bronze.catalog.select import select_tables
 from deltasmelt.bronze.config.sections import SnapshotSettings, SourceSettings
 from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.bronze.memory import configure_allocators
 from deltasmelt.bronze.postgres.connection import connect, identify
 from deltasmelt.bronze.setup.publication import ensure_publication
 from deltasmelt.bronze.snapshot.snapshot import Snapshot
 from deltasmelt.bronze.store.landing import Landing
 from deltasmelt.bronze.store.relations import ShapeLog
 from deltasmelt.bronze.store.sink import DeltaSink
-from deltasmelt.bronze.stream.memory import configure_allocators
 from deltasmelt.pipelines.spark.executors import spark_executors
 from tests.benchmarks.measuring import Run, Watched, bench_server, machine, ratio, say
 

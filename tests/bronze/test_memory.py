@@ -1,0 +1,48 @@
+"""Memory that the allocators of a process keep: does it depend on the number of threads that ever were?"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Final
+
+import pytest
+
+_THREADS_THAT_ALLOCATE: Final = """
+import ctypes, pathlib, sys, tempfile, threading
+from deltasmelt.bronze.memory import configure_allocators, release
+
+if sys.argv[1] == "configured":
+    configure_allocators()
+meeting = threading.Barrier(12)
+
+def work():
+    pieces = [bytes(2000) for _ in range(4000)]
+    meeting.wait()
+    del pieces
+
+threads = [threading.Thread(target=work) for _ in range(12)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+release()
+library, file = ctypes.CDLL(None), pathlib.Path(tempfile.mkdtemp()) / "malloc.xml"
+library.fopen.restype = ctypes.c_void_p
+stream = ctypes.c_void_p(library.fopen(str(file).encode(), b"w"))
+library.malloc_info(0, stream)
+library.fclose(stream)
+print(file.read_text().count("<heap nr"))
+"""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's arenas")
+def test_threads_of_a_configured_process_share_one_arena() -> None:
+    """Each further arena would keep the peak memory of its threads."""
+
+    def arenas(mode: str) -> int:
+        command = [sys.executable, "-c", _THREADS_THAT_ALLOCATE, mode]
+        return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+    assert arenas("configured") <= 2 < arenas("as it is")
