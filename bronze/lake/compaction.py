@@ -14,8 +14,9 @@ marks (`bronze.store.contract`), and joined files, whose rows the replacing file
 (`bronze.lake.delta`) no process needs the entries or files: a reader of bronze has finished with the version
 that names them, and no cut names an old version. `tidy` deletes only files that the log records as removed (a
 *lite* vacuum in Delta's terms): no version yet names the files of an open transaction or a running snapshot,
-so these files stay at any age. A crash in the middle leaves some entries for the next call. `remove_unnamed`
-removes a small table's files without a commit after a week.
+so these files stay at any age. A checkpoint forgets removed files after the same day. So a table deletes them
+within the hours before, and before a checkpoint (`LogTable.delete_removed`). A crash in the middle leaves
+some entries for the next call. `remove_unnamed` removes a small table's files without a commit after a week.
 """
 
 from __future__ import annotations

@@ -6,6 +6,9 @@ A lake in a catalog does not load this module: `deltalake` may be absent there.
 from __future__ import annotations
 
 import json
+import logging
+import math
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,8 +19,9 @@ from deltalake import CommitProperties, DeltaTable, PostCommitHookProperties, wr
 
 from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake import transactions
+from deltasmelt.bronze.lake.client import DeltaError
 from deltasmelt.bronze.lake.foreign_commits import Commit, commit_of
-from deltasmelt.bronze.lake.parquet import open_whole
+from deltasmelt.bronze.lake.parquet import delete_files, open_whole
 from deltasmelt.bronze.lake.place import options_of, place_of
 from deltasmelt.bronze.lake.table import Table
 from deltasmelt.bronze.lake.torn_log import ACTIONS_KEY
@@ -29,7 +33,12 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.table import Actions
 
 # `checkpoint_if_due` makes checkpoints, and `tidy` removes old entries.
+_LOGGER = logging.getLogger("deltasmelt.lake")
 _APPEND_ONLY = "delta.appendOnly"
+_NEEDED_HOURS = 22
+"""Hours for which removed files stay; a checkpoint names them for 24 (`bronze.lake.delta`)."""
+_DELETE_EVERY = 3600.0
+"""Seconds between two deletions of removed files, well below the difference of both."""
 _NOTHING_BESIDES = PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
@@ -40,6 +49,7 @@ class LogTable(DeltaTable, Table):
         super().__init__(uri, version, storage_options=options_of(uri))
         self._location = uri
         self._marks: transactions.Marks | None = None
+        self._deleted_at = -math.inf
 
     @property
     def table_uri(self) -> str:
@@ -129,7 +139,29 @@ class LogTable(DeltaTable, Table):
         """Make a checkpoint if this version and an earlier version lie in different intervals."""
         interval = place_of(self.table_uri).checkpoint_interval
         if self.version() // interval > before // interval:
+            # In a store each look at the log costs requests.
+            if abs(time.time() - self._deleted_at) >= _DELETE_EVERY:
+                try:
+                    self.delete_removed()
+                except (OSError, DeltaError, pa.ArrowException) as error:  # the files only take space
+                    _LOGGER.warning("removed files of %s could not be deleted: %s", self.table_uri, error)
             self.checkpoint()
+
+    def delete_removed(self) -> None:
+        """Delete the files that the log names as removed, and that no process needs any longer.
+
+        A new checkpoint does not name files that were removed more than a day ago. Nothing would find the
+        files afterwards, so they go before the checkpoint. A kill leaves the log as it is, and the next call
+        finds the same files. After a failure the next checkpoint's call does, while the log names the files.
+        """
+        uri, now = self.table_uri, time.time()
+        old = perform(
+            Effect.CLEAN,
+            uri,
+            lambda: self.vacuum(_NEEDED_HOURS, dry_run=True, enforce_retention_duration=False, full=False),
+        )
+        delete_files(uri, old)
+        self._deleted_at = now
 
     def checkpoint(self) -> None:
         """Make a checkpoint at this version."""
