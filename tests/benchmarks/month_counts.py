@@ -19,7 +19,7 @@ def compress_commits() -> None:
     Place.checkpoint_interval = 5
     sink._TIDY_EVERY = 100  # type: ignore[misc]
     for module in (control_table, catalog_log, sink):
-        module.COMPACT_ABOVE = 20  # type: ignore[misc, attr-defined]
+        module.COMPACT_ABOVE = 20  # type: ignore[attr-defined]
 
 
 def compress_maintenance() -> None:
