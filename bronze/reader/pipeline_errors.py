@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger("deltasmelt.reader")
 
+_ENDED: Final = "stream-ended"
+"""Code of an error that is recorded only if the next attempt meets it, too: a server's stop is one error."""
 _OF_ANOTHER: Final = FOREIGN_CODES | {"lake-in-use", "slot-in-use"}
 """Errors of a lake or slot whose owner is another, working reader."""
 
@@ -164,10 +166,12 @@ class RetryGate:
                 self._refused = None
             else:
                 self._refused = (error, time.monotonic() if self._refused is None else self._refused[1])
-        self._open = True
+        first, self._open = self._open is False, True
         if self._stream:
             self._errors.stream_works = False
-        if recorded:
+        # A server that ends the stream in order is about to stop: the next attempt meets the cause, or
+        # succeeds.
+        if recorded and not (first and error.code == _ENDED):
             self._errors.record(self, error)
 
     def ended(self) -> None:

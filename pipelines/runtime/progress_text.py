@@ -31,6 +31,7 @@ class ProgressReporter:
         self._last = 0.0
         self._printed = ""
         self._snapshots: dict[str, Any] = {}
+        self._waits = False
 
     def cut(self, cut: Cut, runs: list[Run]) -> None:
         """Report a new cut of a layer."""
@@ -51,6 +52,7 @@ class ProgressReporter:
     def reader(self, event: dict[str, Any]) -> None:
         """Report news of the reader at most every few seconds, and the end of a snapshot at once."""
         self._end_of_snapshots(event["snapshots"])
+        self._end_of_wait(event)
         text = reader_text(event)
         if self._move is not None:
             self._move(f"bronze {text}" if text else "running")
@@ -60,7 +62,14 @@ class ProgressReporter:
             return
         if text and text != self._printed:
             self._last, self._printed = time.monotonic(), text
+            self._waits = self._waits or event["phase"] == "waiting"
             self._output.report(f"{time.strftime('%H:%M:%S')} bronze {text}")
+
+    def _end_of_wait(self, event: dict[str, Any]) -> None:
+        """Report that the reader streams again after a wait that was reported."""
+        if event["phase"] == "streaming" and self._waits:
+            self._waits, self._printed = False, ""
+            self._output.report(f"{time.strftime('%H:%M:%S')} bronze goes on: the stream is open again")
 
     def _end_of_snapshots(self, snapshots: dict[str, Any]) -> None:
         """Report the end of all running snapshots, also if another report has overtaken their last report."""

@@ -248,6 +248,24 @@ def test_poll_opens_and_closes_errors_in_single_commits(lake_path: str) -> None:
     assert len(codes(lake_path)) == 20
 
 
+def test_stop_of_a_server_is_one_error(lake_path: str) -> None:
+    control = ControlTables(Lake(lake_path))
+    errors = PipelineErrors(Lake(lake_path), "shop", control)
+    errors.of_this_pipeline = True
+    stream = RetryGate(errors, TIMING, stream=True)
+    stream.worked()
+    stream.failed(transient("stream-ended"))
+    assert codes(lake_path) == []
+    for _ in range(2):
+        stream.failed(transient("server-unreachable"))
+        assert codes(lake_path) == ["server-unreachable"]
+    stream.worked()
+    assert codes(lake_path) == []
+    for _ in range(2):
+        stream.failed(transient("stream-ended"))
+    assert codes(lake_path) == ["stream-ended"], "a stream that ends again and again is an error"
+
+
 def test_unclosed_error_is_closed_by_next_success(lake_path: str) -> None:
     gate = RetryGate(errors_of(lake_path), TIMING)
     gate.failed(transient("connection-lost"))

@@ -109,6 +109,18 @@ def test_terminal_shows_snapshot_in_moving_line(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr().err == "", "a snapshot that failed is not complete"
 
 
+def test_end_of_a_wait_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
+    progress, lines = Progress(), ProgressReporter(Output())
+    progress.set(phase="waiting", said="the server ended the replication stream")
+    lines.reader(progress.report())
+    progress.connected(Lsn(1))
+    lines.reader(progress.report())
+    lines.reader(progress.report())
+    waits, again = capsys.readouterr().err.splitlines()
+    assert waits.endswith("bronze waits: the server ended the replication stream")
+    assert again.endswith("bronze goes on: the stream is open again")
+
+
 def test_counts_agree_with_their_nouns(capsys: pytest.CaptureFixture[str]) -> None:
     lines = ProgressReporter(Output())
     for changes in (1, 2000):
