@@ -6,17 +6,24 @@ Spark is the program's own session, or a session that ends with the run. So a no
 Ctrl-C reaches the program, which waits for the thread alone.
 
 * *the program fails or is interrupted inside the `with` block*: the run ends in order, as at Ctrl-C of the
-  command, within the command's bound; then the program gets its own error.
-* *the program ends without `stop`*: the interpreter's end stops the run in the same way.
+  command; then the program gets its own error. An event states the end, never `Thread.join`: before Python
+  3.13, an interrupted join takes a living thread for an ended thread.
+* *a statement of silver or gold outlasts the end*: the run holds the lake's locks until the statement's end.
+  `stop` raises an error after its time limit.
+* *the program ends without `stop`*: the run is stopped before Python ends the pools of threads.
 * *the program is killed*: as with a killed command. The reader notices the end of its parent, and the next
-  run continues from the marks in the lake.
+  run continues from the marks in the lake. A child process that the program forks while the pipeline runs
+  keeps locks and the reader until its own end: start such processes before, or by `spawn`.
 * *the run fails*: `wait`, `stop` and the end of the `with` block raise the error, once.
+* *`progress` fails*: the failure is logged, and the run continues.
 """
 
 from __future__ import annotations
 
-import atexit
+import concurrent.futures.thread  # noqa: F401 - its hook at the interpreter's end has to be older than ours
+import logging
 import threading
+import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -41,6 +48,7 @@ if TYPE_CHECKING:
     from deltasmelt.pipelines.health.status import Status
     from deltasmelt.pipelines.settings import Pipeline
 
+_LOGGER = logging.getLogger("deltasmelt.run")
 _LAYERS: Final[tuple[Layer, ...]] = ("bronze", "silver", "gold")
 _END_SECONDS: Final = END_SECONDS + 15.0
 """Time limit for the end of a run with its observers; the supervisor's own limit is a part of it."""
@@ -79,10 +87,12 @@ class RunningPipeline:
         self._until_caught_up = until_caught_up
         self._progress = progress
         self._stop = threading.Event()
+        self._over = threading.Event()
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="deltasmelt", daemon=True)
-        self._thread.start()
-        atexit.register(self._end)
+        # identifiers of threads within `progress`
+        self._reporting: set[int] = set()
+        _RUNNING.add(self)
+        threading.Thread(target=self._run, name="deltasmelt", daemon=True).start()
 
     def __enter__(self) -> Self:
         return self
@@ -105,7 +115,7 @@ class RunningPipeline:
     @property
     def alive(self) -> bool:
         """Whether the pipeline runs."""
-        return self._thread.is_alive()
+        return not self._over.is_set()
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait for the end of the run; return whether the run has ended.
@@ -117,8 +127,8 @@ class RunningPipeline:
             SmeltError: the reason for the end. ``tables-stopped``: the run caught up except for tables or
                 documents that an error has stopped.
         """
-        self._thread.join(seconds)
-        if self._thread.is_alive():
+        self._refuse_progress()
+        if not self._over.wait(seconds):
             return False
         error, self._error = self._error, None
         if error is not None:
@@ -136,19 +146,34 @@ class RunningPipeline:
             SmeltError: as `wait`, if the run had failed before; ``run-not-ended``: the run did not end within
                 its time limit.
         """
+        self._refuse_progress()
         self._end()
         if not self.wait(0):
             raise DefiniteError(
                 f"the run has not ended within {_END_SECONDS:.0f} s",
                 code="run-not-ended",
                 where=str(self.pipeline.path),
-                remedy="end the program: the reader then ends by itself, and the next run continues",
+                remedy="wait for the end of its last statement, or end the program: the next run continues",
             )
 
     def _end(self) -> None:
         self._stop.set()
-        self._thread.join(_END_SECONDS)
-        atexit.unregister(self._end)
+        self._over.wait(_END_SECONDS)
+
+    def _refuse_progress(self) -> None:
+        """Refuse a wait for the run inside the run."""
+        if threading.get_ident() in self._reporting:
+            raise RuntimeError("progress is called by the run, and must not wait for its end")
+
+    def _report(self, step: Progress) -> None:
+        self._reporting.add(threading.get_ident())
+        try:
+            if self._progress is not None:
+                self._progress(step)
+        except Exception:
+            _LOGGER.exception("progress failed at %s", step)
+        finally:
+            self._reporting.discard(threading.get_ident())
 
     def _run(self) -> None:
         try:
@@ -158,7 +183,7 @@ class RunningPipeline:
                 layers=_LAYERS,
                 until_caught_up=self._until_caught_up,
                 command="deltasmelt.run",
-                progress=_Values(self._progress or (lambda _: None)),
+                progress=_Values(self._report),
                 stop=self._stop,
             )
         except Failure as failure:
@@ -167,6 +192,20 @@ class RunningPipeline:
             self._error = DefiniteError(message, code="tables-stopped", where=where, remedy=remedy)
         except BaseException as error:  # noqa: BLE001 - raised by `wait`, in the program's thread
             self._error = error
+        finally:
+            self._over.set()
+
+
+_RUNNING: Final[weakref.WeakSet[RunningPipeline]] = weakref.WeakSet()
+
+
+def _end_all() -> None:
+    for running in list(_RUNNING):
+        running._end()  # noqa: SLF001 - our own class
+
+
+# The hooks of `atexit` run only after Python has waited for the threads of silver and gold.
+threading._register_atexit(_end_all)  # type: ignore[attr-defined] # noqa: SLF001 - as concurrent.futures does
 
 
 class _Values:

@@ -159,6 +159,7 @@ def run_layers(
                 announce=output.report,
                 loaded_reader=loaded_reader,
                 after_cycle=None if quality_checks is None else quality_checks.after_cycle,
+                patient=stop is not None,
             ) as supervisor,
             quality_checks or nullcontext(),
         ):

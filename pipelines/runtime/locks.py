@@ -112,7 +112,8 @@ def writing(lake: Lake, layer: str) -> Iterator[None]:
         with leased(lake.root, writing_of(layer), command=f"writing {layer}", wait=True):
             yield
         return
-    _make(folder)
+    unread_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
     with (folder / f"{layer}.writing").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)

@@ -51,6 +51,8 @@ class ProgressReporter:
 
     def reader(self, event: dict[str, Any]) -> None:
         """Report news of the reader at most every few seconds, and the end of a snapshot at once."""
+        if not event["copied"]:
+            self._snapshots = {}  # another reader: the snapshots of a reader that died are not complete
         self._end_of_snapshots(event["snapshots"])
         self._end_of_wait(event)
         text = reader_text(event)

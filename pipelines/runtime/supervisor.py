@@ -127,6 +127,8 @@ _WORKER_SECONDS: Final = 20.0
 _STAGES_SECONDS: Final = 2 * _CYCLE_SECONDS + SPARK_STOP_SECONDS + _WORKER_SECONDS
 END_SECONDS: Final = max(STOP_SECONDS, _STAGES_SECONDS) + 2 * REPORT_SECONDS
 """Time limit for the end of reader, silver and gold; afterwards the lake's locks are released."""
+_STATEMENT_SECONDS: Final = 3600.0
+"""Longest time for the last statement in a program's session, which this project must not cancel."""
 _ENDED: Final = "the run ended during the start of Spark"
 _LOGGER = logging.getLogger("deltasmelt.run")
 
@@ -143,6 +145,7 @@ class Supervisor:
         announce: receives slow activities, in a few words.
         loaded_reader: an already loaded process of the reader (`loaded_reader`).
         after_cycle: receives the session after each cycle of a continuous run; returns at once.
+        patient: keep the lake's locks until the last statement has ended: the process lives on.
     """
 
     def __init__(
@@ -159,7 +162,9 @@ class Supervisor:
         loaded_reader: subprocess.Popen[bytes] | None = None,
         after_cycle: Callable[[SparkSession], None] | None = None,
         unreadable: Mapping[str, SmeltError] | None = None,
+        patient: bool = False,
     ) -> None:
+        self._patient = patient
         self._after_cycle = after_cycle
         self._pipeline = pipeline
         self._position = PositionWatch(pipeline.lake_address())
@@ -365,3 +370,5 @@ class Supervisor:
             taken.end(self.spark if self._worker is not None and self._worker.is_alive() else None)
             if self._worker is not None:
                 self._worker.join(_WORKER_SECONDS)
+        if self._patient and self._worker is not None:
+            self._worker.join(_STATEMENT_SECONDS)

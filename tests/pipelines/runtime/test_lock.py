@@ -58,9 +58,10 @@ def test_place_that_cannot_be_has_code_and_remedy(nowhere: str) -> None:
     lake = Lake(path=nowhere)
     with pytest.raises(ConfigurationError) as locked, lake_lock(lake, ("bronze",), command="smelt run"):
         pass
-    with pytest.raises(ConfigurationError) as written, writing(lake, "silver"):
+    assert locked.value.code == "lake-folder"
+    # A later failure is an outage of the file system, which a run waits out.
+    with pytest.raises(OSError), writing(lake, "silver"):
         pass
-    assert (locked.value.code, written.value.code) == ("lake-folder", "lake-folder")
     assert (locked.value.where, bool(locked.value.remedy)) == (nowhere, True)
     assert why_unwritable(Path(nowhere)) is not None, "check finds it, too"
 

@@ -92,6 +92,15 @@ def test_end_of_snapshot_is_reported_at_once(capsys: pytest.CaptureFixture[str],
     assert last.endswith("bronze snapshot complete: 1 table, 500 rows, 4.1 kB")
 
 
+def test_snapshot_of_dead_reader_is_not_complete(capsys: pytest.CaptureFixture[str]) -> None:
+    progress, lines = Progress(), ProgressReporter(Output())
+    progress.copying("public.a", 1000)
+    progress.copied("public.a", 500, 4096)
+    lines.reader(progress.report())
+    lines.reader(Progress().report())
+    assert "snapshot complete" not in capsys.readouterr().err
+
+
 def test_terminal_shows_snapshot_in_moving_line(capsys: pytest.CaptureFixture[str]) -> None:
     moved: list[str] = []
     progress, lines = Progress(), ProgressReporter(Output(), moved.append)

@@ -103,7 +103,7 @@ def test_end_does_not_wait_for_starting_spark(tmp_path: Path, monkeypatch: pytes
         with Supervisor(load_pipeline(file), [], command="silver", layers=["silver"]):
             assert starts.wait(10)
             begin = time.monotonic()
-        assert time.monotonic() - begin < 1
+        assert time.monotonic() - begin < 2.5  # a running cycle is allowed 3 s
     finally:
         released.set()
 
