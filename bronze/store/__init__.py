@@ -8,6 +8,7 @@ In reading order:
 * `relations` (shapes), `text_lists`; results of catalog polls: `catalog_log`, `comments`; partitions that the
   stream named: `streamed_log`;
 * for a process that only looks: `arrivals` (what arrives in the changes), `in_order` (rows of files);
+  `row_groups` of files, also for `retention`;
 * `changes_table` (the handle that threads share), `table_marks` (the marks of each table), `sink` (the
   writer), `landing` (the objects through which a session writes).
 """

@@ -88,6 +88,7 @@ from deltasmelt.bronze.store.changes_table import PREFIXES, commit_marks
 from deltasmelt.bronze.store.contract import CHANGES_SCHEMA, FORMAT_OF_REMOVALS, FORMAT_PROPERTY
 from deltasmelt.bronze.store.gaps import is_left_out
 from deltasmelt.bronze.store.marks import KEPT_APP, base_of, fingerprint_app, kept_from, renew_app
+from deltasmelt.bronze.store.row_groups import outer_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -113,6 +114,8 @@ class ChangesFile:
     table: TableName | None = None
     # None without statistics
     rows: int | None = None
+    # least and greatest `seq`; None without statistics
+    seqs: tuple[int, int] | None = None
 
     @property
     def is_streamed(self) -> bool:
@@ -235,6 +238,7 @@ def changes_file(row: Mapping[str, Any]) -> ChangesFile:
         _time(row["modification_time"]),
         _only_table(row),
         row.get("num_records"),
+        None if row.get("min.seq") is None else (row["min.seq"], row["max.seq"]),
     )
 
 
@@ -395,8 +399,7 @@ def _received(uri: str, path: str, *, last: bool, column: str = "ingested_at") -
 
     def read() -> datetime | None:
         with file_system(uri).open_input_file(path) as file, pq.ParquetFile(file) as parquet:
-            group = parquet.num_row_groups - 1 if last else 0
-            times = parquet.read_row_group(group, [column])[column]
+            times = parquet.read_row_group(outer_group(parquet.metadata, last=last), [column])[column]
             newest: datetime | None = (pc.max if last else pc.min)(times).as_py()
             return newest
 

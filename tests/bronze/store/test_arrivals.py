@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from deltasmelt.bronze.effects import Effect, guarded
 from deltasmelt.bronze.errors import DefiniteError, TransientError
 from deltasmelt.bronze.identifiers import TableName
+from deltasmelt.bronze.lake import compaction
 from deltasmelt.bronze.lake.client import Transaction
 from deltasmelt.bronze.lake.compaction import compact
 from deltasmelt.bronze.lake.delta import open_existing
@@ -28,7 +30,7 @@ from deltasmelt.bronze.store.retention import ChangesFile, keep_from
 from tests.bronze.written_log import COPIED, LOG, Process, Server
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from deltasmelt.bronze.lake.place import Location
@@ -62,8 +64,20 @@ def file_of(uri: Path, rows: Sequence[tuple[int, int]], *, measured: bool = True
     for at in range(0, len(plain), 7):
         writer.write(pa.Table.from_pylist(plain[at : at + 7], schema=CHANGES_SCHEMA))
     (action,) = writer.finish()
-    first, last = (Lsn(rows[0][0]), Lsn(rows[-1][0])) if measured else (None, None)
-    return ChangesFile(action.path, action.size, first, last, TIME)
+    if not measured:
+        return ChangesFile(action.path, action.size, None, None, TIME)
+    lsns, seqs = zip(*rows, strict=True)
+    ends = min(seqs), max(seqs)
+    return ChangesFile(action.path, action.size, Lsn(min(lsns)), Lsn(max(lsns)), TIME, seqs=ends)
+
+
+def read_from(uri: Path, files: Sequence[ChangesFile], after: tuple[int, int]) -> list[tuple[int, int]]:
+    """Return the places of the rows after a place."""
+    return [
+        place
+        for batch in in_order(str(uri), files, ["commit_lsn", "seq"], after=after)
+        for place in zip(batch["commit_lsn"].to_pylist(), batch["seq"].to_pylist(), strict=True)
+    ]
 
 
 def test_overlapping_files_are_merged_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,6 +98,77 @@ def test_overlapping_files_are_merged_in_order(tmp_path: Path, monkeypatch: pyte
         ]
         assert read == [place for place in places if place > after]
         assert all(0 < batch.num_rows <= 5 for batch in batches)
+
+
+def test_joined_file_is_read_by_its_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "BATCH_ROWS", 5)
+    # as a compaction leaves small commits, a large commit between them, and later commits
+    runs = [range(1, 11), range(20, 31), range(11, 20)]
+    joined = file_of(tmp_path, [(lsn, seq) for run in runs for lsn in run for seq in range(3)])
+    other = file_of(tmp_path, [(lsn, 3) for lsn in range(5, 40)])
+    places = sorted(
+        [*((lsn, seq) for lsn in range(1, 31) for seq in range(3)), *((n, 3) for n in range(5, 40))]
+    )
+    for after in [merging.BEGINNING, (0, 2**63 - 1), *places]:
+        assert read_from(tmp_path, [other, joined], after) == [place for place in places if place > after]
+
+
+def test_starts_are_right_after_compactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Process(Server(LOG[:1]), str(tmp_path)).run()
+    lake = Lake(str(tmp_path))
+    table = open_existing(lake.uri("bronze", "changes"))
+
+    def moment(lsn: int) -> datetime:
+        return TIME.replace(year=2027, second=lsn - 1000)
+
+    def add(lsns: range, width: int) -> None:
+        writer = PartWriter(table.table_uri, "stream-x", schema=CHANGES_SCHEMA, measured=MEASURED)
+        for lsn in lsns:
+            value = random.Random(lsn).randbytes(width).hex()
+            at = moment(lsn)
+            row = {"commit_lsn": lsn, "seq": 0, "op": "insert", "new": [value], "commit_ts": at}
+            writer.write(pa.Table.from_pylist([row], schema=CHANGES_SCHEMA))
+        table.commit(writer.finish(), CHANGES_SCHEMA, [])
+
+    for lsns, width in [(range(1001, 1011), 1), (range(1011, 1020), 3_000), (range(1020, 1031), 1)]:
+        for lsn in lsns if width == 1 else [lsns[0]]:
+            add(range(lsn, lsn + 1) if width == 1 else lsns, width)
+    monkeypatch.setattr(compaction, "_ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr(compaction, "_CLASSES", (20_000,))
+    assert compact(table, CHANGES_SCHEMA, many=20, prefix="stream-", measured=MEASURED)
+    monkeypatch.setattr(compaction, "_CLASSES", (1_000_000,))
+    assert compact(table, CHANGES_SCHEMA, many=2, prefix="stream-", measured=MEASURED)
+    add(range(1031, 1033), 1)
+    for start in (1001, 1010, 1011, 1015, 1019, 1020, 1025, 1030, 1032):
+        for begin in (Lsn(start), moment(start)):
+            assert arrived(follow(lake, begin)) == [(lsn, 0) for lsn in range(start, 1033)]
+
+
+def test_only_files_of_present_place_are_open(tmp_path: Path) -> None:
+    # the parts of a large transaction between small commits
+    parts = [[(50, seq) for seq in range(at, at + 10)] for at in range(0, 300, 10)]
+    shares = [*([(lsn, 0)] for lsn in range(40, 50)), *parts, *([(lsn, 0)] for lsn in range(51, 60))]
+    files = [file_of(tmp_path, share) for share in shares]
+    opened: list[str] = []
+
+    def note(kind: Effect, where: str, effect: Callable[[], Any]) -> Any:
+        if kind is Effect.READ_FILE and where not in opened:
+            opened.append(where)
+        return effect()
+
+    with guarded(note):
+        batches = in_order(str(tmp_path), files, ["commit_lsn", "seq"], after=merging.BEGINNING)
+        for number, batch in enumerate(batches, 1):
+            assert batch.num_rows in (1, 10)
+            assert len(opened) <= number + 1
+        assert len(opened) == len(files)
+        opened.clear()
+        assert read_from(tmp_path, files, (50, 285)) == [
+            *parts[28][6:],
+            *parts[29],
+            *((n, 0) for n in range(51, 60)),
+        ]
+        assert len(opened) == 2 + 9, "files before the start stay closed"
 
 
 def test_batches_of_wide_rows_are_small(tmp_path: Path) -> None:
