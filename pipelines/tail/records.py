@@ -94,7 +94,9 @@ def change_of(row: dict[str, Any], shapes: Shapes) -> Change:
     unchanged = tuple(row["unchanged"] or ())
     new = None if row["new"] is None else dict(zip(columns, row["new"], strict=True))
     old = None if row["old"] is None else dict(zip(columns, row["old"], strict=True))
-    is_full = old is not None and not row["old_is_key"]
+    # For a partitioned table the stream does not show which old tuples are full rows.
+    by_key = shape is not None and shape.replica_identity == BY_KEY
+    is_full = old is not None and not row["old_is_key"] and not by_key
     if old is not None and not is_full:
         sent = _identity(shape, old)
         old = {name: value for name, value in old.items() if name in sent}

@@ -103,6 +103,16 @@ def test_deleted_rows_show_what_postgresql_sent() -> None:
     assert line("truncate", columns=None) == "truncate  public.people"
 
 
+def test_partition_that_logs_less_shows_no_null() -> None:
+    # The root has REPLICA IDENTITY FULL, so the stream calls an old tuple full that has the leaf's key alone.
+    partitioned: Any = {"shapes": Shapes([shape("id", "name", "bio", identity="k")])}
+    old = ["1", None, None]
+    assert line("update", ["1", "b", "x"], old, **partitioned).endswith("people  id=1  name=b, bio=x")
+    assert line("update", ["2", "b", "x"], old, **partitioned).endswith("people  id=1 → 2  name=b, bio=x")
+    assert line("delete", None, old, **partitioned).endswith("people  id=1")
+    assert json_of(change_of(row("delete", None, old), partitioned["shapes"]))["old"] == {"id": "1"}
+
+
 def test_rows_have_the_shape_of_their_place() -> None:
     renamed = shape("name", "id", begin=100, after=90, key=("name",))
     shapes = Shapes([renamed, shape("id", "name", "bio")])
