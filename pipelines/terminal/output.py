@@ -101,7 +101,7 @@ def messages() -> Console:
     """Return the only console of standard error, so that a message and a moving line never mix."""
     from rich.console import Console  # noqa: PLC0415 - most commands never print in colours
 
-    return Console(stderr=True, soft_wrap=True, highlight=False)
+    return Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)
 
 
 @contextmanager
@@ -182,7 +182,7 @@ class Output:
         if self._data is None:
             from rich.console import Console  # noqa: PLC0415 - on a terminal alone
 
-            self._data = Console(soft_wrap=True, highlight=False)
+            self._data = Console(soft_wrap=True, highlight=False, emoji=False)
         return self._data
 
     def report(self, text: str, *, style: str | None = None) -> None:

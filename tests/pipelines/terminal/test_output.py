@@ -1,12 +1,20 @@
 from __future__ import annotations
 
 import json
+import sys
 from datetime import UTC, datetime
 from decimal import Decimal
 
 import pytest
 
-from deltasmelt.pipelines.terminal.output import Format, Output, bytes_text, seconds_text, text_value
+from deltasmelt.pipelines.terminal.output import (
+    Format,
+    Output,
+    bytes_text,
+    messages,
+    seconds_text,
+    text_value,
+)
 
 
 def test_table_outside_terminal_has_plain_aligned_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,3 +64,22 @@ def test_sizes_and_durations_are_readable_with_unknowns_marked() -> None:
     assert [seconds_text(age) for age in (None, 0.04, 61, 7260, 200_000)] == [
         "?", "0.0 s", "1 min 1 s", "2 h 1 min", "2 d 7 h",
     ]  # fmt: skip
+
+
+def test_terminal_shows_values_as_they_are(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    messages.cache_clear()
+    output = Output()
+    output.line("line a:key:b [bold]")
+    output.table(("head:key:",), [("cell x:100:y [red]",)], title="title:key:")
+    output.report("message a:key:b")
+    captured = capsys.readouterr()
+    messages.cache_clear()
+    assert "line a:key:b [bold]" in captured.out
+    for text in ("head:key:", "cell x:100:y [red]", "title:key:"):
+        assert text in captured.out
+    assert "message a:key:b" in captured.err
