@@ -181,7 +181,7 @@ def _kind(column: Column) -> str:
 def _has_one_text(kind: PgType) -> bool:
     base = _base(kind)
     if base.name in {"numeric", "bpchar"} and base.kind == "base":
-        return base.typmod != -1 or kind.typmod != -1
+        return not base.collation and (base.typmod != -1 or kind.typmod != -1)
     return not base.collation and (base.kind == "enum" or (base.kind == "base" and base.name in _BY_TEXT))
 
 

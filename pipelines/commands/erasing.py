@@ -22,9 +22,10 @@ from deltasmelt.bronze.lake.traces import UNREADABLE, Search, searchable, size_o
 from deltasmelt.bronze.store.changes_table import commit_marks
 from deltasmelt.bronze.store.contract import CHANGES, OP_MESSAGE, RELATIONS
 from deltasmelt.bronze.store.erasure import erase, find
-from deltasmelt.bronze.store.marks import READER_APP
+from deltasmelt.bronze.store.marks import READER_APP, kept_from
 from deltasmelt.pipelines.quality.erasing import erase_texts, words_of_pipeline
 from deltasmelt.pipelines.quality.results import RESULTS_TABLE
+from deltasmelt.pipelines.runtime.reader_progress import NOTE
 from deltasmelt.pipelines.runtime.sweeping import Swept, sweep, unnamed_files
 from deltasmelt.pipelines.runtime.table_files import files_of
 from deltasmelt.pipelines.terminal.output import counted
@@ -193,8 +194,11 @@ class Erasure:
         # No commit of a reader that outlives its command succeeds from now on, so its files may go.
         commit_marks(self.changes, [Transaction(READER_APP, secrets.randbits(62))])
         remove_workspaces(self.lake, SCRATCH, PURPOSE)
+        assert self.lake.locks is not None  # noqa: S101 - the caller has refused other places
+        (self.lake.locks / NOTE).unlink(missing_ok=True)  # no reader runs
         keys = {text for key in self.subjects.keys for text in key} | self.subjects.clear
-        self.texts = searchable(self.found.texts | self._silver_texts() | keys)
+        silver = self._silver_texts() if kept_from(self.changes) else set()
+        self.texts = searchable(self.found.texts | silver | keys)
         words = words_of_pipeline(self.lake)
         self.words = {text for text in self.texts if text in words}
         self.counts |= {"keys": len(self.digests), "values_in_names": len(self.words)}
@@ -277,6 +281,10 @@ class Erasure:
         """
         folder = self._folder(self.lake.uri("bronze", CHANGES))
         former = {f"{folder}/{path}" for path in unnamed_files(self.changes)}
+        # the locks that this command holds
+        former |= {
+            f".locks/{layer}{more}" for layer in ("bronze", "silver", "gold") for more in ("", ".writing")
+        }
         traces = list(Search(self.texts).in_lake(self.lake.root, leaving_out=former)) if self.texts else []
         shared, tables = self._of_others(traces)
         excused = shared | self.words

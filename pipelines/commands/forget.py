@@ -202,9 +202,7 @@ def run_abandon(pipeline: Pipeline, name: str, output: Output) -> None:
     require_lake(pipeline)
     with lake_lock(lake, ("bronze", "silver", "gold"), command="smelt forget"):
         erasures = Erasures(lake)
-        unfinished = [
-            one for one in erasures.unfinished() if name in {one.table, one.table.partition(".")[2]}
-        ]
+        unfinished = [one for one in erasures.unfinished() if one.table == name]
         if not unfinished:
             raise ConfigurationError(
                 "no erasure of this table is unfinished",

@@ -50,8 +50,9 @@ def given(values: Sequence[str]) -> list[str]:
     """Return the values of `--key`; a single `-` stands for the lines of standard input."""
     if list(values) != ["-"]:
         return list(values)
-    # A text may have other characters that end lines, for instance U+2028: `splitlines` would divide it.
-    return [line for line in sys.stdin.read().removesuffix("\n").split("\n") if line]
+    # A text may be empty, or have other characters that end lines, for instance U+2028.
+    text = sys.stdin.read()
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def subjects_of(pipeline: Pipeline, table: SilverTable, values: Sequence[str]) -> Subjects:
@@ -144,7 +145,7 @@ def _unfit(table: SilverTable, reason: str) -> ConfigurationError:
         code="erasure-key",
         where=str(table.table),
         remedy="give one --key for each column of the key, in this order, and so on for each further row; "
-        "each value as `psql -At` prints it",
+        "each value as `psql -At` prints it with PGTZ=UTC",
     )
 
 

@@ -31,7 +31,7 @@ _OF_COUNTS: Final = "count|proportion|lengths"
 _TEXTS: Final = {"message", "remedy", "reason", "details", "observed", "error"}
 
 _NAMES: Final = {"layer", "table_name", "name", "mode", "scope", "code", "expectation", "column", "severity",
-                 "kwargs", "suite", "source"}  # fmt: skip
+                 "kwargs", "suite", "source", "state", "done_by", "comments", "constraints"}  # fmt: skip
 """Columns whose values come from the pipeline and its files, never from a row."""
 
 
@@ -66,8 +66,8 @@ def words_of_pipeline(lake: Lake) -> str:
     A value that is one of these words stands in these tables for another reason, and no call can remove it.
     """
     words = set(OPERATIONS)
-    places = [lake.uri("control", name) for name in ("cuts", "errors", "runs")]
-    for place in (*places, lake.uri("quality", RESULTS_TABLE)):
+    places = [lake.uri("control", name) for name in ("cuts", "errors", "runs", "erasures", "comments")]
+    for place in (*places, lake.uri("quality", RESULTS_TABLE), lake.uri("quality", "constraints")):
         table = delta.open_table(place)
         for path in () if table is None else table.paths():
             rows = table.read_file(path)  # type: ignore[union-attr]

@@ -118,7 +118,8 @@ def _remove_aside(table: Table, *, shared: bool) -> None:
     for file in sorted((folder / LOG).iterdir()):
         number = _NUMBER.search(file.name)
         past = number is not None and int(number[0]) < table.version()
-        if _ASIDE.search(file.name) and file.is_file() and (past or not shared):
+        # `smelt snapshot` requests snapshots without a lock, by files without a number.
+        if _ASIDE.search(file.name) and file.is_file() and (past or (number is not None and not shared)):
             file.unlink(missing_ok=True)
 
 

@@ -67,6 +67,8 @@ def moods(*labels: str) -> PgType:
         ([of_type(moods("sad", "glad"), "mood"), of_type(moods("low", "glad"), "mood", from_lsn=5)], True),
         ([of_type(PgType("enum", "mood", schema="public", labels=("sad",)), "mood")], True),
         ([of_type(PgType("base", "bpchar"), "bpchar")], True),
+        ([of_type(PgType("base", "bpchar", typmod=8), "character(4)")], False),
+        ([of_type(PgType("base", "bpchar", typmod=8, collation="folded"), "character(4)")], True),
         ([of_type(NUMERIC, "numeric")], True),
         ([of_type(PgType("base", "interval"), "interval")], True),
         ([of_type(PgType("base", "citext", schema="public"), "citext")], True),

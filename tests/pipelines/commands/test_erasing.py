@@ -138,7 +138,9 @@ def test_abandoned_erasure_blocks_nothing(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as raised:
         run_abandon(pipeline, "public.others", Output())
     assert raised.value.code == "erasure-key"
-    run_abandon(pipeline, "people", Output())
+    with pytest.raises(ConfigurationError):  # of which schema?
+        run_abandon(pipeline, "people", Output())
+    run_abandon(pipeline, "public.people", Output())
     assert Erasures(lake).unfinished() == []
 
 
@@ -177,8 +179,9 @@ def test_values_fill_whole_keys(values: list[str]) -> None:
 
 
 def test_keys_come_from_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.stdin", io.StringIO("1\n-\na\u2028b\n"))
-    assert given(["-"]) == ["1", "-", "a\u2028b"]
+    monkeypatch.setattr("sys.stdin", io.StringIO("1\n-\na\u2028b\n\nDE\n"))
+    assert given(["-"]) == ["1", "-", "a\u2028b", "", "DE"]
+    assert given(["-"]) == []
     assert given(["-", "2"]) == ["-", "2"]
 
 
@@ -261,12 +264,20 @@ def test_value_of_others_stays_in_their_rows(tmp_path: Path) -> None:
 
 def test_value_of_ended_tables_and_words_stay(tmp_path: Path) -> None:
     """No cut names a history that ended, or a table that an error has stopped; a word is in every file."""
-    lake = bronze_of(tmp_path, insert(PEOPLE, KEY[0], "insert"), insert(PEOPLE, KEY[0], "Peoples"))
+    lake = bronze_of(tmp_path, *(insert(PEOPLE, KEY[0], text) for text in ("insert", "Peoples", "failed")))
+    # what a reader that copies tables leaves, and the command's own lock
+    locks = lake.locks
+    assert locks is not None
+    locks.mkdir()
+    (locks / "progress.json").write_text('{"snapshots": {"Peoples": {"failed": false}}}')
+    (locks / "bronze").write_text('{"command": "smelt forget", "host": "Peoples"}')
     write_deltalake(lake.uri("silver", "people__history"), pa.table({"note": [SECRETS[0]]}))
     ControlTables(lake).open_error(OpenError("table", "Peoples", "value-missing", "Peoples"))
     counts = erased(lake)
     assert (counts["values_of_others"], counts["tables_of_others"]) == (1, ["silver.people__history"])
     assert counts["values_in_names"] == 2
+    (locks / "a.csv").write_text("untouched")
+    shutil.rmtree(locks)
     (tmp_path / "a.csv").write_text("Peoples")
     for name in ("bronze", "control"):
         shutil.rmtree(tmp_path / name)
