@@ -22,6 +22,7 @@ by position. Nothing is written, so a kill leaves nothing.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
@@ -163,9 +164,9 @@ class Arrivals:
         self._place: Place = BEGINNING
         # rows before the first change at or after this time are dropped
         self._since: datetime | None = None
-        # delivered before a read by position failed: copies, and batches of the next copy's rows
+        # delivered: the copies behind the place, and the batches of a copy whose reading failed
         self._copied: set[tuple[TableName, Lsn]] = set()
-        self._delivered = 0
+        self._delivered: Counter[tuple[TableName, Lsn]] = Counter()
 
     def exists(self) -> bool:
         """Check whether bronze exists.
@@ -236,8 +237,7 @@ class Arrivals:
                 table, files_of(table), {app: lsn for app, lsn in gaps.items() if lsn > self._place[0]}
             )
             self._version = newest
-            self._copied.clear()
-            self._place = max(self._place, (table.transaction_version(STREAM_APP) or 0, int(LAST)))
+            self._advance(table.transaction_version(STREAM_APP) or 0)
 
     def _entry(self, table: Table, version: int) -> Iterator[Arrival]:
         """Yield what a log entry added."""
@@ -246,7 +246,13 @@ class Arrivals:
             raise FileNotFoundError(version)
         files, marks = content_of(entry)
         yield from self._arrived(table, files, marks)
-        self._place = max(self._place, (marks.get(STREAM_APP, 0), int(LAST)))
+        self._advance(marks.get(STREAM_APP, 0))
+
+    def _advance(self, lsn: int) -> None:
+        self._place = max(self._place, (lsn, int(LAST)))
+        # A reading by position shows a copy behind the place, which its entry may have shown already.
+        self._copied = {copy for copy in self._copied if copy[1] > self._place[0]}
+        self._delivered.clear()
 
     def _table(self) -> Table | None:
         table = self._cached.newest(within=_STORE_SECONDS)
@@ -305,18 +311,17 @@ class Arrivals:
             yield batch
 
     def _copy(self, table: Table, copy: Copied, files: Sequence[ChangesFile]) -> Iterator[Arrival]:
+        key = copy.table, copy.lsn
         is_old = self._since is not None and copy.at < self._since
-        if is_old or (copy.table, copy.lsn) in self._copied:
+        if is_old or key in self._copied:
             return
         if self._rows_of_copies:
             batches = (batch for file in files for batch in file_rows(table.table_uri, file, COLUMNS))
-            for number, batch in enumerate(batches):
-                if number >= self._delivered:
-                    self._delivered = number + 1
+            for number, batch in enumerate(batches, 1):
+                if number > self._delivered[key]:
+                    self._delivered[key] = number
                     yield batch
-        self._delivered = 0
-        if self._version is None:
-            self._copied.add((copy.table, copy.lsn))
+        self._copied.add(key)
         yield copy
 
 

@@ -15,7 +15,7 @@ from deltasmelt.bronze.errors import DefiniteError, TransientError
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake import compaction
 from deltasmelt.bronze.lake.client import Transaction
-from deltasmelt.bronze.lake.compaction import compact
+from deltasmelt.bronze.lake.compaction import compact, remove_files
 from deltasmelt.bronze.lake.delta import open_existing
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lake.parquet import PartWriter
@@ -235,6 +235,53 @@ def test_each_change_arrives_once_in_order(kind: str, tmp_path: Path, request: p
         arrived(follow(lake, TIME.replace(year=1999)))
 
 
+def remove_entries(lake: Path) -> None:
+    """Remove all log entries but the newest."""
+    open_existing(Lake(str(lake)).uri("bronze", "changes")).checkpoint()
+    for entry in sorted((lake / "bronze" / "changes" / "_delta_log").glob("*.json"))[:-1]:
+        entry.unlink()
+
+
+def add_copies(lake: Lake, *lsns: int) -> list[str]:
+    """Commit copies of three rows; return their files."""
+    table = open_existing(lake.uri("bronze", "changes"))
+    writer = PartWriter(table.table_uri, "snapshot-x", schema=CHANGES_SCHEMA, measured=MEASURED)
+    actions = []
+    for lsn in lsns:
+        row = {"commit_lsn": lsn, "op": "snapshot", "table_schema": COPIED.schema, "table_name": COPIED.name}
+        rows = [{**row, "seq": seq} for seq in range(3)]
+        writer.write(pa.Table.from_pylist(rows, schema=CHANGES_SCHEMA))
+        actions += writer.finish()
+    table.commit(actions, CHANGES_SCHEMA, [])
+    return [action.path for action in actions]
+
+
+def test_copy_beyond_the_stream_arrives_once(tmp_path: Path) -> None:
+    Process(Server(LOG), str(tmp_path)).run()
+    lake = Lake(str(tmp_path))
+    arrivals = follow(lake, rows_of_copies=True)
+    add_copies(lake, 900)
+    assert [getattr(each, "lsn", each) for each in arrived(arrivals)] == [(900, 0), (900, 1), (900, 2), 900]
+    table = open_existing(lake.uri("bronze", "changes"))
+    for version in (1, 2):
+        commit_marks(table, [Transaction("other", version)])
+    remove_entries(tmp_path)
+    assert arrived(arrivals) == []
+
+
+def test_vanished_copy_takes_no_other_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "BATCH_ROWS", 1)
+    Process(Server(LOG), str(tmp_path)).run()
+    lake = Lake(str(tmp_path))
+    arrivals = follow(lake, rows_of_copies=True)
+    gone, _ = add_copies(lake, 900, 910)
+    assert len(list(islice(arrivals.poll(), 2))) == 2
+    table = open_existing(lake.uri("bronze", "changes"))
+    assert remove_files(table, [gone], CHANGES_SCHEMA, properties={})
+    (tmp_path / "bronze" / "changes" / gone).unlink()
+    assert [getattr(each, "lsn", each) for each in arrived(arrivals)] == [(910, 0), (910, 1), (910, 2), 910]
+
+
 def test_removed_log_entries_are_read_by_position(tmp_path: Path) -> None:
     server = Server(LOG[:3])
     Process(server, str(tmp_path)).run()
@@ -242,10 +289,7 @@ def test_removed_log_entries_are_read_by_position(tmp_path: Path) -> None:
     assert arrived(asleep) == []
     server.log = LOG
     Process(server, str(tmp_path)).run()
-    table = open_existing(Lake(str(tmp_path)).uri("bronze", "changes"))
-    table.checkpoint()
-    for entry in sorted((tmp_path / "bronze" / "changes" / "_delta_log").glob("*.json"))[:-1]:
-        entry.unlink()
+    remove_entries(tmp_path)
     assert arrived(asleep) == [place for place in PLACES if place[0] > 300]
     assert arrived(asleep) == []
 
