@@ -30,14 +30,19 @@ _COLUMNS: Final = 20
 
 def text_of(arrival: Change | Copied | Gap) -> str:
     """Return one line: time, operation, table, key, and what changed."""
+    # Values are quoted; a name of a table or column may have a line end, too.
+    return "  ".join(_parts(arrival)).rstrip().replace("\n", "\\n")
+
+
+def _parts(arrival: Change | Copied | Gap) -> list[str]:
     if isinstance(arrival, Copied):
         rows = "copied" if arrival.rows is None else f"copied, {_counted(arrival.rows, 'row')}"
-        return "  ".join([_moment(arrival.at), OP_SNAPSHOT, str(arrival.table), rows])
+        return [_moment(arrival.at), OP_SNAPSHOT, str(arrival.table), rows]
     if isinstance(arrival, Gap):
         what = f"changes up to {arrival.lsn} may be missing in bronze, until the next copy of the table"
-        return "  ".join([" " * 23, OP_GAP.ljust(8), str(arrival.table), what])
+        return [" " * 23, OP_GAP.ljust(8), str(arrival.table), what]
     parts = [_moment(arrival.time), arrival.op.ljust(8), str(arrival.table or ""), _key(arrival)]
-    return "  ".join([*parts, *_what(arrival)]).rstrip()
+    return [*parts, *_what(arrival)]
 
 
 def json_of(arrival: Change | Copied | Gap) -> dict[str, Any]:

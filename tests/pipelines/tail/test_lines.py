@@ -64,6 +64,11 @@ def test_values_that_could_be_mistaken_are_quoted() -> None:
     assert line("insert", ["1"] * 30, columns=wide, relation_id=8).endswith("c19=1, … 10 more columns")
 
 
+def test_name_with_line_end_makes_no_line() -> None:
+    forged = line("insert", ["1", "a", "b"], columns=["id", "x\n2026", "y"], table_name="a\nb")
+    assert forged == r"insert    public.a\nb  id=1  x\n2026=a, y=b"
+
+
 def test_only_full_old_row_shows_what_changed() -> None:
     assert line("update", ["1", "b", "x"], ["1", "a", "x"]) == "update    public.people  id=1  name: a → b"
     assert line("update", ["1", None, "x"], ["1", "a", "x"]).endswith("name: a → NULL")
