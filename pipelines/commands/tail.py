@@ -6,6 +6,7 @@ a while is waited for; the reading then continues behind the last line.
 
 from __future__ import annotations
 
+import math
 import select
 import sys
 import time
@@ -13,11 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.bronze.errors import DefiniteError, TransientError
+from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, TransientError
 from deltasmelt.bronze.lake.failures import lake_opened
 from deltasmelt.bronze.lsn import ZERO
 from deltasmelt.bronze.store.arrivals import Arrivals
-from deltasmelt.pipelines.runtime.named_tables import known_tables
+from deltasmelt.pipelines.runtime.named_tables import is_named, known_tables
 from deltasmelt.pipelines.spark.lake_sql import parse_as_of
 from deltasmelt.pipelines.tail.feed import Feed, Selection
 from deltasmelt.pipelines.tail.records import Shapes
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from deltasmelt.bronze.identifiers import TableName
+    from deltasmelt.bronze.lsn import Lsn
     from deltasmelt.bronze.shapes import Relation
     from deltasmelt.bronze.store.arrivals import Arrival
     from deltasmelt.pipelines.settings import Pipeline
@@ -61,8 +63,14 @@ def run_tail(pipeline: Pipeline, options: TailOptions, output: Output) -> None:
     tail = Tail(pipeline, options, output)
     while not tail.begin():
         _pause(_RETRY_SECONDS / 2)
-    while True:
-        _pause(_POLL_SECONDS if tail.step() else _RETRY_SECONDS)
+    try:
+        while True:
+            _pause(_POLL_SECONDS if tail.step() else _RETRY_SECONDS)
+    except BrokenPipeError:
+        raise
+    except BaseException:  # also an interruption
+        tail.end()
+        raise
 
 
 class Tail:
@@ -89,25 +97,38 @@ class Tail:
             learn=self._learn,
             rows_of_copies=selection.rows_of_copies,
         )
-        self._masked: Mapping[TableName, set[str]] = {}
+        # None: not known yet
+        self._masked: Mapping[TableName, set[str]] | None = {}
         self._has_waited = self._fails = False
+        self._reported: set[str] = set()
 
     def begin(self) -> bool:
         """Set the place of the first change; return False while bronze does not exist."""
-        where = self._pipeline.lake_address().label
-        with lake_opened(where):
-            self._check_tables()
-            if not self._arrivals.exists():
-                if not self._has_waited:
-                    self._output.report(f"{where}: bronze does not exist yet, waiting for its first commit")
-                self._has_waited = True
-                return False
-            # Whoever has waited for bronze wants to see its first changes.
-            moment = ZERO if self._has_waited and self._moment is None else self._moment
-            place = self._arrivals.begin(moment)
+        try:
+            with lake_opened(self._pipeline.lake_address().label):
+                place = self._begin()
+        except TransientError as error:
+            if not self._has_waited:
+                raise
+            self._wait_out(error)
+            return False
+        if place is None:
+            return False
         start = f"from {self._moment}" if self._moment is not None else f"after {place}"
         self._output.report(f"following bronze {start}; times are in UTC; Ctrl-C ends")
         return True
+
+    def _begin(self) -> Lsn | None:
+        if not self._has_waited:
+            # Whoever waits for bronze may name tables that come later.
+            self._check_tables()
+        if not self._arrivals.exists():
+            where = self._pipeline.lake_address().label
+            self._report_once(f"{where}: bronze does not exist yet, waiting for its first commit")
+            self._has_waited = True
+            return None
+        # Whoever has waited for bronze wants to see its first changes.
+        return self._arrivals.begin(ZERO if self._has_waited and self._moment is None else self._moment)
 
     def step(self) -> bool:
         """Print what has arrived; return False if the lake cannot be read at present.
@@ -120,17 +141,30 @@ class Tail:
             while (arrival := self._next(polled)) is not None:
                 self._feed.take(arrival, time.monotonic())
         except TransientError as error:
-            if error.__cause__ is None:  # no failure of the storage: the lake was removed or exchanged
-                raise
-            if not self._fails:
-                self._output.report(f"{error.in_a_line()}; trying again")
-            self._fails = True
+            self._wait_out(error)
             return False
         if self._fails:
             self._output.report("the lake can be read again")
         self._fails = False
         self._feed.rest(time.monotonic())
         return True
+
+    def end(self) -> None:
+        """Print what is still only counted."""
+        self._feed.rest(math.inf)
+
+    def _wait_out(self, error: TransientError) -> None:
+        """Report a failure of the storage; raise another error."""
+        if error.__cause__ is None:  # no failure of the storage: the lake was removed or exchanged
+            raise error
+        if not self._fails:
+            self._output.report(f"{error.in_a_line()}; trying again")
+        self._fails = True
+
+    def _report_once(self, text: str) -> None:
+        if text not in self._reported:
+            self._output.report(text)
+        self._reported.add(text)
 
     def _next(self, polled: Iterator[Arrival]) -> Arrival | None:
         # Only failures of the lake are converted: the output may fail, too.
@@ -139,11 +173,23 @@ class Tail:
 
     def _learn(self, relations: Sequence[Relation]) -> None:
         """Use these shapes for the changes that follow."""
+        if self._has_waited and relations:
+            tables = Shapes(relations).tables()
+            for name in self._tables:
+                if not any(is_named(table, name) for table in tables):
+                    self._report_once(f"bronze has no table {name} yet")
         if self._pipeline.quality.masked and relations:
             # Loads the quality checks, which takes a second.
             from deltasmelt.pipelines.tail.masked import masked_columns  # noqa: PLC0415
 
-            self._masked = masked_columns(self._pipeline, relations)
+            try:
+                self._masked = masked_columns(self._pipeline, relations)
+            except ConfigurationError as error:
+                # Bronze is being filled, table by table.
+                if not self._has_waited:
+                    raise
+                self._masked = None
+                self._report_once(f"{error}: all values are hidden until bronze has the column")
         self._feed.learn(relations)
 
     def _without_masked(self, change: Change, shapes: Shapes) -> Change:

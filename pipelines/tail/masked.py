@@ -40,15 +40,20 @@ def masked_columns(pipeline: Pipeline, relations: Sequence[Relation]) -> Mapping
         return parse_masked(names, catalog, held_columns(pipeline.lake_address(), catalog.values()))
 
 
-def without_masked(change: Change, masked: Mapping[TableName, Collection[str]], shapes: Shapes) -> Change:
-    """Return a change whose masked values are hidden, in a pipeline with masked columns. Pure."""
+def without_masked(
+    change: Change, masked: Mapping[TableName, Collection[str]] | None, shapes: Shapes
+) -> Change:
+    """Return a change whose masked values are hidden, in a pipeline with masked columns. Pure.
+
+    With `masked` None the masked columns are not known yet, and every value is hidden.
+    """
     versions = () if change.relation_id is None else shapes.versions(change.relation_id)
-    if versions and not any(version.table in masked for version in versions):
+    if masked is not None and versions and not any(version.table in masked for version in versions):
         return change
     shape = None
     if change.relation_id is not None:
         shape = shapes.at(change.relation_id, change.commit_lsn, change.lsn)
-    visible = _visible(shape, versions, masked)
+    visible = set() if masked is None else _visible(shape, versions, masked)
 
     def hidden(values: Values | None) -> Values | None:
         if values is None:

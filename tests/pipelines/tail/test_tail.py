@@ -19,7 +19,8 @@ from psycopg.conninfo import conninfo_to_dict
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lsn import Lsn
-from deltasmelt.pipelines.commands.tail import Tail, TailOptions
+from deltasmelt.pipelines.commands import tail as tail_command
+from deltasmelt.pipelines.commands.tail import Tail, TailOptions, run_tail
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.terminal.output import Format, Output
 from tests.bronze.replaying import bronze_rows, execute, read_all
@@ -227,7 +228,11 @@ def test_closed_pipe_ends_the_command_quietly(shop: Shop, tmp_path: Path) -> Non
 
 
 @pytest.mark.postgres
-def test_burst_is_counted_in_bounded_memory(shop: Shop) -> None:
+def test_burst_is_counted_in_bounded_memory(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    begin = str(Lsn(bronze_rows(shop.lake_path)[-1]["commit_lsn"] + 1))
     live, objects = shop.tail(), shop.tail(output=Format.JSON)
     execute(
         shop.dsn,
@@ -240,6 +245,11 @@ def test_burst_is_counted_in_bounded_memory(shop: Shop) -> None:
     assert time.process_time() - start < 4, "5,000 changes cost less than a second"
     assert len(lines) == 1001
     assert lines[-1] == "insert    public.orders  id=7  customer=7, total=7.00, note=small"
+    with monkeypatch.context() as patch, redirect_stdout(io.StringIO()) as out:
+        patch.setattr(tail_command, "_pause", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run_tail(load_pipeline(shop.file), TailOptions(start=begin), Output())
+        assert out.getvalue().endswith("… 19,000 more changes of 1 table left out\n")
     time.sleep(1)
     assert live.lines() == ["… 19,000 more changes of 1 table left out"]
     assert len(objects.objects()) == 20_001
@@ -279,3 +289,25 @@ def test_failing_store_is_waited_for(tmp_path: Path, store: ObjectStore, place: 
         wait_for(is_complete)
         assert tail.places() == []
     assert len(places) == len(set(places)) == 10, "each change once"
+
+
+def test_waiting_survives_tables_that_come_later(tmp_path: Path, store: ObjectStore, place: Location) -> None:
+    file = tmp_path / "pipeline.yml"
+    file.write_text(
+        "pipeline: shop\nsource: {dsn: 'host=x', slot: s, publication: p}\n"
+        f"{lake_text(str(place), store.options())}"
+    )
+    pipeline = load_pipeline(file)
+    pipeline.quality.masked.append("public.customers.email")
+    tail = Shown(pipeline, "public.items", "public.custmers", output=Format.JSON)
+    store.set_faults(Faults(unavailable=3.0))
+    assert not tail.begins()
+    assert "trying again" in tail.messages.getvalue()
+    Process(Server(LOG[:1]), place).run()
+    wait_for(tail.begins)
+    with redirect_stderr(tail.messages):
+        shown = tail.objects()
+    assert [set(each["new"].values()) for each in shown] == [{"***"}] * 3
+    messages = tail.messages.getvalue()
+    assert messages.count("bronze has no table public.custmers yet") == 1
+    assert messages.count("all values are hidden until bronze has the column") == 1
