@@ -144,7 +144,7 @@ def role_findings(server: Server, source: SourceSettings) -> Iterator[Finding]:
             level="error",
             code="replication-privilege",
             subject=f"role {server.role}",
-            message="the role may not replicate: it can neither create a slot nor stream changes",
+            message="the role lacks REPLICATION, so it can neither create nor read a slot",
             remedy=f"as an administrator: {server.service.replication(server.role)}",
         )
     if refusal is not None and (claims or refusal.code != "replication-privilege"):

@@ -88,7 +88,7 @@ def _why_not(schema: Schema, name: TableName, ranked: Sequence[Described]) -> st
     if table in ranked:
         return "fewer tables depend on this table than on the drafted tables"
     if schema.children(table):
-        return "small and only referenced, like a list of countries"
+        return "a lookup table"
     if any(child is not table for child, _ in schema.incoming[name]):
         return "other tables reference this table, but none depends on it"
     if schema.keys[name]:

@@ -47,7 +47,7 @@ class ProgressReporter:
         )
         for run in runs:
             if run.mode == "full" and run.reason:
-                self._output.report(f"         {run.name}: built in full, because {run.reason}")
+                self._output.report(f"         {run.name}: full build ({run.reason})")
 
     def reader(self, event: dict[str, Any]) -> None:
         """Report news of the reader at most every few seconds, and the end of a snapshot at once."""

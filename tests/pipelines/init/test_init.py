@@ -111,7 +111,7 @@ def test_the_shop_gives_documents_that_check_accepts(
     assert (
         f"wrote {tmp_path / 'documents' / 'customer.yml'}: one document per row of public.customers" in output
     )
-    assert "public.countries: small and only referenced" in output
+    assert "public.countries: a lookup table" in output
     assert f"smelt check {tmp_path / 'pipeline.yml'}" in output
 
 
