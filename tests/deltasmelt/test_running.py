@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def interrupt_stages() -> None:
-    """Send Ctrl-C to this process once silver and gold run."""
-    wait_for(lambda: "stages" in {thread.name for thread in threading.enumerate()}, 60)
+def interrupt_stages(others: set[threading.Thread]) -> None:
+    """Send Ctrl-C to this process once silver and gold of a new run work."""
+    wait_for(lambda: "stages" in {thread.name for thread in {*threading.enumerate()} - others}, 60)
     os.kill(os.getpid(), signal.SIGINT)
 
 
@@ -132,7 +132,7 @@ def test_program_starts_watches_and_stops_its_pipeline(
     assert rows() == [(1, "c"), (2, "b"), (3, "d")]
 
     # Ctrl-C ends the run in order: the locks are free.
-    threading.Thread(target=interrupt_stages).start()
+    threading.Thread(target=interrupt_stages, args=({*threading.enumerate()},)).start()
     with pytest.raises(KeyboardInterrupt):
         deltasmelt.run(file)
     # Only a statement that the run had begun in the program's own session may last longer.

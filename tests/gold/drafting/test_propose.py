@@ -200,8 +200,8 @@ def test_every_undrafted_table_is_named_with_reason() -> None:
         "products": ("customer", "order"),
         "tags": ("customer",),
     }
-    assert why(proposal, "countries")== "a lookup table"
-    assert why(proposal, "products")== "a lookup table"
+    assert why(proposal, "countries") == "a lookup table"
+    assert why(proposal, "products") == "a lookup table"
     assert why(proposal, "customer_tags") == "links public.customers and public.tags"
     assert why(proposal, "order_items") == "no table depends on this table"
 
