@@ -362,17 +362,27 @@ def test_verify_names_where_gold_differs(
     control.record_cut(replace(cut, tables={"customer": cut.tables["customer"] + 2}, recorded_at=None))
 
 
-@pytest.mark.postgres
-@pytest.mark.spark
-def test_the_notebook_uses_and_leaves_the_present_session(
-    shop: Shop, spark: SparkSession, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def run_notebook() -> dict[str, Any]:
+    """Run the shipped notebook in the present folder; return its variables."""
     notebook = json.loads((conf_folder() / "notebooks" / "deltasmelt.ipynb").read_text(encoding="utf-8"))
-    monkeypatch.chdir(shop.folder)
     variables: dict[str, Any] = {}
     for cell in notebook["cells"]:
         if cell["cell_type"] == "code":
             exec("".join(cell["source"]), variables)  # noqa: S102 - our own notebook
+    return variables
+
+
+@pytest.mark.postgres
+@pytest.mark.spark
+def test_the_notebook_uses_and_leaves_the_present_session(
+    shop: Shop,
+    spark: SparkSession,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(shop.folder)
+    variables = run_notebook()
     assert [finding.code for finding in variables["findings"]] == ["table-without-key"]
     assert [error.name for error in variables["status"].errors] == ["public.keyless"]
     assert variables["totals"].filter("customer_id = 51").collect() == [(51, 1, Decimal("1.25"))]
@@ -391,6 +401,16 @@ def test_the_notebook_uses_and_leaves_the_present_session(
     captured = capsys.readouterr()
     assert captured.err == "", "nothing but what the notebook prints"
     assert variables["quality"].summary() in captured.out
+
+    # After `smelt demo` the lake is there, and its server is gone.
+    ended = shop.file.read_text().replace(shop.dsn, "host=/nowhere dbname=shop")
+    (tmp_path / "pipeline.yml").write_text(ended.replace("./my", f"{shop.folder}/my"))
+    (tmp_path / "customer.yml").write_text(DOCUMENT)
+    monkeypatch.chdir(tmp_path)
+    variables = run_notebook()
+    assert "server-unreachable" in {finding.code for finding in variables["findings"]}
+    assert "verified" not in variables
+    assert variables["quality"].success
 
 
 @pytest.mark.postgres
