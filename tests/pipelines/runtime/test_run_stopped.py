@@ -93,7 +93,7 @@ def test_end_does_not_wait_for_starting_spark(tmp_path: Path, monkeypatch: pytes
 
     def start(*_: object, **__: object) -> None:
         starts.set()
-        released.wait(60)
+        released.wait(300)
         raise InterruptedError
 
     monkeypatch.setattr("deltasmelt.pipelines.runtime.supervisor.take", start)
@@ -101,7 +101,7 @@ def test_end_does_not_wait_for_starting_spark(tmp_path: Path, monkeypatch: pytes
     file.write_text("pipeline: p\nsource: {dsn: '', slot: s, publication: s}\nlake: {path: lake}\n")
     try:
         with Supervisor(load_pipeline(file), [], command="silver", layers=["silver"]):
-            assert starts.wait(10)
+            assert starts.wait(200), "the first import of silver takes its time on a busy machine"
             begin = time.monotonic()
         assert time.monotonic() - begin < 2.5  # a running cycle is allowed 3 s
     finally:
