@@ -57,7 +57,7 @@ _log: Path | None = None
 
 
 class _RunOptions(NamedTuple):
-    """What `run` and the stages are asked for; see their options."""
+    """Options of `run` and of the single stages."""
 
     until_caught_up: bool
     http: str | None
@@ -533,7 +533,7 @@ def _run(file: Path, layers: Sequence[Layer], command: str, options: _RunOptions
 
 
 def _views(options: _RunOptions) -> ViewOptions | None:
-    """Where the command shows what it does; None: nowhere."""
+    """Return the addresses of the status page and the metrics; None without either."""
     if options.http is None and options.http_token_file is not None:
         raise typer.BadParameter(
             "--http-token-file is for the page of --http: use both options", param_hint="--http"
@@ -559,7 +559,7 @@ def _open(file: Path) -> Pipeline:
 
 
 def _load(file: Path) -> Pipeline:
-    """As `_read`, for what looks into the lake."""
+    """Read a pipeline file for a command that reads the lake; raise as `_read`."""
     from deltasmelt.pipelines.without_pandas import load_pyarrow
 
     load_pyarrow()

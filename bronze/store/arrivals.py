@@ -1,4 +1,4 @@
-"""What arrives in `bronze.changes`, for a process that only looks: rows in commit order, copies, gaps.
+"""Arrivals in `bronze.changes`, for a process that only reads: rows in commit order, copies, gaps.
 
 **Each change once, in whole transactions.** A commit of the stream has whole transactions and follows all
 earlier commits. So the changes of the log's next entry are the rows of the entry's new files. A compaction

@@ -196,9 +196,8 @@ class Erasure:
         remove_workspaces(self.lake, SCRATCH, PURPOSE)
         assert self.lake.locks is not None  # noqa: S101 - the caller has refused other places
         (self.lake.locks / NOTE).unlink(missing_ok=True)  # no reader runs
-        keys = {text for key in self.subjects.keys for text in key} | self.subjects.clear
         silver = self._silver_texts() if kept_from(self.changes) else set()
-        self.texts = searchable(self.found.texts | silver | keys)
+        self.texts = searchable(self.found.texts | silver | self.subjects.texts)
         words = words_of_pipeline(self.lake)
         self.words = {text for text in self.texts if text in words}
         self.counts |= {"keys": len(self.digests), "values_in_names": len(self.words)}
@@ -242,11 +241,10 @@ class Erasure:
         """Remove the values from errors, runs and quality results."""
         tables = {f"{layer}.{name}" for layer, name in self._tables()} | {f"bronze.{CHANGES}"}
         names = {str(self.table.table), self.table.name, *self.documents, *tables}
-        keys = {text for key in self.subjects.keys for text in key} | self.subjects.clear
         # The checkpoint forgets files that were removed more than a day ago.
         self.former = {place: open_existing(place).removed_files() for place in self._recorded()}
         texts = self.texts - self.words
-        erase_texts(self.lake, self.control, tables, texts, names=names, keys=keys)
+        erase_texts(self.lake, self.control, tables, texts, names=names, keys=self.subjects.texts)
         for place in self._recorded():
             open_existing(place).checkpoint()
         self.clean = self._versions()

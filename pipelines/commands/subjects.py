@@ -45,6 +45,11 @@ class Subjects:
     # texts of the keys in clear
     clear: frozenset[str]
 
+    @property
+    def texts(self) -> set[str]:
+        """The texts of the keys in the lake and in clear."""
+        return {text for key in self.keys for text in key} | self.clear
+
 
 def given(values: Sequence[str]) -> list[str]:
     """Return the values of `--key`; a single `-` stands for the lines of standard input."""
@@ -68,23 +73,22 @@ def subjects_of(pipeline: Pipeline, table: SilverTable, values: Sequence[str]) -
     width = len(table.key)
     if not width or not values or len(values) % width:
         raise _unfit(table, f"the key has {width} column(s), {len(values)} value(s) given")
-    texts = _at_source(
-        pipeline, table, [tuple(values[start : start + width]) for start in range(0, len(values), width)]
-    )
+    named = [tuple(values[start : start + width]) for start in range(0, len(values), width)]
+    _require_dead(pipeline, table, named)
     rules = pipeline.source.rules
     hides = [rules.table(table.table).action(column) == "hash" for column in table.key]
     keys: dict[Key, None] = {}
     others: set[Key] = set()
-    for key in texts:
+    for key in named:
         both = [(text, hashed(text, rules.key)) if rules.key else (text,) for text in key]
         keys[tuple(pair[-1] if hide else pair[0] for pair, hide in zip(both, hides, strict=True))] = None
         others |= set(product(*both))
-    clear = frozenset(text for key in texts for text in key)
+    clear = frozenset(text for key in named for text in key)
     return Subjects(tuple(keys), frozenset(others - set(keys)), clear)
 
 
-def _at_source(pipeline: Pipeline, table: SilverTable, named: Sequence[Key]) -> list[Key]:
-    """Return the keys, each checked to be PostgreSQL's own text and no living row's key."""
+def _require_dead(pipeline: Pipeline, table: SilverTable, named: Sequence[Key]) -> None:
+    """Require keys in PostgreSQL's own spelling, of which none is a living row's key."""
     source, name = pipeline.source, table.table
     with connect(source) as connection, translated(source):
         require_own(connection, source, pipeline.lake_address(), pipeline.pipeline)
@@ -112,7 +116,6 @@ def _at_source(pipeline: Pipeline, table: SilverTable, named: Sequence[Key]) -> 
             row = connection.execute(query, list(key)).fetchone()
             if row is not None and row[0]:
                 raise alive(name, f"the row of key {number} of {len(named)}", f"at {address_of(source)}")
-        return list(named)
 
 
 def _require_texts(

@@ -67,7 +67,11 @@ def lake_lock(lake: Lake, stages: Sequence[str], *, command: str) -> Iterator[No
             for stage in stages:
                 stack.enter_context(leased(lake.root, stage, command=command, wait=False, say=_report_wait))
         else:
-            _make(folder)
+            try:
+                _make(folder)
+            except OSError as error:
+                reason = f"the folder cannot be made: {os.strerror(error.errno or 0)}"
+                raise lake_folder(folder.parent, reason) from None
             for stage in stages:
                 stack.enter_context(_locked(folder / stage, str(lake.path), command))
         yield
@@ -112,8 +116,7 @@ def writing(lake: Lake, layer: str) -> Iterator[None]:
         with leased(lake.root, writing_of(layer), command=f"writing {layer}", wait=True):
             yield
         return
-    unread_folder(folder.parent)
-    folder.mkdir(exist_ok=True)
+    _make(folder)  # a failure here is an outage of the file system, which a run waits out
     with (folder / f"{layer}.writing").open("a") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -124,18 +127,9 @@ def writing(lake: Lake, layer: str) -> Iterator[None]:
 
 
 def _make(folder: Path) -> None:
-    """Make the folder of the locks, and a missing lake.
-
-    Raises:
-        ConfigurationError: ``lake-folder``: the place cannot be a lake.
-    """
-    try:
-        unread_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
-    except OSError as error:
-        raise lake_folder(
-            folder.parent, f"the folder cannot be made: {os.strerror(error.errno or 0)}"
-        ) from None
+    """Make the folder of the locks, and a missing lake."""
+    unread_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
 
 
 def lake_folder(folder: Path, reason: str) -> ConfigurationError:

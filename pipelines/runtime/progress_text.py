@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from deltasmelt.bronze.progress import SnapshotView, is_under_way, snapshot_view
-from deltasmelt.pipelines.terminal.output import bytes_text, counted, seconds_text
+from deltasmelt.pipelines.terminal.output import bytes_text, counted, plural, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +40,7 @@ class ProgressReporter:
         if not changes and not any(run.mode == "full" for run in runs):
             return
         moved = sum(1 for run in runs if run.changes)
-        noun = ("table" if cut.layer == "silver" else "document") + ("" if moved == 1 else "s")
+        noun = plural(moved, "table" if cut.layer == "silver" else "document")
         self._output.report(
             f"{time.strftime('%H:%M:%S')} {cut.layer:6} as of {cut.commit_lsn}: "
             f"{_changes(changes)} in {moved} {noun}, {seconds:.1f} s"
@@ -84,7 +84,7 @@ class ProgressReporter:
             rows, size = (sum(state[name] for state in complete) for name in ("rows", "bytes"))
             self._output.report(
                 f"{time.strftime('%H:%M:%S')} bronze snapshot complete: {counted(len(complete), 'table')}, "
-                f"{rows:,} {'row' if rows == 1 else 'rows'}, {bytes_text(size)}"
+                f"{rows:,} {plural(rows, 'row')}, {bytes_text(size)}"
             )
 
 
@@ -95,11 +95,7 @@ def reader_text(event: dict[str, Any]) -> str:
     if event["phase"] == "starting" and event["said"]:
         return str(event["said"])
     view = snapshot_view(event["snapshots"], time.time())
-    changes = (
-        f"{event['changes']:,} {'change' if event['changes'] == 1 else 'changes'} so far"
-        if event["changes"]
-        else ""
-    )
+    changes = f"{_changes(event['changes'])} so far" if event["changes"] else ""
     if event["copies_wait"]:
         return "; ".join(filter(None, (changes, event["copies_wait"])))
     if view is not None:
@@ -108,7 +104,7 @@ def reader_text(event: dict[str, Any]) -> str:
 
 
 def _changes(number: int) -> str:
-    return f"{number:,} {'change' if number == 1 else 'changes'}"
+    return f"{number:,} {plural(number, 'change')}"
 
 
 def snapshot_text(view: SnapshotView) -> str:

@@ -144,9 +144,8 @@ class Feed:
         self.rest(now)
         if isinstance(arrival, pa.RecordBatch):
             self._rows(arrival, now)
-        elif isinstance(arrival, Copied):
-            if self._selection.copies and self._selection.has_table(None, arrival.table, self._shapes):
-                self._write(self._line(arrival))
+        elif isinstance(arrival, Copied) and not self._selection.copies:
+            return
         elif self._selection.has_table(None, arrival.table, self._shapes):
             self._write(self._line(arrival))
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from deltasmelt.bronze.store.arrivals import Copied, Gap
 from deltasmelt.bronze.store.contract import OP_SNAPSHOT, OP_SNAPSHOT_END
+from deltasmelt.pipelines.terminal.output import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -75,7 +76,7 @@ def json_of(arrival: Change | Copied | Gap) -> dict[str, Any]:
 
 def left_out_text(changes: int, tables: int) -> str:
     """Return the line about changes without a line of their own."""
-    return f"… {changes:,} more {_plural(changes, 'change')} of {_counted(tables, 'table')} left out"
+    return f"… {changes:,} more {plural(changes, 'change')} of {_counted(tables, 'table')} left out"
 
 
 def _moment(time: datetime | None) -> str:
@@ -95,7 +96,7 @@ def _key(change: Change) -> str:
 
 
 def _what(change: Change) -> list[str]:
-    """Return what changed besides the key, in at most one part."""
+    """Return the changed values of other columns than the key's, in at most one part."""
     if change.changed is not None and change.new is not None and change.old is not None:
         cells = [
             f"{name}: {_shown(change.old[name])} → {_shown(change.new[name])}"
@@ -125,8 +126,4 @@ def _shown(value: str | None) -> str:
 
 
 def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {_plural(number, noun)}"
-
-
-def _plural(number: int, noun: str) -> str:
-    return noun if number == 1 else f"{noun}s"
+    return f"{number:,} {plural(number, noun)}"

@@ -348,8 +348,13 @@ def json_value(value: object) -> object:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun, whose plural has an s."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    """Return a number with its noun."""
+    return f"{number} {plural(number, noun)}"
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a noun after a number; its plural has an s."""
+    return noun if number == 1 else f"{noun}s"
 
 
 def bytes_text(count: int | None) -> str:
