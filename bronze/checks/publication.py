@@ -111,23 +111,23 @@ def _to_do(
         for table in tables
         if not table.owned and (publication is None or publication.member(table.table) is None)
     ]
-    privileges = []
+    reasons = []
     if publication is None and not may_create:
-        privileges.append("CREATE on the database")
+        reasons.append("it lacks CREATE on the database")
     if publication is not None and not publication.owned:
-        privileges.append(f"ownership of the publication (its owner is {publication.owner})")
+        reasons.append(f"it does not own the publication (the owner is {publication.owner})")
     if foreign:
         names = ", ".join(str(table.table) for table in foreign[:5])
-        privileges.append(
-            f"ownership of {len(foreign)} of its tables ({names}{' …' if len(foreign) > 5 else ''})"
+        reasons.append(
+            f"it does not own {len(foreign)} of the tables ({names}{' …' if len(foreign) > 5 else ''})"
         )
-    if privileges:
+    if reasons:
         yield Finding(
             level="error",
             code="publication-privilege",
             subject=subject,
-            message=f"{state}, and role {role} lacks the privileges to correct the publication: "
-            f"{'; '.join(privileges)}",
+            message=f"{state}, and role {role} cannot {'create' if missing else 'correct'} it: "
+            f"{'; '.join(reasons)}",
             remedy="set source.manage to false, since the role may change nothing; then, as owner of the "
             f"tables and the publication: {sql}",
         )

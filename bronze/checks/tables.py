@@ -219,7 +219,7 @@ def _types(table: SourceTable) -> Iterator[Finding]:
             level="info",
             code="type-as-text",
             subject=str(table.table),
-            message="these columns become PostgreSQL's text, because Spark has no such type: "
+            message="stored as STRING in PostgreSQL's text form, because Spark has no such type: "
             + ", ".join(as_text),
         )
     texts = [

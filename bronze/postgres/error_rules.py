@@ -173,7 +173,7 @@ LOST: Final = Rule(
 REPLICATION_DENIED: Final = Rule(
     DefiniteError,
     "replication-privilege",
-    "role {user} may not replicate: {message}",
+    "role {user} lacks REPLICATION, so it can neither create nor read a slot: {message}",
     "as an administrator: ALTER ROLE {user_quoted} REPLICATION; "
     "(Amazon RDS and Aurora: GRANT rds_replication TO {user_quoted};)",
 )

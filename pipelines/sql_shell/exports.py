@@ -58,7 +58,11 @@ class Export:
             )
         if form is RowFormat.TABLE:
             raise _unfit(
-                target, ("a table is a form for people, not for files"), "use --output csv, json or parquet"
+                target,
+                "its suffix names no format"
+                if format_of(target) is None
+                else "a file cannot hold a drawn table",
+                "use .csv, .jsonl or .parquet, or --output csv, json or parquet",
             )
         self._place = None if path is None else path.expanduser().absolute()
         if self._place is not None and self._place.exists():

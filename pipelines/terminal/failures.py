@@ -90,10 +90,8 @@ def tables_stopped(
         waiting: tables or documents that still lack changes in bronze, or their first snapshot.
         errors: the open errors of `names`.
     """
-    reasons = [f"stopped by errors: {', '.join(names)}"] if names else []
-    reasons += (
-        [f"waiting for data that bronze or silver still lacks: {', '.join(waiting)}"] if waiting else []
-    )
+    parts = [f"{', '.join(names)} (stopped by errors)"] if names else []
+    parts += [f"{', '.join(waiting)} (waiting for data of bronze or silver)"] if waiting else []
     shown = [
         f"{error.name}: {error.message} [{error.code}]"
         + (f"\n  remedy: {error.remedy}" if error.remedy else "")
@@ -108,7 +106,7 @@ def tables_stopped(
         remedy += (
             "; the reader snapshots a table that waits for a snapshot: smelt bronze FILE --until-caught-up"
         )
-    first = f"caught up, but {'; '.join(reasons)}"
+    first = f"caught up except for: {'; '.join(parts)}"
     return Failure("\n".join([first, *shown, f"remedy: {remedy}"]), exit_code=TABLES_STOPPED)
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LONGEST: Final = 30
-_NOT_PROSE: Final = re.compile(r"^( *)```.*?^\1```|<!--.*?-->|^(?:    .*\n)+", re.MULTILINE | re.DOTALL)
+_NOT_PROSE: Final = re.compile(r"^( *)```.*?^\1```|<!--.*?-->|^(?:    [^\n]*\n)+", re.MULTILINE | re.DOTALL)
 _NEW: Final = re.compile(r"\n\s*\n|\n(?=\s*(?:[*-] |\d+\. |\||#))|\|")
 _END: Final = re.compile(r"(?<=[.!?:;])[\s*)]+")
 

@@ -66,7 +66,7 @@ def test_an_error_that_ends_the_command_is_posted(tmp_path: Path) -> None:
         (SparkFailure("OutOfMemoryError", "heap\n\tat x.y"), "Spark: OutOfMemoryError: heap"),
         (OSError(errno.ENOSPC, "full", "/lake/x"), "/lake/x: No space left on device"),
         (RuntimeError(f"postgresql://u:{SECRET}@db/shop"), "RuntimeError: postgresql://u:***@db/shop"),
-        (tables_stopped(["public.bad"]), "caught up, but stopped by errors: public.bad"),
+        (tables_stopped(["public.bad"]), "caught up except for: public.bad (stopped by errors)"),
     ],
 )
 def test_whatever_ends_the_command_is_posted(error: Exception, message: str, tmp_path: Path) -> None:

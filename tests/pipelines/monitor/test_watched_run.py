@@ -98,7 +98,9 @@ def test_a_job_posts_its_errors_and_its_end(database: str, tmp_path: Path) -> No
     assert [(alert["name"], alert["code"]) for alert in accepted] == [
         ("public.keyless", "table-without-key"), ("shop", None),
     ]  # fmt: skip
-    assert "the command ended: caught up, but stopped by errors: public.keyless" in accepted[1]["text"]
+    assert (
+        "the command ended: caught up except for: public.keyless (stopped by errors)" in accepted[1]["text"]
+    )
 
 
 @pytest.mark.process

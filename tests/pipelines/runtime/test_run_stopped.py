@@ -147,8 +147,7 @@ def test_one_line_names_what_stands_still() -> None:
     ended = tables_stopped(["a", "b"], waiting=["c"])
     assert ended.exit_code == 3
     first, _, remedy = str(ended).partition("\n")
-    assert "stopped by errors: a, b; waiting for" in first
-    assert first.endswith(": c")
+    assert first == "caught up except for: a, b (stopped by errors); c (waiting for data of bronze or silver)"
     assert remedy.startswith("remedy: ")
 
 
@@ -189,8 +188,8 @@ def test_silver_omitting_table_without_error_exits_3(spark: SparkSession, tmp_pa
             )
         assert ended.value.exit_code == 3
         first = str(ended.value).partition("\n")[0]
-        assert "stopped by errors: gapped, malformed" in first or layers == ["silver"]
-        assert first.endswith(": public.gapped") or layers == ["gold"]
+        assert "gapped, malformed (stopped by errors)" in first or layers == ["silver"]
+        assert "public.gapped (waiting for" in first or layers == ["gold"]
     silver, gold = lake.control.latest_cut("silver"), lake.control.latest_cut("gold")
     assert silver is not None
     assert gold is not None
