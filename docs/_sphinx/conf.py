@@ -15,6 +15,8 @@ from pygments.lexers.sql import PostgresLexer
 from sphinx.highlighting import lexers
 
 sys.path.insert(0, str(Path(__file__).parent))
+from contents import with_navigation
+from home import with_readme
 from offline import foreign_resources, without_outward_links
 
 lexers["sql"] = PostgresLexer()  # the standard lexer fails at $$
@@ -42,11 +44,15 @@ html_theme_options = {
 }
 
 _ERRORS = "errors/README"
+_ROOT = Path(__file__).parents[2]
 
 
 def _read(_app: Any, name: str, source: list[str]) -> None:
-    """Give the index of errors its table of contents; name files outside of `docs/` without a link."""
+    """Give pages their contents, the home its text; name files outside of `docs/` without a link."""
     text = source[0]
+    if name == root_doc:
+        text = with_readme(text, (_ROOT / "README.md").read_text(encoding="utf-8"))
+    text = with_navigation(text)
     if name == _ERRORS:
         text += "\n```{toctree}\n:hidden:\n:glob:\n\n[a-z]*\n```\n"
     source[0] = without_outward_links(name, text)

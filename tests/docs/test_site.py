@@ -1,16 +1,18 @@
-"""The site: pages load nothing from other hosts, the index lists every page, the film shows the recording."""
+"""The site: no resource of other hosts, links and navigation that lead to pages, a film of the recording."""
 
 from __future__ import annotations
 
 import html
 import importlib.util
 import json
+import os
 import re
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.docs.blocks import ROOT, pages
+from tests.docs.blocks import ROOT, pages, unfenced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,15 +21,20 @@ if TYPE_CHECKING:
 DOCS = ROOT / "docs"
 
 
-@pytest.fixture
-def offline() -> Any:
-    """Load the module that makes the site readable offline; the module belongs to the site's environment."""
-    spec = importlib.util.spec_from_file_location("offline", DOCS / "_sphinx" / "offline.py")
+def site_module(name: str) -> Any:
+    """Load a module that belongs to the site's environment."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / "_sphinx" / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def offline() -> Any:
+    """Return the module that makes the site readable offline."""
+    return site_module("offline")
 
 
 @pytest.fixture
@@ -78,13 +85,28 @@ def test_links_between_pages_stay_and_external_links_count(offline: Any) -> None
     )
 
 
-def test_every_page_is_listed_in_index() -> None:
-    index = (DOCS / "index.md").read_text(encoding="utf-8")
-    listed = {line for line in index.splitlines() if (DOCS / f"{line}.md").is_file()}
-    names = {str(path.relative_to(DOCS).with_suffix("")) for path in DOCS.rglob("*.md")}
-    assert {name for name in names if not name.startswith("errors/")} - {"index"} == listed - {
-        "errors/README"
-    }
+def test_navigation_reaches_every_page_by_short_lists() -> None:
+    """No page and no caption of the home has more than seven children, and each page has one parent."""
+    contents = site_module("contents").contents
+    found, waiting = ["index.md"], ["index.md"]
+    while waiting:
+        page = DOCS / waiting.pop()
+        for _, children in contents(page.read_text(encoding="utf-8")):
+            assert 0 < len(children) <= 7, page
+            paths = [f"{os.path.relpath(page.parent / child, DOCS)}.md" for child in children]
+            found += paths
+            waiting += paths
+    pages_of_site = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
+    assert sorted(found) == sorted(
+        page for page in pages_of_site if page == "errors/README.md" or not page.startswith("errors/")
+    )
+
+
+def test_lists_of_children_become_the_navigation() -> None:
+    text = "<!-- pages: How to -->\n* [A](a.md): or [b](b.md)\n| x | [C](c/d.md#e) |\n\n* [F](f.md)\n"
+    navigation = site_module("contents").with_navigation
+    assert navigation(text) == f"{text}\n```{{toctree}}\n:hidden:\n:caption: How to\n\na\nc/d\n```\n"
+    assert navigation("* [A](a.md)\n") == "* [A](a.md)\n"
 
 
 @pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
@@ -98,10 +120,26 @@ def test_no_word_of_page_is_lost_as_tag(path: Path) -> None:
     assert re.findall(r"<[A-Za-z/][^>\n]*>", prose) == [], "put it into backticks"
 
 
-def test_links_of_the_readme_lead_somewhere() -> None:
-    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md"):
-        targets = re.findall(r"\]\((?!http)([^)#]+)", page.read_text(encoding="utf-8"))
-        assert [target for target in targets if not (ROOT / target).exists()] == []
+@pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_link_leads_to_file_and_heading(path: Path) -> None:
+    """The anchors are those of a code host; `make docs` checks them for the site."""
+    links = re.findall(
+        r"\]\((?!https?:|mailto:)([^)\s]*)\)", re.sub(r"`[^`\n]*`", "", unfenced(path.read_text("utf-8")))
+    )
+    assert [link for link in links if not leads_somewhere(path, link)] == []
+
+
+def leads_somewhere(page: Path, link: str) -> bool:
+    file, _, anchor = link.partition("#")
+    target = page.parent / file if file else page
+    return target.exists() and (not anchor or anchor in anchors(target))
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    headings = re.findall(r"^#+ (.+)$", unfenced(page.read_text(encoding="utf-8")), re.MULTILINE)
+    texts = (re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).strip().lower() for heading in headings)
+    return frozenset(re.sub(r"[^\w\- ]", "", text).replace(" ", "-") for text in texts)
 
 
 def test_film_shows_recording_and_runs_nothing() -> None:
