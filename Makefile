@@ -91,7 +91,7 @@ bench-verify: archive  ## A table compared with PostgreSQL, every row by content
 bench-scaling: archive compiled  ## How stages grow with tables, rows and transactions: the slopes of docs/scaling.md
 	@$(BIN)/python -m tests.benchmarks.bench_scaling $(ARGS)
 
-bench-month: archive compiled  ## A month of one pipeline with a clock that jumps: what grows, and the chart of docs/scaling.md
+bench-month: archive compiled  ## A month of one pipeline with a clock that jumps: what grows, and the chart of docs/scaling/growth.md
 	@$(BIN)/python -m tests.benchmarks.bench_month $(ARGS)
 
 bench-first: archive compiled  ## The first commands on a database of 14 small tables, beside their bars

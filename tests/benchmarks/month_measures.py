@@ -52,7 +52,7 @@ _STAYS: Final = {
     "bronze's checkpoint kB": 1.4,
     "files of the failing document": 8.0,
 }
-"""What stays, a day, of two gone tables and of attempts to build a failing document (docs/scaling.md)."""
+"""What stays, a day, of two gone tables and of a failing document's builds (docs/scaling/growth.md)."""
 _LATER: Final = frozenset(
     {"files of quiet tables", "files of tmp", "lake MiB", "heap after GC MiB", "JVM MiB"}
 )

@@ -30,7 +30,7 @@ COMMAND_LINE_ERROR: Any = typer.BadParameter.__mro__[2]
 OF_OTHERS = frozenset({"version", "primary_key", "soft_delete"})
 """Keys of a different program's file, which a page compares with deltasmelt's keys."""
 
-SPARK_PAGES = ("docs/silver.md", "docs/changes.md", "docs/how-to/notebook.md")
+SPARK_PAGES = ("docs/silver/cuts.md", "docs/silver/history.md", "docs/changes.md", "docs/how-to/notebook.md")
 NOT_SPARK = re.compile(
     r"^\s*(BEGIN|COMMIT|CREATE (ROLE|PUBLICATION)|ALTER (TABLE|SYSTEM|PUBLICATION)|GRANT)", re.MULTILINE
 )
