@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _COPIES: Final = 24
-"""Bytes of the heap for each byte of a document under assembly (measured, docs/performance.md)."""
+"""Bytes of the heap for each byte of a document under assembly (measured, docs/performance/gold.md)."""
 
 _RESERVED: Final = 300 * 2**20
 """Bytes of the heap for Spark itself, its classes and plans."""

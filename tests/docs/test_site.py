@@ -142,6 +142,16 @@ def anchors(page: Path) -> frozenset[str]:
     return frozenset(re.sub(r"[^\w\- ]", "", text).replace(" ", "-") for text in texts)
 
 
+def test_first_screen_of_performance_repeats_measured_figures() -> None:
+    screen = (DOCS / "performance.md").read_text(encoding="utf-8")
+    assert len(screen.splitlines()) <= 50
+    notes = "\n".join(path.read_text(encoding="utf-8") for path in (DOCS / "performance").glob("*.md"))
+    measured = set(re.findall(r"[\d.,]*\d", notes))
+    shown = re.findall(r"[\d.,]*\d", re.sub(r"`[^`]*`|\]\([^)]*\)", "", screen))
+    assert len(shown) > 30
+    assert [number for number in shown if number not in measured] == []
+
+
 def test_film_shows_recording_and_runs_nothing() -> None:
     lines = (DOCS / "film" / "demo.cast").read_text(encoding="utf-8").splitlines()
     header = json.loads(lines[0])
