@@ -61,7 +61,12 @@ docs: $(DOCS)/.ready  ## The documentation as a site in site/, with search; a br
 reference: $(VENV)/.ready  ## Write the generated parts of the pages: options of commands, keys of the pipeline file
 	@$(BIN)/python -m tests.docs.reference
 
-film: $(DOCS)/.ready  ## Draw docs/demo.svg from the recording docs/film/demo.cast
+FILM = $${TMPDIR:-/tmp}/shop
+
+film: archive compiled $(DOCS)/.ready  ## Record smelt demo on this machine, which should be quiet, and draw docs/demo.svg
+	@mkdir $(FILM)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(DOCS)/bin/python docs/film/record.py docs/film/demo.cast $(FILM) smelt demo $(ARGS); \
+	  code=$$?; rm -rf $(FILM); exit $$code
 	@$(DOCS)/bin/python docs/film/draw.py docs/film/demo.cast docs/demo.svg
 
 torture: $(VENV)/.ready  ## The long fault scenarios

@@ -1,9 +1,10 @@
 """Draw a recorded terminal as an SVG that moves by CSS alone, so that a page can show the film as an image.
 
-`python docs/film/draw.py docs/film/demo.cast docs/demo.svg`. The recording is an asciicast. The script plays
-the recording into an emulated terminal, tall enough for the whole output. The film shows cuts from the
-terminal. For each cut, `SCENES` gives the first and last second of the recording, the seconds in the film,
-and the first line. No picture is drawn by hand.
+`make film` calls `draw.py docs/film/demo.cast docs/demo.svg` after `record.py`. The recording is an
+asciicast. The script plays the recording into an emulated terminal, tall enough for the whole output. The
+film shows cuts from the terminal. For each cut, `scenes` gives the first and last second of the recording,
+the seconds in the film, and the first line. The demo's phases give the seconds of the recording, so any
+recording can be drawn. No picture is drawn by hand.
 
 For a reader who prefers reduced motion, the last picture of the live part is shown.
 """
@@ -186,31 +187,54 @@ def _row(row: int, words: tuple[Run, ...], names: dict[str, str]) -> str:
     return "".join(parts)
 
 
-def draw(cast: Path, target: Path, scenes: tuple[Scene, ...], still: str, title: str) -> None:
-    """Write the film; the last picture with the text `still` is the picture for reduced motion."""
-    film = pictures(cast, scenes)
-    texts = [" ".join(run[1] for _, words in picture for run in words) for _, picture in film]
-    target.write_text(
-        svg(film, max(n for n, text in enumerate(texts) if still in text), title), encoding="utf-8"
+def scenes(cast: Path) -> tuple[Scene, ...]:
+    """Return the scenes of the demo's film: preparation, the open shop, the closed shop, three stills.
+
+    Raises:
+        SystemExit: the recording lacks a phase of the demo.
+    """
+    recorded = events(cast)
+    opened, closed = (_first(recorded, text) for text in PHASES)
+    end = recorded[-1][0]
+    return (
+        Scene(0.0, opened - 0.01, 3.5),
+        Scene(opened, closed - 0.01, 12.5),
+        Scene(closed, end, 2.5),
+        Scene(end, end, 3.5, top="bronze.changes,"),
+        Scene(end, end, 4.5, top="gold.customer,"),
+        Scene(end, end, 5, top="table    "),
     )
 
 
-SCENES: Final = (
-    Scene(0.5, 66, 3.5),
-    Scene(67.5, 139, 6),
-    Scene(140.5, 211, 6.5),
-    Scene(212, 222, 2.5),
-    Scene(236, 236, 3.5, top="bronze.changes,"),
-    Scene(236, 236, 4.5, top="gold.customer,"),
-    Scene(236, 236, 5, top="table    "),
-)
-"""Scenes of the demo's film; their seconds belong to `demo.cast`."""
+def _first(recorded: list[tuple[float, str]], text: str) -> float:
+    """Return the second at which the recording first has a text."""
+    for second, output in recorded:
+        if text in output:
+            return second
+    raise SystemExit(f"error: the recording lacks the demo's phase: {text}")
+
+
+def draw(cast: Path, target: Path, still: str, title: str) -> None:
+    """Write the film; the last picture with the text `still` is the picture for reduced motion.
+
+    Raises:
+        SystemExit: no picture of the recording has this text.
+    """
+    film = pictures(cast, scenes(cast))
+    texts = [" ".join(run[1] for _, words in picture for run in words) for _, picture in film]
+    shown = [number for number, text in enumerate(texts) if still in text]
+    if not shown:
+        raise SystemExit(f"error: no picture of the film has the text: {still}")
+    target.write_text(svg(film, shown[-1], title), encoding="utf-8")
+
+
+PHASES: Final = ("the shop is open", "the shop is closed")
+"""Begins of the demo's phases after the preparation, in order."""
 
 if __name__ == "__main__":
     draw(
         Path(sys.argv[1]),
         Path(sys.argv[2]),
-        SCENES,
         "the reader was killed",
         "smelt demo: changes of a live shop arrive in bronze, silver and gold; the reader is killed and "
         "resumes; at the end every table equals PostgreSQL",

@@ -219,7 +219,7 @@ class LiveView:
     def refresh(self) -> None:
         """Show the present state."""
         if self._live is not None:
-            self._live.update(self._rendered())
+            self._live.update(self.rendered())
             return
         for change in self.followed:
             if change.arrived is not None and change.title not in self._printed:
@@ -236,7 +236,8 @@ class LiveView:
         minutes, seconds = divmod(int(time.monotonic() - self._start), 60)
         return f"{minutes}:{seconds:02}"
 
-    def _rendered(self) -> Group:
+    def rendered(self) -> Group:
+        """Return the present state as a terminal shows it."""
         parts: list[RenderableType] = [Text(f"{self._elapsed()} {self.phase}", style="bold")]
         if not self.preparation.complete:
             return Group(*parts, self.preparation.rendered())

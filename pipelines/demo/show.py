@@ -44,6 +44,15 @@ _BRONZE: Final = "bronze: snapshot of the tables"
 _SPARK: Final = "Spark"
 _SILVER: Final = "silver: first merge"
 _GOLD: Final = "gold: first build of the documents"
+STEPS: Final = (_SHOP, _BRONZE, _SPARK, _SILVER, _GOLD)
+"""Steps before the shop opens."""
+
+_PREPARING: Final = "preparing; the shop opens when all layers run"
+_OPEN: Final = "the shop is open: {rate:,.0f} transactions a second"
+_CLOSED: Final = "the shop is closed; the layers catch up"
+_COMPARING: Final = "caught up; now comparing every row with PostgreSQL"
+PHASES: Final = (_PREPARING, _OPEN, _CLOSED)
+"""Titles of the parts that take some seconds, in order."""
 
 
 def show(pipeline: Pipeline, dsn: str, output: Output, *, seconds: float, rate: float) -> Summary:
@@ -52,7 +61,7 @@ def show(pipeline: Pipeline, dsn: str, output: Output, *, seconds: float, rate: 
     Raises:
         SmeltError: the reason for an early end.
     """
-    view = LiveView(output, Preparation((_SHOP, _BRONZE, _SPARK, _SILVER, _GOLD)))
+    view = LiveView(output, Preparation(STEPS))
     observer = _Observer(view)
     with (
         psycopg.connect(dsn, autocommit=True) as watch,
@@ -99,9 +108,9 @@ class _Show:
 
     def play(self, dsn: str, *, seconds: float, rate: float) -> Summary:
         view, story = self._view, self._story
-        view.enter("preparing; the shop opens when all layers run")
+        view.enter(_PREPARING)
         self._prepare()
-        view.open(f"the shop is open: {rate:,.0f} transactions a second")
+        view.open(_OPEN.format(rate=rate))
         shop = self._shop = _Shop(dsn, rate, story.spared)
         try:
             story.first_act()  # before the shop's workload, so that the first window contains the order
@@ -116,14 +125,14 @@ class _Show:
         finally:
             shop.close()
         load_in_background()
-        view.enter("the shop is closed; the layers catch up")
+        view.enter(_CLOSED)
         end = self._head()
         view.heads.note(end)
         self._until(lambda: self._caught_up(end))
         for layer in LAYERS:  # the last commit lies a little before the server's position
             story.reached(layer, end)
         self._queried(story.find_rest)
-        view.settled("caught up; now comparing every row with PostgreSQL")
+        view.settled(_COMPARING)
         spark = self._run.spark
         if spark is None:
             raise RuntimeError("caught up without a Spark session")
@@ -183,7 +192,7 @@ class _Show:
                 and len(self._story.followed) > 1
                 and "bronze" in (last := self._story.followed[-1]).seconds
             ):
-                view.crash = f"the reader was killed (kill -9) and continued where bronze ends, {_took(last)}"
+                view.crash = killed(last.seconds["bronze"])
             view.refresh()
             run.wait(_POLL_SECONDS)
 
@@ -206,7 +215,7 @@ class _Show:
         reader = self._run.reader
         if reader is not None:
             reader.kill()
-            self._view.crash = "the reader was killed (kill -9)"
+            self._view.crash = killed()
 
     def _caught_up(self, end: Lsn) -> bool:
         position = read_position(self._pipeline.lake_address())
@@ -223,8 +232,10 @@ class _Show:
         return int(row[0] or 0) if row else 0
 
 
-def _took(change: Any) -> str:
-    return f"{change.seconds['bronze']:.1f} s later"
+def killed(seconds: float | None = None) -> str:
+    """Return what became of the killed reader; `seconds` passed until bronze had the last change."""
+    later = "" if seconds is None else f" and continued where bronze ends, {seconds:.1f} s later"
+    return f"the reader was killed (kill -9){later}"
 
 
 class _InView(Output):
