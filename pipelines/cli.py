@@ -77,8 +77,8 @@ def smelt(
 ) -> None:
     """Replicate PostgreSQL to Delta Lake by change data capture.
 
-    bronze holds the raw changes of the write-ahead log, silver the rows as they are now, gold nested
-    documents. A pipeline file names the database, the tables and the lake.
+    bronze holds the raw changes of the write-ahead log, silver the current rows, gold nested documents. A
+    pipeline file names the database, the tables and the lake.
     """
     if version:
         typer.echo(f"deltasmelt {_version()}")
@@ -274,7 +274,7 @@ def sql(
     ] = None,
     fresh: arguments.Fresh = False,
 ) -> None:
-    """Query the lake by Spark SQL, all tables at one consistent cut.
+    """Query the lake with Spark SQL, all tables at one consistent cut.
 
     Without a statement: a shell on a terminal; from a pipe, its statements.
     """

@@ -75,7 +75,7 @@ def rule_lost(table: TableName, message: str, *, detached: bool = False) -> Tabl
     `detached`: the rule is the rule of another table, of which the rows were a partition.
     """
     remedy = (
-        f"write an entry of its own under source.columns: rules, or {table}: {{}} to state that the table "
+        f"write a separate entry under source.columns: rules, or {table}: {{}} to state that the table "
         "has none; or leave the table out with source.exclude"
         if detached
         else "write the rule for the present name under source.columns, or remove the rule of the former name"

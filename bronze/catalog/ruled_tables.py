@@ -186,7 +186,7 @@ def rules_without_table(
     errors = []
     for name in sorted(rules.tables.keys() - names - set(known)):
         near = roots[name] if name in roots else nearest(str(name), [str(table) for table in sorted(names)])
-        reason = f"is a partition of {near}" if name in roots else "is no table that source.tables selects"
+        reason = f"is a partition of {near}" if name in roots else "is not a table that source.tables selects"
         errors.append(
             TableError(
                 name,
@@ -426,7 +426,7 @@ def _unchangeable(
     sql = " ".join(["BEGIN;", *wanted.statements(publication.name, table.table), "COMMIT;"])
     remedy = f"as owner, run: {sql}"
     if whole:
-        remedy = "give the pipeline a publication of its own"
+        remedy = "give the pipeline its own publication"
     elif source.manage and not publication.made:
         remedy += " Or give the pipeline its own publication."
     elif widened is not None:

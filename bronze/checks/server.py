@@ -221,7 +221,7 @@ def _superusers(server: Server) -> Iterator[Finding]:
             level="warning",
             code="role-inherits-superuser",
             subject=f"role {server.role}",
-            message=f"the role is a member of {name}, a superuser: whoever has its password may do anything "
+            message=f"the role is a member of {name}, a superuser: anyone with its password may do anything "
             "on the server",
             remedy=f"REVOKE {quote_identifier(name)} FROM {quote_identifier(server.role)}; and set "
             "source.manage to false, or let another role than a superuser own the tables",

@@ -235,7 +235,7 @@ def catalog_of(location: str) -> Catalog:
     """Return the catalog that contains a table; raise TypeError for a location of another kind."""
     place = place_of(location)
     if not isinstance(place, Catalog):
-        raise TypeError(f"{location} is no table of a catalog")
+        raise TypeError(f"{location} is not a table in a catalog")
     return place
 
 

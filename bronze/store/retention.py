@@ -153,7 +153,7 @@ class Boundary:
     kept_from: Lsn
     # all changes before this LSN are older than the retention
     due: Lsn
-    # changes before this LSN may go; never after `due`
+    # changes before this LSN may be removed; never after `due`
     lsn: Lsn
     # tables that need changes before `due`, oldest first
     holders: tuple[Holder, ...]

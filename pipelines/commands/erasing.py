@@ -124,7 +124,7 @@ class Erasure:
                         "apply the delete",
                         code="erasure-alive",
                         where=str(self.table.table),
-                        remedy="delete the row at the source if it lives there; then smelt run FILE "
+                        remedy="delete the row at the source if it still exists there; then smelt run FILE "
                         "--until-caught-up, and run this command again",
                     )
 
@@ -405,8 +405,8 @@ class Erasure:
             reason,
             code="erasure-incomplete",
             where=self.lake.label,
-            remedy="remove what is no part of the pipeline, or correct what holds the value (`smelt "
-            "explain-error erasure-incomplete`); then run the command again",
+            remedy="remove files that do not belong to the pipeline, or correct the file with the value "
+            "(`smelt explain-error erasure-incomplete`); then run the command again",
         )
 
     def _report(self) -> None:
@@ -432,13 +432,13 @@ class Erasure:
         )
         if counts["values_in_names"]:
             self.output.line(
-                f"{counted(counts['values_in_names'], 'value')} also stand in names or words of the "
+                f"{counted(counts['values_in_names'], 'value')} also occur in names or words of the "
                 "pipeline, and stay there"
             )
         if counts["values_of_others"]:
             self.output.line(
-                f"{counted(counts['values_of_others'], 'value')} also stand in rows of others, in "
-                f"{', '.join(counts['tables_of_others'])}; erase these rows by a call for their table"
+                f"{counted(counts['values_of_others'], 'value')} also occur in other rows, in "
+                f"{', '.join(counts['tables_of_others'])}; to erase them, run the command for their table"
             )
 
 

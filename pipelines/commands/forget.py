@@ -231,7 +231,8 @@ def require_local(lake: Lake) -> None:
             "that every former version is gone",
             code="erasure-place",
             where=lake.label,
-            remedy="erase there by a new lake: another lake.path and source.slot, then remove the old lake",
+            remedy="to erase there, start a new lake with another lake.path and source.slot, then remove "
+            "the old lake",
         )
 
 
@@ -471,7 +472,7 @@ def require_ours(target: Target, name: str, table: Table, since: int) -> None:
     if since < version:
         foreign = first_foreign(range(version, since, -1), table.commits(version - since))
         if foreign is not None:
-            raise _behind(target, f"others wrote {name}, in {foreign}, after its newest cut")
+            raise _behind(target, f"another program wrote {name}, in {foreign}, after its newest cut")
 
 
 def _behind(target: Target, reason: str) -> DefiniteError:

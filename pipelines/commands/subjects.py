@@ -166,7 +166,7 @@ def gone(table: TableName, reason: str) -> DefiniteError:
 def alive(table: TableName, row: str, place: str) -> DefiniteError:
     """Return ``erasure-alive``."""
     return DefiniteError(
-        f"{row} still lives {place}, so the next snapshot would bring it back",
+        f"{row} still exists {place}, so the next snapshot would bring it back",
         code="erasure-alive",
         where=str(table),
         remedy=f"delete the row at the source, then: {CATCH_UP}; then run this command again",

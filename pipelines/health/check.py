@@ -180,10 +180,10 @@ class _Lake:
                 level="info",
                 code="bronze-grows",
                 subject="bronze.retention",
-                message=f"bronze keeps every change for ever: {bytes_text(grown.size)} now, growing by "
+                message=f"bronze keeps every change forever: {bytes_text(grown.size)} now, growing by "
                 f"{bytes_text(int(grown.bytes_per_day))} a day (over {grown.days:,.0f} days); after another "
                 f"year {bytes_text(grown.after_a_year)}",
-                remedy="set bronze.retention, for instance to 90d; or leave bronze as it is",
+                remedy="set bronze.retention, for instance to 90d; or keep all changes",
             )
         ]
 

@@ -55,7 +55,7 @@ def former_value_findings(
                     subject=f"silver.{each.name}",
                     message="may have values from before the rules in source.columns and source.where, in "
                     f"rows from before {since}; no command removes these values",
-                    remedy="to have none, take the tables into a new lake",
+                    remedy="to have none, replicate the tables into a new lake",
                 )
 
 

@@ -66,7 +66,7 @@ def hidden_reader(status: Status) -> str | None:
     if not reads or any(rung.name == "received" for rung in status.ladder):
         return None
     return (
-        "the role may not see what the reader has received; as an administrator: "
+        "the role cannot see the LSN that the reader has received; as an administrator: "
         "GRANT pg_read_all_stats TO …;"
     )
 

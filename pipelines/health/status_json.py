@@ -211,7 +211,7 @@ def _retention() -> _Schema:
         {
             "kept_from": _lsn("bronze has all changes from this LSN on"),
             "due": _lsn("all changes before this LSN are older than bronze.retention"),
-            "lsn": _lsn("changes before this LSN may go"),
+            "lsn": _lsn("changes before this LSN may be removed"),
             "holders": _list(holder, "tables that need older changes, oldest first"),
             "held_bytes": _count("bytes of files that are old enough to go, and still needed"),
             "unremoved_bytes": _count("bytes of files before kept_from, which the reader has yet to remove"),

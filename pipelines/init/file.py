@@ -168,7 +168,7 @@ def _rules(catalog: SourceCatalog) -> Iterator[str]:
         return
     yield from _wrapped(
         "The names of these columns suggest secrets or personal data. Remove the signs # below, and the "
-        "values never arrive in the lake as they are (docs/privacy.md):",
+        "values never arrive in clear text (docs/privacy.md):",
         "  # ",
     )
     if any("hash" in actions.values() for actions in proposed.values()):

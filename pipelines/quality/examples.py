@@ -130,7 +130,7 @@ def _has(expectation: Expectation, value: Any) -> Column:
 
     parts = _parts(expectation, value)
     if parts is None:
-        raise TypeError(f"{value!r} is no value of {expectation.columns}")
+        raise TypeError(f"{value!r} is not a value of {expectation.columns}")
     equalities = (F.col(quote(column)).eqNullSafe(F.lit(part)) for column, part in parts.items())
     return functools.reduce(operator.and_, equalities)
 

@@ -108,7 +108,7 @@ class ParallelQuality:
                 )
         except Exception as error:  # noqa: BLE001 - whatever it is, the pipeline goes on
             if self._ended.is_set():
-                _LOGGER.info("data quality was cut short by the end of the run")
+                _LOGGER.info("data quality was interrupted by the end of the run")
                 return
             reason = str(error) if isinstance(error, SmeltError) else short_cause(str(error))
             _LOGGER.warning("data quality could not be checked: %s", reason)

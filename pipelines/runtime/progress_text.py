@@ -71,7 +71,7 @@ class ProgressReporter:
         """Report that the reader streams again after a wait that was reported."""
         if event["phase"] == "streaming" and self._waits:
             self._waits, self._printed = False, ""
-            self._output.report(f"{time.strftime('%H:%M:%S')} bronze goes on: the stream is open again")
+            self._output.report(f"{time.strftime('%H:%M:%S')} bronze continues: the stream is open again")
 
     def _end_of_snapshots(self, snapshots: dict[str, Any]) -> None:
         """Report the end of all running snapshots, also if another report has overtaken their last report."""

@@ -167,7 +167,7 @@ SubjectKey = Annotated[
         "--key",
         metavar="VALUE",
         help="Key of a row. Repeat the option for further columns of a composite key, in its order, and for "
-        "further rows. `-` reads the values from standard input, one a line.",
+        "further rows. `-` reads the values from standard input, one per line.",
     ),
 ]
 Abandon = Annotated[

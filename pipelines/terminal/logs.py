@@ -88,7 +88,7 @@ def open_log(path: str | Path, mode: str = "a") -> IO[Any]:
     try:
         os.fchmod(number, 0o600)
     except OSError:  # another account's, or a file system without modes
-        logging.getLogger("deltasmelt").debug("the mode of %s stays as it is", path)
+        logging.getLogger("deltasmelt").debug("the mode of %s is not changed", path)
     return os.fdopen(number, mode, encoding=None if "b" in mode else "utf-8")
 
 

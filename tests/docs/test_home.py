@@ -12,7 +12,7 @@ def test_home_shows_quick_start_guarantees_and_comparison() -> None:
     index = (ROOT / "docs/index.md").read_text(encoding="utf-8")
     home = site_module("home").with_readme(index, (ROOT / "README.md").read_text(encoding="utf-8"))
     headings = re.findall(r"^## (.+)$", home, re.MULTILINE)
-    assert headings[:4] == ["Quick start", "Your own database", "What it guarantees", "Against whom"]
+    assert headings[:4] == ["Quick start", "Your own database", "What it guarantees", "Compared with others"]
     assert "are in the [README]" not in home
     first = re.search(r"^```\w*\n(.*?)^```", home, re.MULTILINE | re.DOTALL)
     assert first is not None

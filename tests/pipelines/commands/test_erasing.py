@@ -168,7 +168,7 @@ def test_document_behind_or_ahead_is_refused(tmp_path: Path) -> None:
     # Others changed the document after its cut, and left its mark.
     write_deltalake(lake.uri("gold", "doc"), pa.table({"id": [1]}), mode="append")
     control.record_cut(Cut("gold", Lsn(60), None, {"doc": 0}))
-    assert "others wrote gold.doc" in refusal(newer)
+    assert "another program wrote gold.doc" in refusal(newer)
 
 
 @pytest.mark.parametrize("values", [[], ["1"], ["1", "x", "2"]])

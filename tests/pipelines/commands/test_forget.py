@@ -224,7 +224,7 @@ def test_refusals_change_nothing(spark: SparkSession, database: str, tmp_path: P
     assert {row["id"] for row in rows} == {1, 3, 4, 33}
     # The next cycle has to see what others wrote.
     spark.sql(f"UPDATE {shop.lake.sql('silver', 'customers')} SET name = 'other' WHERE id = 1")
-    with pytest.raises(DefiniteError, match=r"others wrote silver\.customers"):
+    with pytest.raises(DefiniteError, match=r"another program wrote silver\.customers"):
         run_forget(shop.pipeline, "customers", ["3", "33"], Output())
 
 

@@ -127,7 +127,7 @@ def test_end_of_a_wait_is_reported_once(capsys: pytest.CaptureFixture[str]) -> N
     lines.reader(progress.report())
     waits, again = capsys.readouterr().err.splitlines()
     assert waits.endswith("bronze waits: the server ended the replication stream")
-    assert again.endswith("bronze goes on: the stream is open again")
+    assert again.endswith("bronze continues: the stream is open again")
 
 
 def test_counts_agree_with_their_nouns(capsys: pytest.CaptureFixture[str]) -> None:
