@@ -120,6 +120,13 @@ def test_no_word_of_page_is_lost_as_tag(path: Path) -> None:
     assert re.findall(r"<[A-Za-z/][^>\n]*>", prose) == [], "put it into backticks"
 
 
+def test_no_page_is_longer_than_one_task() -> None:
+    """Lists that are read by searching are longer: options, codes, the map of the code."""
+    sizes = {str(path.relative_to(DOCS)): path.stat().st_size for path in DOCS.rglob("*.md")}
+    long = {page for page, size in sizes.items() if size > 10_000}
+    assert long == {"command-line.md", "errors/README.md", "architecture.md"}
+
+
 @pytest.mark.parametrize("path", pages(), ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_link_leads_to_file_and_heading(path: Path) -> None:
     """The anchors are those of a code host; `make docs` checks them for the site."""

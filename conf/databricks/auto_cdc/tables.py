@@ -1,8 +1,8 @@
 """Maintain tables from `bronze.changes` by Lakeflow's AUTO CDC, instead of silver.
 
-This file is a template: name your tables in `TABLES`. First read the limits (docs/how-to/databricks.md, AUTO
-CDC): large values that PostgreSQL did not send, TRUNCATE, keys that two rows exchange, and rows that a new
-snapshot no longer has.
+This file is a template: name your tables in `TABLES`. First read the limits (docs/how-to/auto-cdc.md): large
+values that PostgreSQL did not send, TRUNCATE, keys that two rows exchange, and rows that a new snapshot no
+longer has.
 
 Update the pipeline at least daily. `bronze.changes` keeps its log, and files that compaction has joined, for
 a day. After a longer pause the pipeline fails (failOnDataLoss), and needs a full refresh. In a catalog the

@@ -214,7 +214,7 @@ def test_authority_named_in_connection_string_is_mounted() -> None:
     files = {f"{mount['mountPath']}/{item['path']}" for item in volume["secret"]["items"]}
     assert parameters["sslmode"] == "verify-full"
     assert parameters["sslrootcert"] in files
-    assert match[0] in (conf_folder().parent / "docs/how-to/run-the-reader-as-a-service.md").read_text()
+    assert match[0] in (conf_folder().parent / "docs/how-to/kubernetes.md").read_text()
 
 
 def test_config_map_files_fit_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ def graces() -> Iterator[tuple[str, float]]:
     """Return the seconds from SIGTERM to SIGKILL in every definition."""
     for name, pod in pods().items():
         yield name, pod["spec"]["terminationGracePeriodSeconds"]
-    page = (PAGES / "run-the-reader-as-a-service.md").read_text().replace("\\\n", " ")
+    page = (PAGES / "container.md").read_text().replace("\\\n", " ")
     for number, run in enumerate(re.findall(r"^docker run .*$", page, re.MULTILINE)):
         (seconds,) = re.findall(r"--stop-timeout (\d+)", run)
         yield f"docker run {number}", float(seconds)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FOLDER = conf_folder() / "systemd"
-PAGE = (conf_folder().parent / "docs" / "how-to" / "run-the-reader-as-a-service.md").read_text()
+PAGE = (conf_folder().parent / "docs" / "how-to" / "systemd.md").read_text()
 SMELT = "/opt/smelt/bin/smelt"
 KNOWN = {
     "Unit": {"Description", "After", "Wants", "OnFailure", "StartLimitIntervalSec"},

@@ -152,7 +152,7 @@ def test_vanished_process_fires_without_metrics() -> None:
     severities = {rule["expr"]: rule["labels"]["severity"] for rule in rules()}
     assert severities[f"{OF_THE_SCRAPE} == 0"] == "critical"
     assert severities[f"absent({OF_THE_SCRAPE})"] == "critical"
-    assert "job_name: deltasmelt\n" in (ROOT / "docs" / "how-to" / "monitor.md").read_text(encoding="utf-8")
+    assert "job_name: deltasmelt\n" in (ROOT / "docs" / "how-to" / "metrics.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.process
