@@ -11,8 +11,6 @@ import sys
 from contextlib import suppress
 from typing import Any, Final
 
-import pyarrow as pa
-
 _M_ARENA_MAX: Final = -8
 
 
@@ -27,12 +25,8 @@ def _glibc() -> Any:
 _GLIBC: Final = _glibc()
 
 
-def configure_allocators() -> None:
-    """Choose allocators for large short-lived buffers; call before threads start.
-
-    Arrow's own pool keeps more memory than the system's allocator.
-    """
-    pa.set_memory_pool(pa.system_memory_pool())
+def use_one_arena() -> None:
+    """Let all threads share one arena of the C library; call before threads start."""
     if _GLIBC is not None:
         # Each thread of glibc gets one of eight arenas a core, and each arena keeps the peak memory of its
         # threads (mallopt(3)): the same 3 MiB once more in each. A single arena for all threads cost no

@@ -517,10 +517,10 @@ def _run(file: Path, layers: Sequence[Layer], command: str, options: _RunOptions
     views = _views(options)
     with loaded_reader(needed="bronze" in layers) as reader:  # it loads while we do
         pipeline = _open(file)
-        from deltasmelt.bronze.memory import configure_allocators
+        from deltasmelt.bronze.memory import use_one_arena
         from deltasmelt.pipelines.commands.run import run_layers
 
-        configure_allocators()
+        use_one_arena()
         run_layers(
             pipeline,
             Output(),

@@ -16,7 +16,8 @@ that names them, and no cut names an old version. `tidy` deletes only files that
 *lite* vacuum in Delta's terms): no version yet names the files of an open transaction or a running snapshot,
 so these files stay at any age. A checkpoint forgets removed files after the same day. So a table deletes them
 within the hours before, and before a checkpoint (`LogTable.delete_removed`). A crash in the middle leaves
-some entries for the next call. `remove_unnamed` removes a small table's files without a commit after a week.
+some entries for the next call. `remove_unnamed` removes a small table's files without a commit after a week,
+and `remove_uncreated` the files of a table that was never created.
 """
 
 from __future__ import annotations
@@ -27,10 +28,11 @@ from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyarrow.fs import FileSelector
+from pyarrow.fs import FileInfo, FileSelector
 
 from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake.client import AddAction, CommitFailedError, RemoveAction, Transaction
+from deltasmelt.bronze.lake.durability import LOG
 from deltasmelt.bronze.lake.parquet import PartWriter, delete_files, file_system, open_file
 from deltasmelt.bronze.lake.table import sorted_by
 
@@ -49,7 +51,7 @@ _CLASSES: Final = (1024 * 1024, 8 * 1024 * 1024, 64 * 1024 * 1024)
 _MOST_BYTES: Final = 128 * 1024 * 1024
 # Age at which a file without a commit belongs to a killed process.
 _UNNAMED_SECONDS: Final = 7 * 86_400.0
-_PREFIX: Final = "part-"
+_PREFIXES: Final = ("part-", ".part-")
 _ROW_GROUP_BYTES: Final = 8 * 1024 * 1024
 
 
@@ -233,15 +235,36 @@ def remove_unnamed(table: Table) -> None:
     """
     if not table.shows_files:
         return
-    uri = table.table_uri
-    files = perform(Effect.LIST_FILES, uri, lambda: file_system(uri).get_file_info(FileSelector("")))
-    times = {file.base_name: file.mtime.timestamp() for file in files if file.is_file and file.mtime}
+    old = _old_files(_entries(table.table_uri)) - set(table.paths())
+    if old:
+        delete_files(table.table_uri, sorted(old - set(table.removed_files())))
+
+
+def remove_uncreated(uri: str) -> None:
+    """Remove the files of a table that Spark failed to create, as a document whose first build fails.
+
+    Each attempt leaves its files, and gold makes an attempt every ten minutes. Younger files stay
+    (`_UNNAMED_SECONDS`), because another process may be creating the table.
+
+    Raises:
+        OSError: the place cannot be read or written.
+    """
+    entries = _entries(uri)
+    if not any(entry.base_name == LOG for entry in entries):
+        delete_files(uri, sorted(_old_files(entries)))
+
+
+def _old_files(entries: list[FileInfo]) -> set[str]:
+    """Return the names of data files, and of their checksums, that no open commit can name any more."""
+    times = {entry.base_name: entry.mtime.timestamp() for entry in entries if entry.is_file and entry.mtime}
     # The clock that stamps the files counts: this machine's may be days ahead.
     until = min(time.time(), max(times.values(), default=0.0)) - _UNNAMED_SECONDS
-    old = {name for name, written in times.items() if name.startswith(_PREFIX) and written < until}
-    old -= set(table.paths())
-    if old:
-        delete_files(uri, sorted(old - set(table.removed_files())))
+    return {name for name, written in times.items() if name.startswith(_PREFIXES) and written < until}
+
+
+def _entries(uri: str) -> list[FileInfo]:
+    selector = FileSelector("", allow_not_found=True)
+    return perform(Effect.LIST_FILES, uri, lambda: file_system(uri).get_file_info(selector))
 
 
 def small_files(table: Table, *, many: int, prefix: str, order: str | None) -> list[SmallFile]:

@@ -41,7 +41,7 @@ from deltasmelt.bronze.errors import DefiniteError, SmeltError, TransientError
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.failures import lake_failures
 from deltasmelt.bronze.lsn import ZERO, Lsn
-from deltasmelt.bronze.memory import configure_allocators
+from deltasmelt.bronze.memory import use_one_arena
 from deltasmelt.bronze.postgres.connection import abandon, connect, identify, translated, until_stopped
 from deltasmelt.bronze.postgres.conversion import server_encoding
 from deltasmelt.bronze.postgres.error_rules import REFUSALS, UNCONVERTIBLE
@@ -155,7 +155,7 @@ class Reader:
             TransientError: the server was unreachable since the start; with `until` also after failures for
                 some minutes without progress.
         """
-        configure_allocators()
+        use_one_arena()
         stop = self._stop = stop or threading.Event()
         self._connected_at = time.monotonic()
         try:

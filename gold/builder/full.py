@@ -127,7 +127,7 @@ def _write(
     rows = f"SELECT {columns}, {kept} AS {LSN}, d.{HASH} AS {HASH}\nFROM (\n{made}\n) AS d{join}{order}"
     mark = Mark(GOLD_APP, build.cut.commit_lsn, None if state is None else state.position)
     if work.lake.place.replaces_tables:
-        _replace(work, rows, mark, definition)
+        _replace(work, rows, mark, definition, exists=state is not None)
     else:
         _write_named(work, rows, mark, state, definition)
     build.run.inserts = work.table.rows_written()
@@ -136,8 +136,10 @@ def _write(
         _cluster(work, compiled)
 
 
-def _replace(work: BuildContext, rows: str, mark: Mark, definition: TableDefinition) -> None:
+def _replace(work: BuildContext, rows: str, mark: Mark, definition: TableDefinition, *, exists: bool) -> None:
     """Replace the table at its location: rows, columns, property and mark in one commit."""
+    if not exists:
+        make_room(work.table.uri)
     properties = _listed({DEFINITION_PROPERTY: definition.digest, **_properties(definition)})
     statement = f"CREATE OR REPLACE TABLE {work.table.address} USING DELTA TBLPROPERTIES ({properties}) AS"
     _run(work, f"{statement}\n{rows}", needed=mark_settings(mark.app, mark.lsn, mark.position))

@@ -35,13 +35,14 @@ from zlib import crc32
 import psycopg
 
 from deltasmelt.bronze.lake.control_tables import ControlTables
-from deltasmelt.bronze.memory import configure_allocators
+from deltasmelt.bronze.memory import use_one_arena
 from deltasmelt.pipelines.commands.context import load_documents_of
 from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 from deltasmelt.pipelines.quality.schedule import ParallelQuality
 from deltasmelt.pipelines.runtime.supervisor import Supervisor
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.terminal.logs import start_logging
+from deltasmelt.pipelines.without_pandas import load_pyarrow
 from tests.benchmarks import jumping_clock
 from tests.benchmarks.measuring import machine, say
 from tests.benchmarks.month_chart import draw
@@ -112,6 +113,7 @@ def main() -> int:
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside is None:
+        load_pyarrow()  # chooses the allocator of the process that runs the month
         if not jumping_clock.is_possible():
             say("needs Linux and a C compiler (cc)")
             return 2
@@ -152,7 +154,7 @@ def month(folder: Path, plan: Plan, table_file: Path | None) -> list[dict[str, f
             os.environ[variable] = str(folder / name)
         tempfile.tempdir = None  # Python has chosen the folder already
         compress_maintenance()
-        configure_allocators()
+        use_one_arena()
         source = held.enter_context(psycopg.connect(server.dsn(), autocommit=True))
         _make_tables(source, plan.tables)
         (folder / "documents").mkdir()

@@ -36,7 +36,7 @@ from pydantic import SecretStr
 from deltasmelt.bronze.catalog.select import select_tables
 from deltasmelt.bronze.config.sections import SnapshotSettings, SourceSettings
 from deltasmelt.bronze.lake.location import Lake
-from deltasmelt.bronze.memory import configure_allocators
+from deltasmelt.bronze.memory import use_one_arena
 from deltasmelt.bronze.postgres.connection import connect, identify
 from deltasmelt.bronze.setup.publication import ensure_publication
 from deltasmelt.bronze.snapshot.snapshot import Snapshot
@@ -175,7 +175,7 @@ def _loaded() -> str:
 
 def take(dsn: str, workers: int, executors: ExecutorsAtHand | None = None) -> Run:
     """Copy the table as the reader does."""
-    configure_allocators()
+    use_one_arena()
     source = SourceSettings(dsn=SecretStr(dsn), slot="bench", publication="bench")
     with tempfile.TemporaryDirectory() as lake, connect(source) as connection:
         tables = select_tables(connection, source, storage=True)

@@ -50,9 +50,8 @@ _STAYS: Final = {
     "folders of silver": 2.0,
     "files of gone tables": 20.0,
     "bronze's checkpoint kB": 1.4,
-    "files of the failing document": 8.0,
 }
-"""What stays, a day, of two gone tables and of a failing document's builds (docs/scaling/growth.md)."""
+"""What stays, a day, of two gone tables (docs/scaling/growth.md)."""
 _LATER: Final = frozenset(
     {"files of quiet tables", "files of tmp", "lake MiB", "heap after GC MiB", "JVM MiB"}
 )

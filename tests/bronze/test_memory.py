@@ -1,4 +1,4 @@
-"""Memory that the allocators of a process keep: does it depend on the number of threads that ever were?"""
+"""Memory that the allocators of a process keep for later."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 _THREADS_THAT_ALLOCATE: Final = """
 import ctypes, pathlib, sys, tempfile, threading
-from deltasmelt.bronze.memory import configure_allocators, release
+from deltasmelt.bronze.memory import use_one_arena, release
 
 if sys.argv[1] == "configured":
-    configure_allocators()
+    use_one_arena()
 meeting = threading.Barrier(12)
 
 def work():
@@ -46,3 +46,23 @@ def test_threads_of_a_configured_process_share_one_arena() -> None:
         return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
     assert arenas("configured") <= 2 < arenas("as it is")
+
+
+_PARQUET: Final = """
+from deltasmelt.pipelines.without_pandas import load_pyarrow
+load_pyarrow()
+import io
+import pyarrow as pa, pyarrow.parquet as pq
+pq.write_table(pa.table({"a": list(range(10_000))}), io.BytesIO())
+print(pa.default_memory_pool().backend_name, pa.mimalloc_memory_pool().max_memory())
+"""
+
+
+@pytest.mark.process
+def test_arrow_allocates_nothing_on_its_own() -> None:
+    """The writer of Parquet files asks Arrow's default allocator, whatever Python's calls use."""
+    command = [sys.executable, "-c", _PARQUET]
+    assert subprocess.run(command, check=True, capture_output=True, text=True).stdout.split() == [
+        "system",
+        "0",
+    ]

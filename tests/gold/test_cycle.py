@@ -9,6 +9,7 @@ document in full only if the test expects a full build (`World.cycle`).
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -282,9 +283,15 @@ def test_a_document_that_fails_stops_alone_and_heals(small: World) -> None:
     gold = world.start_gold([*world.documents, NUMBERED, unknown])
     world.shop.put("order_items", order_id=1, line=1, sku="not a number")
     world.shop.commit()
+    left = Path(world.lake.uri("gold", "broken"), "part-of-a-failed-attempt.parquet")
+    left.parent.mkdir()
+    left.touch()
+    os.utime(left, (0, 0))
+    left.with_stem("part-of-today").touch()
     cut = gold.cycle()
     assert cut is not None
     assert set(cut.tables) == set(world.names)
+    assert not left.exists(), "attempts would accumulate"
     errors = {error.name: error for error in world.control.open_errors()}
     assert {name: error.code for name, error in errors.items()} == {
         "broken": "document-failed", "unknown": "document-invalid",

@@ -56,6 +56,25 @@ def test_old_file_without_commit_is_removed(tmp_path: Path) -> None:
     assert not left.exists()
 
 
+def test_failed_creations_leave_a_week_of_files(lake_path: str) -> None:
+    """A document whose first build fails has files and no log; a table with a log keeps its files."""
+    place = Path(lake_path, "gold", "failing")
+    delta.make_room(str(place))
+    place.mkdir(parents=True)
+    names = ("part-0.parquet", ".part-0.parquet.crc", "part-1.parquet", "part-2.parquet", "mine.parquet")
+    for name in names:
+        (place / name).touch()
+    for name in (*names[:2], "mine.parquet"):
+        age(place / name)
+    age(place / "part-1.parquet", 6 * 86_400.0)
+    (place / "_delta_log").mkdir()
+    delta.make_room(str(place))
+    assert {path.name for path in place.iterdir()} == {*names, "_delta_log"}
+    (place / "_delta_log").rmdir()
+    delta.make_room(str(place))
+    assert {path.name for path in place.iterdir()} == {"part-1.parquet", "part-2.parquet", "mine.parquet"}
+
+
 def test_control_tables_remove_them_when_tidied(lake_path: str) -> None:
     control = ControlTables(Lake(lake_path))
     control.open_error(OpenError("table", "t", "c", "m"))
