@@ -26,6 +26,7 @@ import hmac
 import re
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import numpy as np
@@ -242,16 +243,26 @@ def protect(cells: pa.StringArray, codes: NDArray[np.int8], key: bytes) -> pa.St
 
 def _changed(values: pa.StringArray, action: Action, key: bytes) -> pa.StringArray:
     if action == "hash":
-        hashes = [None if text is None else hashed(text, key) for text in values.to_pylist()]
-        return pa.array(hashes, pa.string())
+        return pa.array(_hashes(values.cast(pa.binary()).to_pylist(), key), pa.string())
     digits = pc.replace_substring_regex(values, r"\pN", "0")
     letters = pc.replace_substring_regex(digits, r"[^0 -/:-@\[-`{-~]", "x")
     return pc.utf8_slice_codeunits(letters, 0, LONGEST)
 
 
 def hashed(text: str, key: bytes) -> str:
-    """Return the keyed hash of a value's text."""
+    """Return the keyed hash of a value's text: HMAC-SHA-256 (RFC 2104)."""
     return hmac.digest(key, text.encode(), "sha256").hex()
+
+
+def _hashes(texts: Sequence[bytes | None], key: bytes) -> list[str | None]:
+    """Return the keyed hash of each text, as `hashed`."""
+    # RFC 2104 itself: each call of `hmac` lets OpenSSL look up its algorithms again, 2.7 µs instead of 1.2.
+    block = sha256().block_size
+    block_key = (sha256(key).digest() if len(key) > block else key).ljust(block, b"\0")
+    inner, outer = (bytes(byte ^ pad for byte in block_key) for pad in (0x36, 0x5C))
+    return [
+        None if text is None else sha256(outer + sha256(inner + text).digest()).hexdigest() for text in texts
+    ]
 
 
 def key_number(key: bytes) -> int:

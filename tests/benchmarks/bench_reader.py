@@ -11,6 +11,9 @@ whole process for pg_recvlogical, and of the measured span for the reader.
 
 The bars: wall at most 1.25 times pg_recvlogical's for bulk (and 10 s of CPU), 1.0 for oltp; peak resident
 memory at most 300 MB, also for one transaction of ten million rows.
+
+`rules` is bulk with one of ten columns of `orders` hashed, beside the reader without rules: at most 1.3 times
+the CPU.
 """
 
 from __future__ import annotations
@@ -33,10 +36,17 @@ from deltasmelt.bronze.lsn import Lsn
 from tests.benchmarks.measuring import Run, Watched, bench_server, machine, say
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 
 _WORKLOADS: Final = Path(__file__).parent / "workloads"
 _WALL_BARS: Final = {"bulk": 1.25, "oltp": 1.0}
+_RULES: Final = {
+    "columns": {"public.orders": {"note": "hash"}},
+    "hash_key": "a key of the benchmark with 32 bytes",
+}
+_RULES_BAR: Final = 1.3
 _CPU_BAR: Final = 10.0
 """Maximum CPU seconds of the reader, for bulk."""
 _MEMORY_BAR: Final = 300e6 / 2**20
@@ -58,13 +68,16 @@ class ReaderRun(Run):
 def main() -> int:
     """Measure, print the table, and return 1 if a bar is missed."""
     parser = argparse.ArgumentParser(prog="bench-reader")
-    parser.add_argument("workloads", nargs="*", default=["bulk", "oltp", "transaction"])
+    parser.add_argument("workloads", nargs="*", default=["bulk", "oltp", "transaction", "rules"])
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     say(f"{machine()}\n")
     say(f"{'workload':12} {'client':16} {'wall s':>8} {'CPU s':>8} {'peak MiB':>9} {'ratio':>7}")
     passed = True
     for workload in options.workloads:
+        if workload == "rules":
+            passed = report_rules(measure_rules(options.repeats)) and passed
+            continue
         pairs = measure(workload, 1 if workload == "transaction" else options.repeats)
         passed = report(workload, pairs) and passed
     return 0 if passed else 1
@@ -73,20 +86,38 @@ def main() -> int:
 def measure(workload: str, repeats: int) -> list[tuple[Run, ReaderRun]]:
     """Return pairs of neighbouring runs: pg_recvlogical, reader."""
     with bench_server() as server:
-        end = load_workload(server, workload)
+        make_tables(server, workload)
+        end = make_changes(server, workload)
         pairs = []
         for repeat in range(repeats):
             if repeat % 2 == 0:
                 limit = run_pg_recvlogical(server, end)
-                pairs.append((limit, run_reader(server, end)))
+                pairs.append((limit, run_fresh_reader(server, end)))
             else:
-                ours = run_reader(server, end)
+                ours = run_fresh_reader(server, end)
                 pairs.append((run_pg_recvlogical(server, end), ours))
         return pairs
 
 
-def load_workload(server: EmbeddedServer, workload: str) -> int:
-    """Create tables, publication and slot, then the changes; return the LSN after the changes."""
+def measure_rules(repeats: int) -> list[tuple[ReaderRun, ReaderRun]]:
+    """Return pairs of neighbouring runs of the reader over bulk: without rules, with a hash.
+
+    Rules hold from the first poll that records them. So each slot has a lake with the empty tables before
+    the changes come.
+    """
+    with bench_server() as server, tempfile.TemporaryDirectory() as folder:
+        start = make_tables(server)
+        every = ({}, _RULES) * repeats
+        lakes = [(f"{folder}/{n}", copy_slot(server), rules) for n, rules in enumerate(every)]
+        for each in lakes:
+            run_reader(server, start, *each)
+        end = make_changes(server, "bulk")
+        runs = [run_reader(server, end, *each) for each in lakes]
+        return list(zip(runs[::2], runs[1::2], strict=True))
+
+
+def make_tables(server: EmbeddedServer, workload: str = "") -> int:
+    """Create tables, publication and slot; return the LSN after them."""
     with psycopg.connect(server.dsn(), autocommit=True) as connection:
         execute_file(connection, "schema.sql")
         if workload == "oltp":
@@ -94,6 +125,12 @@ def load_workload(server: EmbeddedServer, workload: str) -> int:
             connection.execute("VACUUM ANALYZE")
         connection.execute("CREATE PUBLICATION bench FOR ALL TABLES WITH (publish_via_partition_root = true)")
         connection.execute("SELECT pg_create_logical_replication_slot('template', 'pgoutput')")
+        return end_of_log(connection)
+
+
+def make_changes(server: EmbeddedServer, workload: str) -> int:
+    """Make the changes of a workload; return the LSN after the changes."""
+    with psycopg.connect(server.dsn(), autocommit=True) as connection:
         if workload == "oltp":
             script = str(_WORKLOADS / "oltp.pgbench")
             subprocess.run(
@@ -115,10 +152,15 @@ def load_workload(server: EmbeddedServer, workload: str) -> int:
             )
         else:
             execute_file(connection, f"{workload}.sql")
-        row = connection.execute("SELECT pg_current_wal_lsn() - '0/0'").fetchone()
-        assert row is not None
-        connection.execute("SELECT pg_logical_emit_message(true, 'deltasmelt', 'end')")
-        return int(row[0])
+        return end_of_log(connection)
+
+
+def end_of_log(connection: psycopg.Connection[Any]) -> int:
+    """Return the LSN of the log's end, and write a message after that end."""
+    row = connection.execute("SELECT pg_current_wal_lsn() - '0/0'").fetchone()
+    assert row is not None
+    connection.execute("SELECT pg_logical_emit_message(true, 'deltasmelt', 'end')")
+    return int(row[0])
 
 
 def execute_file(connection: psycopg.Connection[Any], name: str) -> None:
@@ -147,22 +189,40 @@ def run_pg_recvlogical(server: EmbeddedServer, end: int) -> Run:
     return run
 
 
-def run_reader(server: EmbeddedServer, end: int) -> ReaderRun:
-    """Measure the reader in a new process, into a fresh lake."""
-    slot = copy_slot(server)
-    with tempfile.TemporaryDirectory() as lake:
-        settings = {"dsn": server.dsn(), "slot": slot, "lake": lake, "until": end}
-        process = subprocess.run(
-            [sys.executable, "-m", "tests.benchmarks.reader_run", json.dumps(settings)],
-            check=True,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
+def run_reader(
+    server: EmbeddedServer, end: int, lake: str, slot: str, rules: Mapping[str, object] | None = None
+) -> ReaderRun:
+    """Measure the reader in a new process, without snapshots.
+
+    With `rules`, which are settings of the source, the reader takes the first snapshot of each table.
+    """
+    settings = {
+        "dsn": server.dsn(),
+        "slot": slot,
+        "lake": lake,
+        "until": end,
+        "rules": rules or {},
+        "snapshots": "never" if rules is None else "initial",
+    }
+    process = subprocess.run(
+        [sys.executable, "-m", "tests.benchmarks.reader_run", json.dumps(settings)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     counters = json.loads(process.stdout.splitlines()[-1])
-    drop_slot(server, slot)
     return ReaderRun(
         counters["wall"], counters["cpu"], counters["peak_mib"], counters["start_up"], counters["changes"]
     )
+
+
+def run_fresh_reader(server: EmbeddedServer, end: int) -> ReaderRun:
+    """Measure the reader into a fresh lake."""
+    slot = copy_slot(server)
+    with tempfile.TemporaryDirectory() as lake:
+        run = run_reader(server, end, lake, slot)
+    drop_slot(server, slot)
+    return run
 
 
 def copy_slot(server: EmbeddedServer) -> str:
@@ -203,6 +263,18 @@ def report(workload: str, pairs: list[tuple[Run, ReaderRun]]) -> bool:
         f"peak {peak:.0f} MiB (bar {_MEMORY_BAR:.0f}), start-up {start_up:.2f} s apart: "
         f"{'holds' if passed else 'MISSED'}\n"
     )
+    return passed
+
+
+def report_rules(pairs: list[tuple[ReaderRun, ReaderRun]]) -> bool:
+    """Print the runs without and with rules; return whether the bar holds."""
+    for pair in pairs:
+        for client, run in zip(("reader", "reader, hash"), pair, strict=True):
+            ratio = run.cpu / pair[0].cpu
+            say(f"{'rules':12} {client:16} {run.wall:8.2f} {run.cpu:8.2f} {run.peak:9.0f} {ratio:7.2f}")
+    ratio = statistics.median(ruled.cpu / plain.cpu for plain, ruled in pairs)
+    passed = ratio <= _RULES_BAR and pairs[0][0].changes == pairs[0][1].changes
+    say(f"{'rules':12} {pairs[0][1].changes:,} changes: median ratio of CPU {ratio:.2f} (bar {_RULES_BAR})\n")
     return passed
 
 

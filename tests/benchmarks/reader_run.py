@@ -18,9 +18,7 @@ def main() -> None:
     """Run the reader once."""
     start = time.monotonic()
     load_pyarrow()
-    from pydantic import SecretStr  # noqa: PLC0415 - after pandas is hidden
-
-    from deltasmelt.bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings  # noqa: PLC0415
+    from deltasmelt.bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings  # noqa: PLC0415 - after pandas is hidden
     from deltasmelt.bronze.lake.location import Lake  # noqa: PLC0415
     from deltasmelt.bronze.lsn import Lsn  # noqa: PLC0415
     from deltasmelt.bronze.reader.reader import Reader  # noqa: PLC0415
@@ -34,10 +32,12 @@ def main() -> None:
 
     reader = Reader(
         "benchmark",
-        SourceSettings(dsn=SecretStr(settings["dsn"]), slot=settings["slot"], publication="bench"),
+        SourceSettings.model_validate(
+            {"dsn": settings["dsn"], "slot": settings["slot"], "publication": "bench", **settings["rules"]}
+        ),
         Lake(settings["lake"]),
         BronzeSettings(),
-        SnapshotSettings(mode="never"),
+        SnapshotSettings(mode=settings["snapshots"]),
         reached=reached,
     )
     reader.run(until=Lsn(settings["until"]))

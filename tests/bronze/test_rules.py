@@ -63,6 +63,14 @@ def test_hash_is_keyed_sha256_and_null_stays() -> None:
     assert key_number(KEY) != key_number(KEY + b"x")
 
 
+@pytest.mark.parametrize("size", [1, 63, 64, 65, 200])
+def test_hash_is_the_standard_s_for_any_key(size: int) -> None:
+    """HMAC pads a short key to a block of 64 bytes, and first hashes a longer key."""
+    key, texts = bytes(range(size)), ["", "é", "x" * 500]
+    values = protect(pa.array(texts), np.full(3, 2, np.int8), key).to_pylist()
+    assert values == [hmac.new(key, text.encode(), "sha256").hexdigest() for text in texts]
+
+
 def test_mask_keeps_shape_and_no_letter() -> None:
     assert masked("+49 171/23-4x", None, "", "Éva Müller", "नमस्ते\n٣", "a" * 200) == [
         "+00 000/00-0x", None, "", "xxx xxxxxx", "xxxxxxx0", "x" * LONGEST,
