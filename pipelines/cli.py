@@ -407,7 +407,7 @@ def maintain(file: File, *, output: OutputFormat = Format.TEXT) -> None:
 def drop(file: File, *, yes: arguments.Yes = False) -> None:
     """Drop slot and publication at the source; keep the lake.
 
-    On a terminal it asks for confirmation; elsewhere it needs --yes. It keeps a publication that the pipeline
+    On a terminal it requests confirmation; elsewhere it needs --yes. It keeps a publication that the pipeline
     did not create, and prints the SQL. It refuses a slot that does not belong to the pipeline.
     With manage: false it removes nothing, and prints all SQL.
     """

@@ -7,7 +7,8 @@ A docstring counts without its sections (Args, Returns, Raises). The measure has
 * chat per 10,000 words: say, tell, ask, look, come about … of a program.
 
 psycopg, pyiceberg, dqx, dlt and ucx have 33 to 47, 0 to 1.7 and 2 to 15. The measure is a control, not the
-aim: a reader whose second language is English reads each docstring once.
+aim: a reader whose second language is English reads each docstring once. `tests.docs.test_sentences` applies
+the same patterns to pages and to messages.
 """
 
 from __future__ import annotations
@@ -37,12 +38,22 @@ CHAT: Final = _pattern(
     "come_about comes_about came_about taken_for take_for takes_for took_for goes_on go_on gone_on put_back "
     "made_anew thereafter thereof beside besides nobody somebody anybody everybody of_ours of_its_own"
 )
+IDIOM: Final = _pattern(
+    "anew for_good for_ever all_the_same in_spite_of without_a_word is_away are_away at_hand to_be_had "
+    "let_go puts_back given_up heals mends lie_in lies_in stand_in stands_in stands_under stands_there "
+    "stands_still stood_still as_it_is as_they_are somebody_else whoever takes_it_for take_it_for"
+)
+"""Idioms that pages and messages do not use."""
 HEADLESS: Final = re.compile(
     r"(?:Who|Whoever|What|Whatever|Where|Whose|Those|Such|The same|Of (?:a|an|the|two|one|such|those|what|"
     r"all|each|it|some|many|more|them|ours|others?|columns|rows|tables))\b"
 )
 _SECTION: Final = re.compile(r"\n\s*(?:Args|Arguments|Attributes|Returns|Raises|Yields):")
 _SENTENCE: Final = re.compile(r"(?<=[.!?])\s+(?=[A-Z`*\"(])")
+_PROSE: Final = re.compile(r"(?:[A-Za-z][a-z]+[ ,:;]+){3}[a-z]{2}")
+_CODE: Final = re.compile(
+    r"[\\|^$\n]|\b(?:AS|SELECT|FROM|WHERE|CREATE|SET|LOCK|CAST|NULL|AND|OVER|WHEN|LONG)\b"
+)
 _SHORT: Final = 3
 """Sentences of so few words are not listed."""
 
@@ -76,6 +87,26 @@ def docstrings(path: Path) -> Iterator[tuple[int, str]]:
             match item:
                 case ast.Expr(value=ast.Constant(value=str(text))):
                     yield item.lineno, text
+
+
+def messages(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield line and text of each string of a file that reads like prose; a value in a string is one word."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    # A docstring is no message, nor is a list of words that `split` takes apart.
+    skipped = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr | ast.Attribute)}
+    for node in ast.walk(tree):
+        match node:
+            case ast.JoinedStr(values=values):
+                skipped.update(map(id, values))
+                text = "".join(
+                    str(part.value) if isinstance(part, ast.Constant) else "value" for part in values
+                )
+            case ast.Constant(value=str(text)) if id(node) not in skipped:
+                pass
+            case _:
+                continue
+        if _PROSE.search(text) and not _CODE.search(text):
+            yield node.lineno, text
 
 
 def sentences_of(text: str) -> list[str]:

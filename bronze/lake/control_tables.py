@@ -64,9 +64,9 @@ class ControlTables:
         self._errors = ControlTable(
             lake.uri("control", "errors"),
             ERRORS_SCHEMA,
-            "What went wrong, until healed",
+            "Errors, open and closed",
         )
-        self._runs = ControlTable(lake.uri("control", "runs"), RUNS_SCHEMA, "What each cycle did")
+        self._runs = ControlTable(lake.uri("control", "runs"), RUNS_SCHEMA, "Work of each cycle")
 
     def record_cut(self, cut: Cut) -> None:
         """Record a cut in one commit."""

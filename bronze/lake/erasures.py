@@ -103,7 +103,7 @@ class Erasures:
         # Elsewhere nothing is erased, and a question would cost a request.
         self._local = lake.folder is not None
         self._uri = lake.uri("control", ERASURES)
-        self._table = ControlTable(self._uri, ERASURES_SCHEMA, "What `smelt forget` erased")
+        self._table = ControlTable(self._uri, ERASURES_SCHEMA, "Erasures of `smelt forget`")
 
     def record(self, erasure: Begun, state: State, counts: Mapping[str, Any] | None = None) -> None:
         """Record a state of an erasure; durable on return."""

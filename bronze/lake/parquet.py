@@ -274,7 +274,7 @@ class PartWriter:
     @contextmanager
     def _usable(self) -> Iterator[None]:
         if self._given_up:
-            raise UnusableWriterError(f"files of {self._prefix} were given up: an earlier write failed")
+            raise UnusableWriterError(f"files of {self._prefix} were abandoned: an earlier write failed")
         try:
             yield
         except BaseException:

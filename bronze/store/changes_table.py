@@ -102,7 +102,7 @@ def commit_marks(changes: Table, marks: Sequence[Transaction]) -> None:
 def own_commit_late(uri: str) -> TransientError:
     """Return ``lake-unwritable``: Delta refused a commit because of an earlier commit of this process."""
     return TransientError(
-        "an earlier commit that the reader had given up became visible during the next commit",
+        "an earlier commit that the reader had abandoned became visible during the next commit",
         code="lake-unwritable",
         where=uri,
         remedy="nothing to do: the stream continues after this commit",

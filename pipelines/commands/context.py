@@ -112,7 +112,7 @@ def documents_to_join(pipeline: Pipeline, output: Output) -> list[Document] | No
     try:
         return load_documents_of(pipeline)
     except ConfigurationError as error:
-        output.report(f"{without_secrets(error.message)}; tables stay clustered as they are")
+        output.report(f"{without_secrets(error.message)}; the clustering of the tables is not changed")
         return None
 
 

@@ -273,7 +273,7 @@ ErrorCode = Annotated[
         autocompletion=completion.error_codes,
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")]
 
 
 def operations_of(text: str | None) -> frozenset[str] | None:

@@ -57,7 +57,7 @@ def options_page() -> str:
         "<!-- Made from the code by `make reference`; edits are lost. -->",
         (
             "Arguments and options of every command, as `smelt COMMAND --help` shows them. "
-            "[Commands](commands.md) says what they do, and how they end."
+            "[Commands](commands.md) describes what they do, and how they end."
         ),
         (
             "`smelt` itself takes `--version`, `--install-completion`, `--show-completion`, "

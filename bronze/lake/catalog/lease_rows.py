@@ -30,9 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Row
 
 _SCHEMA: Final = pa.schema([pa.field(name, pa.string()) for name in ("name", "body", "tag")])
-_DESCRIPTION: Final = (
-    "Who may write which layer of this lake: one row for each lease, renewed while it is held"
-)
+_DESCRIPTION: Final = "Leases of this lake's layers: one row for each lease, which its process renews"
 _PROPERTIES: Final = {
     MADE_PROPERTY: "true",
     # Each renewal is a commit. Delta counts log hours from midnight; maintenance removes the files.
