@@ -18,12 +18,13 @@ from deltasmelt.pipelines.commands.context import documents_named, require_lake
 from deltasmelt.pipelines.commands.preview import preview_document
 from deltasmelt.pipelines.health.check import run_check
 from deltasmelt.pipelines.health.status import read_status
+from deltasmelt.pipelines.moments import moment_of
 from deltasmelt.pipelines.private import require_report
 from deltasmelt.pipelines.proof.load import Load
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.spark.borrowed_sql import BorrowedSql
 from deltasmelt.pipelines.spark.held_session import HeldSession
-from deltasmelt.pipelines.spark.lake_sql import cut_of, moment_of
+from deltasmelt.pipelines.spark.lake_sql import cut_of
 from deltasmelt.pipelines.terminal.output import SilentOutput
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from deltasmelt.bronze.errors import ConfigurationError, SmeltError
 from deltasmelt.pipelines.commands.context import require_lake, spark_for
-from deltasmelt.pipelines.spark.lake_sql import cut_of, parse_as_of
+from deltasmelt.pipelines.moments import parse_as_of
+from deltasmelt.pipelines.spark.lake_sql import cut_of
 from deltasmelt.pipelines.spark.sql_writes import refuse_writing
 from deltasmelt.pipelines.sql_shell.exports import Export, format_of
 from deltasmelt.pipelines.sql_shell.session import Display, SqlSession, moment_text

@@ -18,8 +18,8 @@ from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, Transien
 from deltasmelt.bronze.lake.failures import lake_opened
 from deltasmelt.bronze.lsn import ZERO
 from deltasmelt.bronze.store.arrivals import Arrivals
+from deltasmelt.pipelines.moments import parse_as_of
 from deltasmelt.pipelines.runtime.named_tables import is_named, known_tables
-from deltasmelt.pipelines.spark.lake_sql import parse_as_of
 from deltasmelt.pipelines.tail.feed import Feed, Selection
 from deltasmelt.pipelines.tail.records import Shapes
 

@@ -18,11 +18,10 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.config.suggestions import suggestion
-from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
+from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import DeltaError
 from deltasmelt.bronze.lake.consistent_cut import choose_cut
@@ -38,6 +37,7 @@ from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from datetime import datetime
 
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
@@ -54,42 +54,9 @@ _ALWAYS: Final[tuple[tuple[Layer, str], ...]] = (
     ("control", "runs"),
     ("quality", "results"),
 )
-_LSN: Final = re.compile(r"[0-9A-Fa-f]+/[0-9A-Fa-f]+|\d+")
 _DESCRIBES: Final = re.compile(r"\s*desc", re.IGNORECASE)
 _GLOBAL: Final = "global_temp."
 _MISSING: Final = "TABLE_OR_VIEW_NOT_FOUND"
-
-
-def parse_as_of(text: str, *, where: str = "--as-of") -> Lsn | datetime:
-    """Parse the value of ``--as-of``: an LSN, or a time (ISO 8601; UTC without a zone).
-
-    Raises:
-        ConfigurationError: the text is neither an LSN nor a time.
-    """
-    if _LSN.fullmatch(text.strip()):
-        return Lsn.parse(text)
-    try:
-        time = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise ConfigurationError(
-            f"{text!r} is neither an LSN nor a time",
-            code="as-of",
-            where=where,
-            remedy="use e.g. 0/16B3748, or 2026-01-31T12:00:00Z",
-        ) from None
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-
-
-def moment_of(moment: str | datetime | int | None, *, where: str) -> Lsn | datetime | None:
-    """Return the moment of a Python caller's argument; None means now.
-
-    The argument is a text for `parse_as_of`, a time (UTC without a zone), or an LSN as a number.
-    """
-    if isinstance(moment, str):
-        return parse_as_of(moment, where=where)
-    if isinstance(moment, datetime):
-        return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-    return None if moment is None else Lsn(moment)
 
 
 def cut_at(control: ControlTables, *, with_gold: bool, at: Lsn | datetime | None, lake: str) -> ConsistentCut:

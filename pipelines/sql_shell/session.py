@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import ConfigurationError
 from deltasmelt.bronze.lsn import ZERO
-from deltasmelt.pipelines.spark.lake_sql import LakeSql, cut_of, parse_as_of
+from deltasmelt.pipelines.moments import parse_as_of
+from deltasmelt.pipelines.spark.lake_sql import LakeSql, cut_of
 from deltasmelt.pipelines.sql_shell import meta_commands as meta
 from deltasmelt.pipelines.sql_shell.catalog import Cells, CutCatalog, columns_listed, is_list, tables_listed
 from deltasmelt.pipelines.sql_shell.paging import Paged, pager_command

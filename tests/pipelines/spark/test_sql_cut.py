@@ -11,7 +11,8 @@ from deltasmelt.bronze.lake.control import Cut
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lsn import Lsn
-from deltasmelt.pipelines.spark.lake_sql import cut_at, may_read_gold, parse_as_of
+from deltasmelt.pipelines.moments import parse_as_of
+from deltasmelt.pipelines.spark.lake_sql import cut_at, may_read_gold
 
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
