@@ -61,7 +61,7 @@ docs: $(DOCS)/.ready  ## The documentation as a site in site/, with search; a br
 reference: $(VENV)/.ready  ## Write the generated parts of the pages: options of commands, keys of the pipeline file
 	@$(BIN)/python -m tests.docs.reference
 
-FILM = $${TMPDIR:-/tmp}/shop
+FILM = /tmp/shop
 
 film: archive compiled $(DOCS)/.ready  ## Record smelt demo on this machine, which should be quiet, and draw docs/demo.svg
 	@mkdir $(FILM)
