@@ -310,7 +310,7 @@ def _room(server: Server, slot: SlotState | None) -> Iterator[Finding]:
             subject="max_replication_slots",
             message=f"{server.slots_used} of {server.slots} replication slots are in use; "
             + ("the pipeline has no free slot" if stops else "a snapshot would have no free slot"),
-            remedy="SELECT slot_name, active, wal_status FROM pg_replication_slots; drop those nobody uses "
+            remedy="SELECT slot_name, active, wal_status FROM pg_replication_slots; drop unused slots "
             f"(SELECT pg_drop_replication_slot('…');), or {cure}",
         )
     free = server.senders - server.senders_used

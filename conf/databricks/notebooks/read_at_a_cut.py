@@ -2,7 +2,7 @@
 # MAGIC %md
 # MAGIC # Silver and gold at one moment
 # MAGIC
-# MAGIC Each table of the lake gets its versions on its own. A *cut* names the versions that together show one
+# MAGIC Each table of the lake has its own versions. A *cut* names the versions that together show one
 # MAGIC commit of the source. This notebook reads the newest cut of gold, and silver's tables at the same
 # MAGIC commit, as temporary views `silver_<table>` and `gold_<document>`.
 # MAGIC
@@ -26,10 +26,10 @@ spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW cuts AS SELECT * FROM delta.`{lake}
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC A table may have rested for a week or longer, and changed after the cut. The version that the cut
-# MAGIC names is old then, and all of its files are there. Delta refuses it by its age, unless this session
-# MAGIC says otherwise. Serverless compute lets nobody say that. There such a table ends the cell that makes
-# MAGIC the views: run the notebook again after gold's next cut, or on a cluster.
+# MAGIC A table may have been unchanged for a week or longer, and changed after the cut. Then the version that
+# MAGIC the cut names is old, but all of its files exist. Delta refuses the version because of its age, unless
+# MAGIC this session has the setting below. Serverless compute does not allow the setting. There, such a table
+# MAGIC ends the cell that creates the views: run the notebook again after gold's next cut, or on a cluster.
 
 # COMMAND ----------
 
@@ -42,7 +42,7 @@ except PySparkException as refused:
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC Which versions belong together: gold's newest cut, and silver's at that commit. Where a cut was
+# MAGIC Which versions belong together: gold's newest cut, and silver's at that commit. If a cut was
 # MAGIC recorded again, the later record counts. Without documents it is silver's newest.
 
 # COMMAND ----------
@@ -75,9 +75,9 @@ except PySparkException as refused:
 # COMMAND ----------
 
 # MAGIC %md
-# MAGIC One view for each table. `VERSION AS OF` takes a literal, so the statements are composed here. A table
-# MAGIC with other signs in its name than small letters, digits and `_` lies in a folder of another name,
-# MAGIC which `deltasmelt.bronze.lake.location.folder_name` of the wheel gives.
+# MAGIC One view for each table. `VERSION AS OF` takes a literal, so the statements are composed here. If a
+# MAGIC table's name has other characters than small letters, digits and `_`, its folder has the name that
+# MAGIC `deltasmelt.bronze.lake.location.folder_name` of the wheel returns.
 
 # COMMAND ----------
 
