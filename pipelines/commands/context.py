@@ -39,8 +39,7 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
             with death_reported(section, log), taken.work(section) as session:
                 yield session
         except (KeyboardInterrupt, Terminated):
-            # The session stays: the connection to the JVM is in the middle of a call and would not answer.
-            # The JVM watches its standard input and ends with this process.
+            # `Owned.work` has killed the JVM: it is in the middle of a call and would not answer.
             raise
         except BaseException as error:  # noqa: BLE001 - raised again below, in words
             failure = in_words(error)

@@ -238,12 +238,17 @@ class ReaderProcess:
         )
         self._start_again_at = time.monotonic() + self._backoff.seconds()
 
-    def request_end(self, moment: float = 0.0) -> None:
-        """Request the process's end after its current commit; `stop` waits for the end."""
+    def request_end(self, moment: float = 0.0, *, limit: float | None = None) -> None:
+        """Request the process's end after its current commit; `stop` waits for the end.
+
+        Args:
+            moment: seconds to wait for the end at once.
+            limit: seconds until `stop` kills the process; None: `STOP_SECONDS`.
+        """
         process, self._start_again_at = self._process, None
         if process is None or self._kill_at is not None:
             return
-        self._kill_at = time.monotonic() + STOP_SECONDS
+        self._kill_at = time.monotonic() + (STOP_SECONDS if limit is None else limit)
         if process.poll() is None:
             process.terminate()
         if process.stdin is not None:
@@ -253,7 +258,7 @@ class ReaderProcess:
             process.wait(moment)
 
     def stop(self) -> None:
-        """Request the process's end, and wait; kill the process `STOP_SECONDS` after the first request."""
+        """Request the process's end, and wait; kill the process some time after the first request."""
         self.request_end()
         process, self._process = self._process, None
         kill_at, self._kill_at = self._kill_at, None
@@ -262,7 +267,7 @@ class ReaderProcess:
         try:
             process.wait(max(0.0, kill_at - time.monotonic()))
         except subprocess.TimeoutExpired:
-            _LOGGER.warning("the reader process did not end within %s s; killing it", STOP_SECONDS)
+            _LOGGER.warning("the reader process did not end in its time; killing it")
             process.kill()
             process.wait()
         self._await_reports()

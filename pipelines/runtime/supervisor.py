@@ -10,7 +10,10 @@ The parts, and why none hangs:
 * the end of the block requests the reader's end and allows the reader and a running cycle a moment. Then
   Spark is stopped under the cycle, while a slow reader ends. Together they take `END_SECONDS` at most; job
   definitions allow this time. Every commit is atomic and contains its own position, so an interrupted cycle
-  is repeated.
+  is repeated;
+* Ctrl-C: a person waits, so the moments are short. After them the reader and Spark's JVM are killed, as a
+  crash would, before the lake's locks are released. Only a lake in a folder allows this: a killed process
+  has no request to a store under way, which could arrive after the release.
 
 `is_little` decides whether a job has little to carry: the JVM then compiles quickly and does not optimise.
 Most of a short job's cost is compiling code with few runs. Measured: a JVM with its quick compiler alone
@@ -23,6 +26,7 @@ import logging
 import math
 import os
 import threading
+import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -35,9 +39,10 @@ from deltasmelt.pipelines.runtime.reader_supervision import REPORT_SECONDS, STOP
 from deltasmelt.pipelines.spark.jvm_death import death_reported
 from deltasmelt.pipelines.spark.launch import session_fingerprint
 from deltasmelt.pipelines.spark.session import SPARK_STOP_SECONDS
-from deltasmelt.pipelines.spark.session_owner import existing_session, take
+from deltasmelt.pipelines.spark.session_owner import Owned, existing_session, take
 from deltasmelt.pipelines.terminal.jvm_errors import in_words
 from deltasmelt.pipelines.terminal.logs import spark_log
+from deltasmelt.silver.spark.access import access_of
 from deltasmelt.silver.spark.lazy_session import LazySession, lazily
 
 if TYPE_CHECKING:
@@ -55,7 +60,7 @@ if TYPE_CHECKING:
     from deltasmelt.gold.language.document import Document
     from deltasmelt.pipelines.runtime.stages import Stages
     from deltasmelt.pipelines.settings import Pipeline
-    from deltasmelt.pipelines.spark.session_owner import Borrowed, Owned
+    from deltasmelt.pipelines.spark.session_owner import Borrowed
 
 LITTLE: Final = 64 * 2**20  # bytes of a lake, and of a database with the WAL held back by its slot
 _FILES: Final = 5_000  # largest number of counted files; a lake with more files is large
@@ -121,6 +126,8 @@ def _to_read(source: SourceSettings) -> float:
 
 
 _CYCLE_SECONDS: Final = 3.0
+_PERSON_SECONDS: Final = 0.8
+"""As `_CYCLE_SECONDS`, after Ctrl-C: time for the reader's commit, and at the same time for a cycle."""
 _RECORD_SECONDS: Final = 0.5
 """Seconds for work without Spark to end, such as the record of a cut."""
 _WORKER_SECONDS: Final = 20.0
@@ -205,7 +212,7 @@ class Supervisor:
                 self._worker = threading.Thread(target=self._work, name="stages", daemon=True)
                 self._worker.start()
         except BaseException:
-            self._end()
+            self._end(hurried=False)
             raise
         return self
 
@@ -213,8 +220,9 @@ class Supervisor:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         failure = None if error is None else in_words(error)
+        hurried = isinstance(error, KeyboardInterrupt) and self._pipeline.lake_address().folder is not None
         try:
-            self._end()
+            self._end(hurried=hurried)
         except Exception as end_error:
             if failure is None:
                 raise
@@ -350,24 +358,32 @@ class Supervisor:
             return None
         return None if position is None else position.frontier
 
-    def _end(self) -> None:
+    def _end(self, *, hurried: bool) -> None:
         self._stop.set()
+        until = time.monotonic() + _PERSON_SECONDS
         with ExitStack() as ending:
             ending.callback(self._held.close)
             if self.reader is not None:
                 ending.callback(self.reader.stop)
-                self.reader.request_end(_CYCLE_SECONDS)  # meanwhile a check of data quality may end, too
-            self._end_stages()
-
-    def _end_stages(self) -> None:
-        # Hardly a wait for a Spark that is still starting: its JVM ends when its standard input closes.
-        if self._worker is not None:
+                limit = _PERSON_SECONDS if hurried else STOP_SECONDS
+                # Meanwhile a check of data quality may end, too.
+                self.reader.request_end(0.0 if hurried else _CYCLE_SECONDS, limit=limit)
+            # Hardly a wait for a Spark that is still starting: its JVM ends when its standard input closes.
             starting = self._lazy is not None and self._lazy.starting
-            self._worker.join(_RECORD_SECONDS if starting else _CYCLE_SECONDS)
+            longest = _RECORD_SECONDS if starting else _CYCLE_SECONDS
+            self._end_stages(min(longest, until - time.monotonic()) if hurried else longest, hurried=hurried)
+
+    def _end_stages(self, seconds: float, *, hurried: bool) -> None:
+        if self._worker is not None:
+            self._worker.join(max(seconds, 0.0))
         with self._starting:
             taken = self._taken
         if taken is not None:
-            taken.end(self.spark if self._worker is not None and self._worker.is_alive() else None)
+            working = self.spark if self._worker is not None and self._worker.is_alive() else None
+            if hurried and isinstance(taken, Owned) and access_of(taken.spark).process() is not None:
+                taken.end(working, patience=0.0)
+            else:
+                taken.end(working)
             if self._worker is not None:
                 self._worker.join(_WORKER_SECONDS)
         if self._patient and self._worker is not None:

@@ -22,6 +22,7 @@ import re
 import shlex
 import signal
 import threading
+from concurrent.futures import Future
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
@@ -32,7 +33,6 @@ from deltasmelt.bronze.lake.catalog.session import is_local
 from deltasmelt.pipelines.private import conf_folder
 from deltasmelt.pipelines.secret_variables import without_secret_variables
 from deltasmelt.pipelines.spark import local_folder
-from deltasmelt.pipelines.terminal.interrupts import held_back
 from deltasmelt.pipelines.terminal.logs import open_log
 
 if TYPE_CHECKING:
@@ -114,19 +114,11 @@ def launch(conf: SparkConf, log: Path) -> SparkContext:
     """Start the JVM with its output in the log file, and the Spark context in the JVM."""
     from pyspark import SparkContext  # noqa: PLC0415
     from pyspark.errors import PySparkRuntimeError  # noqa: PLC0415
-    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
 
-    started: list[Any] = []
     with open_log(log, "ab") as output, _unlisted(conf):
         try:
-            # A JVM whose start is interrupted before it has reported its port would wait for ever.
-            with held_back(lambda: started[0].proc.stdin.close()):  # noqa: PLW0108 - `started` is empty
-                started.append(
-                    launch_gateway(  # type: ignore[no-untyped-call]  # pyspark ships it without types
-                        # Redirecting this process's own descriptors would swallow the output of all threads.
-                        popen_kwargs=PopenArguments(stdout=output, stderr=output)
-                    )
-                )
+            # Redirecting this process's own descriptors would swallow the output of all threads.
+            gateway = _launched(PopenArguments(stdout=output, stderr=output))
         except PySparkRuntimeError as error:
             lines = log.read_text(errors="replace").strip().splitlines()
             said = [line for line in lines if not line.startswith(("\tat ", "\t... "))][-3:]
@@ -138,18 +130,49 @@ def launch(conf: SparkConf, log: Path) -> SparkContext:
                 "of the machine",
             ) from None
     try:
-        _check_values(started[0], conf)
+        _check_values(gateway, conf)
     except BaseException:
-        started[0].proc.stdin.close()
+        gateway.proc.stdin.close()
         raise
     # Spark's handler of SIGINT calls the JVM in the middle of a running call, and the running call then never
     # answers. So the former handler is restored: Ctrl-C stays an exception in the main thread.
     main = threading.current_thread() is threading.main_thread()
     before = signal.getsignal(signal.SIGINT)
-    context = SparkContext(conf=conf, gateway=started[0])
+    context = SparkContext(conf=conf, gateway=gateway)
     if main and before is not None:
         signal.signal(signal.SIGINT, before)
     return context
+
+
+def _launched(arguments: PopenArguments) -> Any:
+    """Start the JVM in a thread and return its gateway; an interruption takes effect at once.
+
+    An interruption inside `launch_gateway` would lose the process. Here the thread still receives the
+    gateway, and then ends the JVM, which has run no statement. If this process ends before, so does the JVM:
+    its standard input closes.
+    """
+    from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
+
+    gateway: Future[Any] = Future()
+
+    def start() -> None:
+        try:
+            gateway.set_result(launch_gateway(popen_kwargs=arguments))  # type: ignore[no-untyped-call]  # pyspark ships it without types
+        except BaseException as error:  # noqa: BLE001 - raised again by `result`
+            gateway.set_exception(error)
+
+    try:
+        threading.Thread(target=start, name="spark-launch", daemon=True).start()
+        return gateway.result()
+    except BaseException:
+        gateway.add_done_callback(_end_jvm)
+        raise
+
+
+def _end_jvm(gateway: Future[Any]) -> None:
+    """End the JVM of a gateway that nobody waits for any more."""
+    if gateway.exception() is None:
+        gateway.result().proc.stdin.close()
 
 
 class PopenArguments(dict[str, Any]):

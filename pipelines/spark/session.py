@@ -208,13 +208,16 @@ def require_pyspark() -> None:
 def stop_session(spark: SparkSession, *, patience: float = SPARK_STOP_SECONDS) -> int | None:
     """Stop a session that `spark_session` started, and wait for the end of its JVM.
 
-    At a server, release the session and its child sessions. After `patience` seconds the JVM is killed.
+    At a server, release the session and its child sessions. After `patience` seconds the JVM is killed; at
+    once without patience.
 
     Returns:
         The JVM's exit code, as `subprocess.Popen.returncode`; None for a JVM that this process did not start.
     """
     access, until = access_of(spark), time.monotonic() + patience
     process = access.process()
+    if patience <= 0 and process is not None:
+        process.kill()
     # If the JVM or the server never answers, the thread ends with the JVM, or with this process.
     stopping = threading.Thread(target=access.end, name="spark-stop", daemon=True)
     stopping.start()

@@ -151,7 +151,7 @@ def report(error: BaseException, *, debug: bool = False, log: Path | None = None
     if not isinstance(error, SmeltError | Failure):
         error = interruption_behind(error, (KeyboardInterrupt, Terminated)) or error
     if isinstance(error, KeyboardInterrupt):
-        _print("interrupted")
+        _print("interrupted", after_keys=True)
         return INTERRUPTED
     if isinstance(error, Terminated):
         if error.number == signal.SIGHUP:
@@ -197,8 +197,11 @@ def _foreign(error: BaseException) -> str:
     return "\n".join([message, *notes])
 
 
-def _print(text: str) -> None:
-    """Print to standard error; on a terminal, colour the words that begin a line."""
+def _print(text: str, *, after_keys: bool = False) -> None:
+    """Print to standard error; on a terminal, colour the words that begin a line.
+
+    With `after_keys` the line replaces the keys that the terminal shows, `^C`.
+    """
     if output.as_json():
         output.report(text, level="error")
         return
@@ -207,6 +210,8 @@ def _print(text: str) -> None:
         sys.stderr.write(text + "\n")
         sys.stderr.flush()
         return
+    if after_keys:
+        sys.stderr.write("\r")
     for line in text.splitlines():
         begin, colon, text_after = line.partition(": ")
         style = _MARKED.get(begin) if colon else None

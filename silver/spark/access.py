@@ -193,7 +193,9 @@ class Jvm:
             self.forget()
 
     def abandon(self) -> None:
-        """Do nothing: the JVM is in the middle of a call, and ends with this process."""
+        """Kill the JVM that this process started: it is in the middle of a call, and would not answer."""
+        if (process := self.process()) is not None:
+            process.kill()
 
     def forget(self) -> None:
         """Detach PySpark from a session that did not stop, so that the next start creates a new session."""

@@ -203,14 +203,18 @@ time.sleep(300)
 """
 
 
-def test_unresponsive_reader_is_killed_in_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("limit", "least", "most"), [(None, 1.9, 3.4), (0.3, 1.4, 2.4)])
+def test_unresponsive_reader_is_killed_in_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: float | None, least: float, most: float
+) -> None:
+    """A person at a terminal has less patience: `limit`."""
     heard = threading.Event()
     reader = reader_of(tmp_path, monkeypatch, lambda _: heard.set(), DEAF)
     monkeypatch.setattr("deltasmelt.pipelines.runtime.reader_supervision.STOP_SECONDS", 2.0)
     reader.start()
     assert heard.wait(30)
     stop_time = time.monotonic()
-    reader.request_end()
+    reader.request_end(limit=limit)
     time.sleep(1.5)  # silver and gold end
     reader.stop()
-    assert 1.9 < time.monotonic() - stop_time < 3.4, "counted from the moment when it was asked"
+    assert least < time.monotonic() - stop_time < most, "counted from the moment when it was asked"

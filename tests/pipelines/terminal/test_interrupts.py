@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -77,3 +80,51 @@ def test_first_container_process_ends_by_sigterm_while_loading(
     finally:
         signal.signal(signal.SIGTERM, before)
     assert ended == [143]
+
+
+STARTS = """
+import pathlib
+from pyspark import SparkConf
+from deltasmelt.pipelines.spark.launch import launch
+launch(SparkConf(loadDefaults=False), pathlib.Path("spark.log"))
+"""
+
+
+def test_ctrl_c_does_not_await_starting_jvm(tmp_path: Path) -> None:
+    """A JVM under load reports its port late, and a JVM of this test never."""
+    submit = tmp_path / "bin" / "spark-submit"
+    submit.parent.mkdir()
+    submit.write_text("#!/bin/sh\necho $$ > started\nexec cat\n")
+    submit.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, "-c", STARTS],
+        cwd=tmp_path,
+        env={**os.environ, "SPARK_HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[3])},
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        started = tmp_path / "started"
+        until = time.monotonic() + 60
+        while not (started.exists() and started.read_text()) and time.monotonic() < until:
+            time.sleep(0.05)
+        jvm = int(started.read_text())
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    finally:
+        process.kill()
+    assert said.splitlines()[-1] == "KeyboardInterrupt"
+    while Path(f"/proc/{jvm}").exists() and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{jvm}").exists(), "its standard input is closed"
+
+
+def test_end_of_process_collects_no_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("deltasmelt.pipelines.cli.main", lambda: sys.exit(130))
+    before = gc.get_freeze_count()
+    try:
+        with pytest.raises(SystemExit):
+            entry.main()
+        assert gc.get_freeze_count() > before
+    finally:
+        gc.unfreeze()

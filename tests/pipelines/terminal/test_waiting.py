@@ -79,6 +79,15 @@ def test_error_colours_follow_terminal_and_user(environment: dict[str, str], red
     assert "[slot-lost]" in output
 
 
+def test_interruption_replaces_pressed_keys_of_terminal() -> None:
+    program = (
+        "import sys; from deltasmelt.pipelines.terminal.failures import report\n"
+        "sys.stderr.write('^C'); report(KeyboardInterrupt())"
+    )
+    output, _ = on_a_terminal(program)
+    assert output == "^C\rinterrupted\r\n"
+
+
 def test_output_outside_terminal_neither_moves_nor_has_colour() -> None:
     for program, lines in (
         (WAITS, ["starting Spark …", "a message meanwhile", "done"]),
