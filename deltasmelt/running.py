@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.figures import estimate_text
 from deltasmelt.bronze.store.ownership import require_own_lake
 from deltasmelt.pipelines.commands.run import run_layers
 from deltasmelt.pipelines.health.status import read_status
@@ -150,7 +151,7 @@ class RunningPipeline:
         self._end()
         if not self.wait(0):
             raise DefiniteError(
-                f"the run has not ended within {_END_SECONDS:.0f} s",
+                f"the run has not ended within {estimate_text(_END_SECONDS)}",
                 code="run-not-ended",
                 where=str(self.pipeline.path),
                 remedy="wait for the end of its last statement, or end the program: the next run continues",

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.figures import moment_text
 from deltasmelt.bronze.lsn import Lsn
 
 _LSN: Final = re.compile(r"[0-9A-Fa-f]+/[0-9A-Fa-f]+|\d+")
@@ -42,3 +43,10 @@ def moment_of(moment: str | datetime | int | None, *, where: str) -> Lsn | datet
     if isinstance(moment, datetime):
         return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     return None if moment is None else Lsn(moment)
+
+
+def named_moment(moment: Lsn | datetime | None) -> str:
+    """Return a moment for a message; None means now."""
+    if isinstance(moment, datetime):
+        return moment_text(moment)
+    return "now" if moment is None else str(moment)

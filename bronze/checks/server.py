@@ -16,6 +16,7 @@ from deltasmelt.bronze.checks.finding import Finding
 from deltasmelt.bronze.drift.joining import MENDED, may_forget
 from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.figures import setting_text
 from deltasmelt.bronze.identifiers import quote_identifier
 from deltasmelt.bronze.postgres.connection import in_recovery
 from deltasmelt.bronze.postgres.conninfo import address_of, replication_conninfo
@@ -256,7 +257,7 @@ def _settings(server: Server) -> Iterator[Finding]:
             code="wal-keep-limited",
             subject="max_slot_wal_keep_size",
             message="the server invalidates the slot as soon as the slot is "
-            f"{_megabytes(server.wal_keep)} behind",
+            f"{setting_text(server.wal_keep << 20)} behind",
         )
     if 0 < server.sender_timeout < _SHORT_TIMEOUT_MILLISECONDS:
         yield Finding(
@@ -267,11 +268,6 @@ def _settings(server: Server) -> Iterator[Finding]:
             "the stream",
             remedy=service.setting("wal_sender_timeout", "60s" if not service.parameters else "60000 (ms)"),
         )
-
-
-def _megabytes(number: int) -> str:
-    """Return megabytes as a person writes the setting: ``50 GB`` and not ``51200 MB``."""
-    return f"{number // 1024} GB" if number and number % 1024 == 0 else f"{number} MB"
 
 
 def _encoding(server: Server) -> Iterator[Finding]:

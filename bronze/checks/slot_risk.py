@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
-from deltasmelt.bronze.checks.wal_budget import NOTABLE_BYTES, duration, megabytes
+from deltasmelt.bronze.checks.wal_budget import NOTABLE_BYTES
+from deltasmelt.bronze.figures import estimate_text, setting_text
 
 if TYPE_CHECKING:
     from deltasmelt.bronze.checks.wal_budget import WalBudget
@@ -79,8 +80,8 @@ def slot_risk(
         return SlotRisk(RiskLevel.NONE)
     if seconds_left is None or seconds_left >= short:
         return SlotRisk(RiskLevel.NONE) if budget is None else _by_amount(budget, seconds_left, raise_limit)
-    remaining = duration(seconds_left)
-    while_copying = "" if copies_left is None else f", while snapshots need {copies_left:.0f} s more"
+    remaining = estimate_text(seconds_left)
+    while_copying = "" if copies_left is None else f", while snapshots need {estimate_text(copies_left)} more"
     return SlotRisk(
         RiskLevel.SHORT, f"at the present rate the slot is lost in {remaining}{while_copying}: {raise_limit}"
     )
@@ -97,16 +98,16 @@ def _by_amount(budget: WalBudget, seconds_left: float | None, raise_limit: str) 
     """Judge the amount of held WAL, independent of the rate."""
     if budget.limit is None and budget.held >= MUCH_BYTES:
         text = (
-            f"{megabytes(budget.held)} of WAL is held back, and only the server's disk limits the amount: "
+            f"{setting_text(budget.held)} of WAL is held back, and only the server's disk limits the amount: "
             f"{budget.cause}; remove this cause, then set max_slot_wal_keep_size to an amount that the disk "
             "can spare, well above the WAL held back now"
         )
         return SlotRisk(RiskLevel.MUCH if budget.held < _MOST_BYTES else RiskLevel.SHORT, text)
     if budget.limit is None or budget.left is None or budget.used < _HALF or budget.held < NOTABLE_BYTES:
         return SlotRisk(RiskLevel.NONE)  # half of a small limit comes and goes with each segment
-    estimate = "" if seconds_left is None else f" ({duration(seconds_left)} at the present rate)"
+    estimate = "" if seconds_left is None else f" ({estimate_text(seconds_left)} at the present rate)"
     text = (
-        f"the slot has used {budget.used:.0%} of the {megabytes(budget.limit)} of WAL that the server keeps "
-        f"for the slot, {megabytes(budget.left)} is left{estimate}: {raise_limit}"
+        f"the slot has used {budget.used:.0%} of the {setting_text(budget.limit)} of WAL that the server "
+        f"keeps for the slot, {setting_text(budget.left)} is left{estimate}: {raise_limit}"
     )
     return SlotRisk(RiskLevel.MUCH, text)

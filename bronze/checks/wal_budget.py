@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from deltasmelt.bronze.figures import estimate_text, setting_text
 from deltasmelt.bronze.lsn import ZERO
 from deltasmelt.bronze.postgres.blockers import running_transactions
 from deltasmelt.bronze.postgres.connection import primary_log_end
@@ -88,24 +89,24 @@ class WalBudget:
         if not self.reads:
             return "no reader uses the slot"
         if self.transactions:
-            size = megabytes(self.held - self.unread)
+            size = setting_text(self.held - self.unread)
             return f"{size} of WAL since the oldest open transaction: {self.transactions}"
-        return f"the reader is {megabytes(self.unread)} behind (a slow lake, or a large transaction)"
+        return f"the reader is {setting_text(self.unread)} behind (a slow lake, or a large transaction)"
 
     @property
     def message(self) -> str:
         """All facts of the budget as one line of text."""
-        parts = [f"{megabytes(self.held)} of WAL held back"]
+        parts = [f"{setting_text(self.held)} of WAL held back"]
         if self.limit is None:
             parts.append("no limit except the server's disk, whose free space PostgreSQL does not report")
         else:
             parts.append(
-                f"{megabytes(self.left or 0)} of WAL left until max_slot_wal_keep_size "
-                f"({megabytes(self.limit)}) is reached"
+                f"{setting_text(self.left or 0)} of WAL left until max_slot_wal_keep_size "
+                f"({setting_text(self.limit)}) is reached"
             )
         if self.rate is not None:
-            duration_left = "" if self.seconds_left is None else f": {duration(self.seconds_left)} left"
-            parts.append(f"the server writes {self.rate / 1e6:,.1f} MB/s now{duration_left}")
+            duration_left = "" if self.seconds_left is None else f": {estimate_text(self.seconds_left)} left"
+            parts.append(f"the server writes {setting_text(self.rate)}/s now{duration_left}")
         return "; ".join([*parts, *filter(None, [self.cause])])
 
 
@@ -141,15 +142,3 @@ def read_budget(
 def rate_of(before: Lsn, after: Lsn, seconds: float) -> float:
     """Return the bytes of WAL per second between two reads of the log's end."""
     return max(after - before, 0) / max(seconds, 0.001)
-
-
-def megabytes(size: float) -> str:
-    """Return bytes as text in MB, in the unit of PostgreSQL's settings."""
-    return f"{size / (1 << 20):,.0f} MB"
-
-
-def duration(seconds: float) -> str:
-    """Return a remaining time as text, as exact as the estimate."""
-    if seconds < 120:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.0f} h"

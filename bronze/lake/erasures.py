@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 import pyarrow as pa
 
+from deltasmelt.bronze.figures import moment_text
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.lake.control_table import ControlTable
@@ -83,7 +84,7 @@ class Unfinished:
             "pipeline",
             self.table,
             "erasure-unfinished",
-            f"an erasure in {self.table} began at {self.since:%Y-%m-%d %H:%M} UTC and has not ended "
+            f"an erasure in {self.table} began at {moment_text(self.since)} and has not ended "
             f"({len(self.digests)} keys, the first with the digest {min(self.digests)[:12]}…)",
             f"stop all stages, then again with the same keys: smelt forget FILE {self.table} --key KEY; if "
             f"that is impossible: smelt forget FILE {self.table} --abandon",

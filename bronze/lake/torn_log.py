@@ -35,6 +35,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import DefiniteError, TransientError
+from deltasmelt.bronze.figures import estimate_text
 from deltasmelt.bronze.lake.durability import entries_of, entry_path, flush_to_disk, newest_checkpoint
 from deltasmelt.bronze.lake.place import local_folder
 
@@ -148,7 +149,7 @@ def _locked(log: Path, *, writes: bool) -> Iterator[None]:
                     continue
                 raise TransientError(
                     "another process has been setting a torn entry of the table's log aside for "
-                    f"{_LOCK_SECONDS:.0f} s",
+                    f"{estimate_text(_LOCK_SECONDS)}",
                     code="log-entry-torn",
                     where=str(log),
                     remedy="end the process that hangs in this folder; until then deltasmelt retries",

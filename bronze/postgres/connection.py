@@ -25,6 +25,7 @@ from psycopg import generators
 
 from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.figures import seconds_text
 from deltasmelt.bronze.identifiers import quote_literal
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.postgres.conninfo import SESSION_SETTINGS, address_of, conninfo
@@ -118,7 +119,9 @@ class SourceConnection(psycopg.Connection[tuple[Any, ...]]):
                     deadline = min(deadline, stopped_at + _CANCEL_SECONDS)
                 if now >= deadline:
                     self.close()
-                    raise psycopg.OperationalError(f"the server has not answered for {now - started:.1f} s")
+                    raise psycopg.OperationalError(
+                        f"the server has not answered for {seconds_text(now - started)}"
+                    )
                 state = gen.send(ready)
         except StopIteration as end:
             result: RV = end.value

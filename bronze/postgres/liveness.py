@@ -28,6 +28,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import SmeltError, TransientError
+from deltasmelt.bronze.figures import estimate_text
 from deltasmelt.bronze.postgres.connection import abandon, connect, translated
 from deltasmelt.bronze.postgres.conninfo import address_of
 
@@ -105,7 +106,7 @@ class CopyLine:
             else ("the server does not report the state of the connection")
         )
         raise TransientError(
-            f"no part of an answer has arrived for {waited:.0f} s while {reason}",
+            f"no part of an answer has arrived for {estimate_text(waited)} while {reason}",
             code="connection-lost",
             where=address_of(self._source),
             remedy="nothing to do: the reader retries over a new connection",

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import unquote
 
 from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.figures import moment_text
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.bronze.lake.cached_table import CachedTable
 from deltasmelt.bronze.lake.failures import vanished
@@ -336,8 +337,8 @@ def _open_gap(table: Table, app: str, lsn: int) -> Gap | None:
 
 
 def _removed(start: Lsn | datetime, kept: Lsn, where: str, first: datetime | None = None) -> DefiniteError:
-    oldest = "" if first is None else f"; the oldest change is of {first:%Y-%m-%dT%H:%M:%SZ}"
-    begin = f"{start:%Y-%m-%dT%H:%M:%SZ}" if isinstance(start, datetime) else start
+    oldest = "" if first is None else f"; the oldest change is of {moment_text(first)}"
+    begin = moment_text(start) if isinstance(start, datetime) else start
     return DefiniteError(
         f"bronze no longer has all changes from {begin} on: it has removed those before {kept} "
         f"(bronze.retention){oldest}",

@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.figures import estimate_text
 from deltasmelt.bronze.postgres.connection import connect, translated
 from deltasmelt.bronze.postgres.heartbeat import write_heartbeat
 from deltasmelt.bronze.postgres.liveness import Liveness
@@ -256,7 +257,7 @@ class Receiver:
         if self._polls_over > 1 or unknown:
             idle = "although the server is idle and the reader requested an answer"
             raise TransientError(
-                f"nothing has arrived over the replication connection for {silent:.0f} s, "
+                f"nothing has arrived over the replication connection for {estimate_text(silent)}, "
                 + ("and the server does not report the state of the connection" if unknown else idle),
                 code="connection-lost",
                 remedy="nothing to do: the reader restarts the stream. If this happens often, check "

@@ -15,6 +15,7 @@ import os
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.figures import counted, setting_text
 from deltasmelt.bronze.lake.catalog.session import is_local
 from deltasmelt.gold.builder.memory import Machine, Plan, Sizes, assembly_plan, bytes_of
 from deltasmelt.gold.builder.spark_settings import LEAN, SINGLE_TASK
@@ -192,16 +193,12 @@ class Sizing:
 
     def _too_large(self, tree: Tree, largest: int, key: str, times: int) -> DefiniteError:
         heap = -(-self.machine.heap_for(largest) // 2**30)
-        others = f"; {times - 1:,} more documents are too large" if times > 1 else ""
+        others = f"; {counted(times - 1, 'more document')} too large" if times > 1 else ""
         return DefiniteError(
-            f"the document with the key {key} needs about {_megabytes(largest)}, but a heap of "
-            f"{_megabytes(self.machine.heap)} has room for {_megabytes(self.machine.room)}{others}",
+            f"the document with the key {key} needs about {setting_text(largest)}, but a heap of "
+            f"{setting_text(self.machine.heap)} has room for {setting_text(self.machine.room)}{others}",
             code="document-too-large",
             where=tree.name,
             remedy="set `limit` or `cap` on its largest `many`, or count its rows instead; or, if the "
             f"machine has the memory, in the pipeline file: spark: {{{self.machine.setting}: {heap}g}}",
         )
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 2**20:,.0f} MB"

@@ -6,10 +6,11 @@ import dataclasses
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from deltasmelt.bronze.figures import counted
 from deltasmelt.bronze.postgres.conninfo import address_of
 from deltasmelt.pipelines.health.check import run_check
 from deltasmelt.pipelines.terminal.failures import Failure
-from deltasmelt.pipelines.terminal.output import ERROR, QUIET, WARNING, counted
+from deltasmelt.pipelines.terminal.output import ERROR, QUIET, WARNING
 
 if TYPE_CHECKING:
     from deltasmelt.pipelines.settings import Pipeline

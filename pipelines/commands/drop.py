@@ -15,7 +15,7 @@ another existing slot in the mark.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.catalog.publication import read_publication
@@ -59,12 +59,14 @@ def run_drop(pipeline: Pipeline, output: Output, *, confirm: bool = False) -> No
     """
     source, lake = pipeline.source, pipeline.lake_address()
     lake_exists = exists(lake)
-    with (
-        lake_lock(lake, ("bronze",), command="smelt drop") if lake_exists else nullcontext(),
-        connect(source) as connection,
-        translated(source),
-    ):
-        _require_own(connection, pipeline, exists=lake_exists)
+    with ExitStack() as opened:
+        opened.enter_context(
+            lake_lock(lake, ("bronze",), command="smelt drop") if lake_exists else nullcontext()
+        )
+        with output.waiting("reading slot and publication"):
+            connection = opened.enter_context(connect(source))
+            opened.enter_context(translated(source))
+            _require_own(connection, pipeline, exists=lake_exists)
         statements, foreign_statement = [], None
         slot = read_slot(connection, source.slot)
         if slot is not None:

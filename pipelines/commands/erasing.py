@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.figures import bytes_text, counted
 from deltasmelt.bronze.lake.client import Transaction
 from deltasmelt.bronze.lake.delta import open_existing, open_table, remove_workspaces
 from deltasmelt.bronze.lake.erasures import Begun
@@ -28,7 +29,6 @@ from deltasmelt.pipelines.quality.results import RESULTS_TABLE
 from deltasmelt.pipelines.runtime.reader_progress import NOTE
 from deltasmelt.pipelines.runtime.sweeping import Swept, sweep, unnamed_files
 from deltasmelt.pipelines.runtime.table_files import files_of
-from deltasmelt.pipelines.terminal.output import counted
 from deltasmelt.silver.rebuild import PURPOSE, SCRATCH
 from deltasmelt.silver.run.erasure import is_erased, is_live_with, purge
 from deltasmelt.silver.run.table_log import SilverLog
@@ -144,7 +144,7 @@ class Erasure:
             self._plan(None, None, 0, cut_records=removed, bytes_to_search=size)
         else:
             self.output.line(f"control.cuts: {counted(removed, 'record')} of older versions")
-            self.output.line(f"the search reads {size:,} bytes")
+            self.output.line(f"the search reads {bytes_text(size)}")
 
     def _plan(self, table: str | None, path: str | None, rows: int, *, former: int = 0, **more: int) -> None:
         if self.output.json:

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from deltasmelt.bronze.config.suggestions import suggestion
+from deltasmelt.bronze.figures import counted, seconds_text
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.store.relations import read_relations
 from deltasmelt.gold.builder.lost_values import LOST
@@ -18,7 +19,7 @@ from deltasmelt.gold.language.json_schema import document_schema, file_schema
 from deltasmelt.gold.tree.check import resolved
 from deltasmelt.pipelines.commands.context import documents_named, require_lake, spark_for
 from deltasmelt.pipelines.terminal.error_pages import codes, has_page, meaning_of, page
-from deltasmelt.pipelines.terminal.output import TITLE, seconds_text
+from deltasmelt.pipelines.terminal.output import TITLE
 from deltasmelt.silver.schema.catalog import silver_catalog
 
 if TYPE_CHECKING:
@@ -81,7 +82,9 @@ def show_explanation(pipeline: Pipeline, document: str, output: Output) -> None:
     output.line(f"gold.{tree.name}: {sentence}", style=TITLE)
     output.line(f"last run  {_run_text(run)}")
     for column, times in _lost(run).items():
-        output.line(f"          {times:,} values of {column} that silver's type cannot hold count as NULL")
+        output.line(
+            f"          {counted(times, 'value')} of {column} that silver's type cannot hold count as NULL"
+        )
     for node in explain(tree):
         _print(node, reached.get((node.path, node.table)), output)
 
@@ -128,7 +131,7 @@ def _run_text(run: Run | None) -> str:
     row_counts = f"{run.inserts:,} inserted, {run.updates:,} updated, {run.deletes:,} deleted"
     if run.mode == "full":
         return f"full ({run.reason}) as of {run.to_lsn}: {row_counts}, {seconds_text(run.seconds)}"
-    affected = f"{run.changes:,} {'document' if run.changes == 1 else 'documents'} affected"
+    affected = f"{counted(run.changes, 'document')} affected"
     return f"incremental, as of {run.to_lsn}: {affected}; {row_counts}, {seconds_text(run.seconds)}"
 
 
@@ -153,7 +156,8 @@ def _print(node: ExplainedNode, reached: dict[str, int] | None, output: Output) 
         _entry(
             output,
             "last run",
-            f"{reached['changed_rows']:,} changed rows, {reached['affected_roots']:,} documents affected",
+            f"{counted(reached['changed_rows'], 'changed row')}, "
+            f"{counted(reached['affected_roots'], 'document')} affected",
         )
 
 

@@ -64,6 +64,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
+from deltasmelt.bronze.figures import counted
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.copies import FRESH, VERIFY, remove_left
 from deltasmelt.bronze.lake.delta import open_existing, open_table
@@ -83,7 +84,6 @@ from deltasmelt.pipelines.commands.rebuild import tables_named
 from deltasmelt.pipelines.commands.subjects import CATCH_UP, Subjects, given, gone, subjects_of
 from deltasmelt.pipelines.runtime.locks import lake_lock, writing
 from deltasmelt.pipelines.runtime.sweeping import former_rows
-from deltasmelt.pipelines.terminal.output import counted
 from deltasmelt.silver.run.table_log import SilverLog
 from deltasmelt.silver.schema.catalog import DELETED, histories, history_of, silver_catalog
 

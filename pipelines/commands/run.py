@@ -132,7 +132,8 @@ def run_layers(
     if "bronze" in layers:
         from deltasmelt.bronze.checks.ownership import refuse_others  # noqa: PLC0415 - silver and gold need no server
 
-        refuse_others(pipeline.source, pipeline.lake_address(), pipeline.pipeline)
+        with output.waiting("reading the source's slot"):
+            refuse_others(pipeline.source, pipeline.lake_address(), pipeline.pipeline)
     # Read before the start, so a mistake in the pipeline file costs no snapshot.
     document_errors: dict[str, ConfigurationError] = {}
     documents = _documents(pipeline, layers, document_errors, output, until_caught_up=until_caught_up)
@@ -141,7 +142,8 @@ def run_layers(
     with terminable(), _watched(pipeline, layers, views, output) as watching:
         until = None
         if until_caught_up:
-            until = head_of_source(pipeline) if "bronze" in layers else stage_goal(pipeline, layers[0])
+            with output.waiting("reading the position to reach"):
+                until = head_of_source(pipeline) if "bronze" in layers else stage_goal(pipeline, layers[0])
             output.report(f"running {', '.join(layers)} until {until} is reached")
         elif "bronze" not in layers:
             _report_wait(pipeline, layers[0], output)

@@ -22,6 +22,7 @@ from deltasmelt.bronze.catalog.select import select_tables, skipped_relations
 from deltasmelt.bronze.checks.ownership import require_own
 from deltasmelt.bronze.checks.recorded_rules import select_recorded
 from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.figures import clock_text
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.cached_table import CachedTable
 from deltasmelt.bronze.lake.control_tables import ControlTables
@@ -82,7 +83,8 @@ def run_snapshot(
         SmeltError: a name is unknown; the server or the lake cannot be reached.
         Failure: some tables cannot be snapshotted.
     """
-    request = _request(pipeline, names, all_tables=all_tables)
+    with output.waiting("reading the source's tables"):
+        request = _request(pipeline, names, all_tables=all_tables)
     # Repairs a lost or moved slot: one commit gives up the undeliverable part of the stream and requests
     # every table.
     if all_tables and _start_over(pipeline, output):
@@ -177,7 +179,7 @@ def _await(pipeline: Pipeline, request: Request, output: Output, command: str) -
             view = read_progress(lake)
             remaining = "" if view is None else f"; {snapshot_text(view)}"
             output.report(
-                f"{time.strftime('%H:%M:%S')} the running reader has completed {completed} of "
+                f"{clock_text()} the running reader has completed {completed} of "
                 f"{len(request.tables)} snapshots{remaining}"
             )
         time.sleep(_POLL_SECONDS)

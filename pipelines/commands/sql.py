@@ -16,7 +16,7 @@ from deltasmelt.pipelines.moments import parse_as_of
 from deltasmelt.pipelines.spark.lake_sql import cut_of
 from deltasmelt.pipelines.spark.sql_writes import refuse_writing
 from deltasmelt.pipelines.sql_shell.exports import Export, format_of
-from deltasmelt.pipelines.sql_shell.session import Display, SqlSession, moment_text
+from deltasmelt.pipelines.sql_shell.session import Display, SqlSession, cut_text
 from deltasmelt.pipelines.sql_shell.splitting import split
 from deltasmelt.pipelines.sql_shell.warm_spark import InTurn, WithoutSpark
 from deltasmelt.pipelines.terminal.arguments import RowFormat
@@ -95,7 +95,7 @@ def run_sql(pipeline: Pipeline, options: SqlOptions, output: Output) -> None:
         finally:
             session.close()
         if display.form is not RowFormat.JSON:
-            output.report(f"as of {moment_text(session.cut_read or session.cut)}")
+            output.report(f"as of {cut_text(session.cut_read or session.cut)}")
 
 
 def _waiting(display: Display, output: Output) -> AbstractContextManager[None]:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+from deltasmelt.bronze.figures import bytes_text, counted, moment_text, seconds_text
 from deltasmelt.pipelines.health.status import StatusReader, hidden_reader, slot_text, slot_warnings
 from deltasmelt.pipelines.health.status_json import plain_status, status_schema
 from deltasmelt.pipelines.runtime.progress_text import snapshot_text
 from deltasmelt.pipelines.runtime.retention import boundary_lines
-from deltasmelt.pipelines.terminal.output import ERROR, TITLE, WARNING, bytes_text, counted, seconds_text
+from deltasmelt.pipelines.terminal.output import ERROR, TITLE, WARNING
 
 if TYPE_CHECKING:
     from deltasmelt.pipelines.health.lake_half import TableStatus
@@ -32,7 +34,8 @@ def show_status(pipeline: Pipeline, output: Output, *, watch: bool = False, inte
     """
     reader = StatusReader(pipeline)
     while True:
-        status = reader.read()
+        with nullcontext() if watch else output.waiting("reading server and lake"):
+            status = reader.read()
         if watch and output.rich:
             output.console.clear()
         if output.json:
@@ -89,7 +92,7 @@ def _print(status: Status, output: Output) -> None:
         output.line()
         output.line("open errors", style=ERROR)
         for error in status.errors:
-            since = f" since {error.opened_at:%Y-%m-%d %H:%M:%S}" if error.opened_at else ""
+            since = f" since {moment_text(error.opened_at)}" if error.opened_at else ""
             output.line(f"{error.scope} {error.name}{since}: {error.message} [{error.code}]")
             if error.remedy:
                 output.line(f"  remedy: {error.remedy}")
@@ -113,7 +116,7 @@ def _print_hints(status: Status, output: Output) -> None:
         output.line()
         output.line(
             f"silver.{hint.table}: queries read the table by {hint.column}, but one value may be in "
-            f"{hint.files_read:,.0f} of {hint.files:,} files"
+            f"{hint.files_read:,.0f} of {counted(hint.files, 'file')}"
         )
         output.line(
             f"  `smelt maintain` clusters the table by {hint.column}, and writes {bytes_text(hint.bytes)} "

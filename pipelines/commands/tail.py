@@ -18,7 +18,7 @@ from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, Transien
 from deltasmelt.bronze.lake.failures import lake_opened
 from deltasmelt.bronze.lsn import ZERO
 from deltasmelt.bronze.store.arrivals import Arrivals
-from deltasmelt.pipelines.moments import parse_as_of
+from deltasmelt.pipelines.moments import named_moment, parse_as_of
 from deltasmelt.pipelines.runtime.named_tables import is_named, known_tables
 from deltasmelt.pipelines.tail.feed import Feed, Selection
 from deltasmelt.pipelines.tail.records import Shapes
@@ -61,8 +61,9 @@ def run_tail(pipeline: Pipeline, options: TailOptions, output: Output) -> None:
         BrokenPipeError: nobody reads the output any more.
     """
     tail = Tail(pipeline, options, output)
-    while not tail.begin():
-        _pause(_RETRY_SECONDS / 2)
+    with output.waiting("waiting for bronze"):
+        while not tail.begin():
+            _pause(_RETRY_SECONDS / 2)
     try:
         while True:
             _pause(_POLL_SECONDS if tail.step() else _RETRY_SECONDS)
@@ -114,7 +115,7 @@ class Tail:
             return False
         if place is None:
             return False
-        start = f"from {self._moment}" if self._moment is not None else f"after {place}"
+        start = f"after {place}" if self._moment is None else f"from {named_moment(self._moment)}"
         self._output.report(f"following bronze {start}; times are in UTC; Ctrl-C ends")
         return True
 

@@ -17,13 +17,14 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.figures import counted, seconds_text
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.pipelines.commands.comparing import Verified, compare, documents_like
 from deltasmelt.pipelines.commands.context import require_lake, spark_for
 from deltasmelt.pipelines.commands.run import run_layers
 from deltasmelt.pipelines.commands.snapshot import run_snapshot
 from deltasmelt.pipelines.terminal.failures import TABLES_STOPPED, Failure
-from deltasmelt.pipelines.terminal.output import ERROR, GOOD, WARNING, seconds_text
+from deltasmelt.pipelines.terminal.output import ERROR, GOOD, WARNING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -222,7 +223,7 @@ def _plain(results: Verified) -> dict[str, object]:
 def _print_left_out(results: Verified, output: Output) -> None:
     """Print how much was not compared."""
     # Otherwise a reader may take the lines above for the whole.
-    counts = [_many(times, name.removesuffix("s")) for name, times in results.left_out().items() if times]
+    counts = [counted(times, name.removesuffix("s")) for name, times in results.left_out().items() if times]
     if counts:
         output.line(f"not compared, see the lines above: {', '.join(counts)}", style=WARNING)
     if results.not_asked:
@@ -250,7 +251,7 @@ def _print_proof(proof: Proof, output: Output, sample: float | None) -> None:
     if proof.compared:
         rows = sum(comparison.source_rows for comparison in proof.compared)
         share = "" if sample is None else f", a sample of {sample:g}"
-        output.report(f"{rows:,} rows of the source were read in {seconds_text(proof.seconds)}{share}")
+        output.report(f"{counted(rows, 'row')} of the source read in {seconds_text(proof.seconds)}{share}")
 
 
 def _print_table(result: TableComparison | Unproven, output: Output, sample: float | None) -> None:
@@ -264,14 +265,14 @@ def _print_table(result: TableComparison | Unproven, output: Output, sample: flo
     at = f"as of {Lsn(result.lsn)}"
     scope = f" of a sample of {sample:g}" if result.sampled else ""
     if result.equal:
-        rows = _many(result.silver_rows, "row")
+        rows = counted(result.silver_rows, "row")
         output.line(f"silver.{result.name}: equal to PostgreSQL {at}; {rows}{scope}", style=GOOD)
         _print_uncompared(result, output)
         return
-    counts = f"{result.source_rows:,} rows at the source{scope}, {result.silver_rows:,} in silver"
+    counts = f"{counted(result.source_rows, 'row')} at the source{scope}, {result.silver_rows:,} in silver"
     output.line(f"silver.{result.name}: not equal to PostgreSQL {at}; {counts}", style=ERROR)
     for kind, count in result.counts.items():
-        output.line(f"  {count:,} {'row' if count == 1 else 'rows'}: {KINDS[kind]}")
+        output.line(f"  {counted(count, 'row')}: {KINDS[kind]}")
     for row in result.first:
         _print_row(row, KINDS[row.kind], output)
     if sum(result.counts.values()) > len(result.first):
@@ -280,10 +281,6 @@ def _print_table(result: TableComparison | Unproven, output: Output, sample: flo
     retakes = f"smelt verify FILE --table {result.table} --repair"
     output.line(f"  remedy: {rebuilds if 'versions' in result.counts else retakes}")
     _print_uncompared(result, output)
-
-
-def _many(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _print_uncompared(result: TableComparison, output: Output) -> None:
@@ -295,7 +292,7 @@ def _print_uncompared(result: TableComparison, output: Output) -> None:
         reasons.append(f"column {', '.join(result.columns_not_compared)}: the source has no such column")
     if result.rows_not_compared:
         noun = "ended version" if result.name.endswith(HISTORY_SUFFIX) else "deleted row"
-        count = _many(result.rows_not_compared, noun)
+        count = counted(result.rows_not_compared, noun)
         reasons.append(f"{count}, which only silver has")
     if result.rows_elsewhere:
         reasons.append(result.rows_elsewhere)
@@ -321,7 +318,8 @@ def _print_server_document(document: ServerDocument, output: Output) -> None:
     if document.differing:
         output.line(f"gold.{document.name}: not equal to {text}", style=ERROR)
         output.line(
-            f"  {len(document.differing):,} documents from silver's rows differ from the server's documents"
+            f"  {counted(len(document.differing), 'document')} from silver's rows not equal to the server's "
+            "documents"
         )
         for difference in document.differing[:_SHOWN]:
             place = _place(difference.difference, "PostgreSQL")
@@ -335,8 +333,8 @@ def _print_server_document(document: ServerDocument, output: Output) -> None:
         output.line(f"gold.{document.name}: equal to {text}", style=GOOD)
     if document.withdrawn:
         text = (
-            f"{document.withdrawn:,} documents that differ read values that silver's types cannot hold: "
-            f"{document.lost}"
+            f"{counted(document.withdrawn, 'document')} with differences, from values that silver's types "
+            f"cannot hold: {document.lost}"
         )
         output.line(f"  not compared with PostgreSQL: {text}", style=WARNING)
     for reason in document.left_out:
@@ -347,14 +345,14 @@ def _print_document(result: Verification, output: Output, sample: float | None) 
     from deltasmelt.gold.verify.verify import KINDS  # noqa: PLC0415 - loads Spark
 
     scope = "" if sample is None else f" (a sample of {sample:g})"
-    compared = f"{result.compared:,} documents compared{scope}, version {result.version}"
+    compared = f"{counted(result.compared, 'document')} compared{scope}, version {result.version}"
     at = f"as of {Lsn(result.commit_lsn)}"
     if result.equal:
         output.line(f"gold.{result.document}: equal to a full rebuild {at}; {compared}", style=GOOD)
         return
     output.line(f"gold.{result.document}: not equal to a full rebuild {at}; {compared}", style=ERROR)
     for kind, count in result.counts.items():
-        output.line(f"  {count:,} {'document' if count == 1 else 'documents'}: {KINDS[kind]}")
+        output.line(f"  {counted(count, 'document')}: {KINDS[kind]}")
     for difference in result.first:
         output.line(f"  {difference.key} {KINDS[difference.kind]}{_place(difference.difference, 'rebuilt')}")
     if sum(result.counts.values()) > len(result.first):

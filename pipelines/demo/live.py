@@ -21,8 +21,8 @@ from rich.spinner import Spinner
 from rich.table import Table
 from rich.text import Text
 
+from deltasmelt.bronze.figures import bytes_text, estimate_text, seconds_text
 from deltasmelt.pipelines.demo.story import LAYERS
-from deltasmelt.pipelines.terminal.output import bytes_text, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -135,7 +135,9 @@ class Preparation:
     def text(self, name: str) -> str:
         """Return a finished step as a line."""
         seconds, result = self._done[name]
-        return f"{name}: {result} ({seconds:.0f} s)" if result else f"{name} ({seconds:.0f} s)"
+        return (
+            f"{name}: {result} ({estimate_text(seconds)})" if result else f"{name} ({estimate_text(seconds)})"
+        )
 
     def rendered(self) -> Group:
         """Return the steps as a list with a bar, for a terminal."""
@@ -145,7 +147,9 @@ class Preparation:
             if seconds is None:
                 table.add_row(Spinner("dots"), name, Text("…", style="dim"), "")
             else:
-                table.add_row(Text("✓", style="green"), name, Text(result, style="dim"), f"{seconds:.0f} s")
+                table.add_row(
+                    Text("✓", style="green"), name, Text(result, style="dim"), f"{estimate_text(seconds)}"
+                )
         bar = Table.grid()
         bar.add_row(ProgressBar(total=len(self._names), completed=len(self._done), width=60))
         return Group(bar, table)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import psycopg
 
+from deltasmelt.bronze.figures import seconds_text
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.position import read_position
 from deltasmelt.pipelines.commands.context import load_documents_of
@@ -234,7 +235,7 @@ class _Show:
 
 def killed(seconds: float | None = None) -> str:
     """Return what became of the killed reader; `seconds` passed until bronze had the last change."""
-    later = "" if seconds is None else f" and continued where bronze ends, {seconds:.1f} s later"
+    later = "" if seconds is None else f" and continued where bronze ends, {seconds_text(seconds)} later"
     return f"the reader was killed (kill -9){later}"
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from deltasmelt.bronze.figures import seconds_text
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.pipelines.commands.quality import show_quality
 from deltasmelt.pipelines.quality.run import run_quality
-from deltasmelt.pipelines.terminal.output import seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -25,6 +25,7 @@ from deltasmelt.bronze.checks.lake_store import probe_store
 from deltasmelt.bronze.checks.ownership import require_own_slot
 from deltasmelt.bronze.checks.recorded_rules import select_recorded
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError, SmeltError, TableError
+from deltasmelt.bronze.figures import bytes_text
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.delta import open_table
 from deltasmelt.bronze.lake.erasures import Erasures
@@ -63,7 +64,6 @@ from deltasmelt.pipelines.quality.masking import parse_masked
 from deltasmelt.pipelines.quality.suite_files import check_suites
 from deltasmelt.pipelines.runtime.locks import lake_folder
 from deltasmelt.pipelines.runtime.retention import BronzeRetention
-from deltasmelt.pipelines.terminal.output import bytes_text
 from deltasmelt.silver.schema.catalog import check_table, histories, is_named, silver_table
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from deltasmelt.bronze.errors import SmeltError, TransientError
+from deltasmelt.bronze.figures import estimate_text
 from deltasmelt.pipelines.terminal.failures import foreign_text
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Half(Generic[_T]):
             self._work()
         elif not self._answered():
             self.failure = TransientError(
-                f"{self._name} has not answered for {time.monotonic() - self._start_time:.0f} s",
+                f"{self._name} has not answered for {estimate_text(time.monotonic() - self._start_time)}",
                 code=self._code,
                 remedy=f"check {self._name}, and the network in between; the read is retried",
             )

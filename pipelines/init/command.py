@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import SecretStr
 
 from deltasmelt.bronze.config.sections import SourceSettings
+from deltasmelt.bronze.figures import counted
 from deltasmelt.bronze.postgres.connection import connect, translated
 from deltasmelt.bronze.postgres.conninfo import address_of
 from deltasmelt.gold.drafting.files import draft_text
@@ -28,7 +29,6 @@ from deltasmelt.pipelines.init.file import (
     without_password,
 )
 from deltasmelt.pipelines.init.new_files import refuse_existing, write_new
-from deltasmelt.pipelines.terminal.output import counted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

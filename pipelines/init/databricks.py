@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from deltasmelt.bronze.config.yaml_file import YamlFile, read_yaml
 from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.figures import counted
 from deltasmelt.bronze.lake.place import Location
 from deltasmelt.pipelines.init.bundle import (
     OF_SCHEME,
@@ -27,7 +28,6 @@ from deltasmelt.pipelines.init.file import pipeline_name
 from deltasmelt.pipelines.init.new_files import write_new
 from deltasmelt.pipelines.private import conf_folder
 from deltasmelt.pipelines.settings import WILDCARDS
-from deltasmelt.pipelines.terminal.output import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

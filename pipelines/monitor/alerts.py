@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from deltasmelt.bronze.checks.slot_risk import RiskLevel, stays_high
 from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.bronze.figures import seconds_text
 from deltasmelt.bronze.postgres.blockers import without_names
 from deltasmelt.pipelines.health.status import slot_danger
 from deltasmelt.pipelines.terminal.failures import Failure, foreign_text, without_secrets
-from deltasmelt.pipelines.terminal.output import seconds_text
 from deltasmelt.pipelines.terminal.visible import visible
 
 if TYPE_CHECKING:

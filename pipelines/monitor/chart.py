@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from deltasmelt.bronze.figures import bytes_text, seconds_text
 from deltasmelt.pipelines.monitor.samples import KEPT
-from deltasmelt.pipelines.terminal.output import bytes_text, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+from deltasmelt.bronze.figures import bytes_text, moment_text, seconds_text
 from deltasmelt.pipelines.health.status import slot_text, slot_warnings
 from deltasmelt.pipelines.monitor.alerts import shown_text
 from deltasmelt.pipelines.monitor.chart import HEIGHT, WIDTH, bytes_line, lag_chart, span_of
 from deltasmelt.pipelines.runtime.progress_text import snapshot_text
-from deltasmelt.pipelines.terminal.output import bytes_text, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,4 +98,4 @@ def _number(value: int | None) -> str:
 
 
 def _time(value: datetime | None) -> str:
-    return "unknown" if value is None else f"{value:%Y-%m-%d %H:%M:%S}"
+    return "unknown" if value is None else moment_text(value)

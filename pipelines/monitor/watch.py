@@ -23,6 +23,7 @@ from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
+from deltasmelt.bronze.figures import seconds_text
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.pipelines.health.status import StatusReader
@@ -35,7 +36,6 @@ from deltasmelt.pipelines.monitor.server import Answer, PageServer
 from deltasmelt.pipelines.monitor.webhook import Webhook
 from deltasmelt.pipelines.terminal.failures import was_interrupted
 from deltasmelt.pipelines.terminal.logs import log_folder
-from deltasmelt.pipelines.terminal.output import seconds_text
 from deltasmelt.pipelines.terminal.visible import in_a_line
 
 if TYPE_CHECKING:

@@ -29,6 +29,7 @@ from deltasmelt.bronze.checks.inheritance import inheritance_findings
 from deltasmelt.bronze.checks.ownership import require_own
 from deltasmelt.bronze.checks.recorded_rules import select_recorded
 from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.figures import clock_text, counted
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.copies import scratch_lake
 from deltasmelt.bronze.postgres.connection import connect, translated
@@ -42,7 +43,6 @@ from deltasmelt.pipelines.runtime.named_tables import named_tables
 from deltasmelt.pipelines.runtime.progress_text import snapshot_text
 from deltasmelt.pipelines.runtime.wait_for_bronze import reach
 from deltasmelt.pipelines.spark.session_owner import runs_here
-from deltasmelt.pipelines.terminal.output import counted
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -265,4 +265,4 @@ def _wait(copy: SourceCopy, bronze: CatchingUp, output: Output) -> None:
                 view = snapshot_view(counters["snapshots"], time.time())
                 text = counters["copies_wait"] or ("" if view is None else snapshot_text(view))
                 if text:
-                    output.report(f"{time.strftime('%H:%M:%S')} {text}")
+                    output.report(f"{clock_text()} {text}")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from deltasmelt.bronze.figures import moment_text, seconds_text
 from deltasmelt.pipelines.quality.results import identity
 from deltasmelt.pipelines.quality.sentences import Sentence, sentence
 from deltasmelt.pipelines.terminal.visible import visible
@@ -181,7 +182,7 @@ def render(result: QualityResult, past: History) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters.update(number=_number, percent=_percent, time=_time, seconds=_seconds)
+    environment.filters.update(number=_number, percent=_percent, time=_time, seconds=seconds_text)
     lines = {
         id(row): Line(
             row, sentence(row.expectation), sparkline(past.trends.get(identity(row.expectation), ()))
@@ -247,8 +248,4 @@ def _percent(value: float | None) -> str:
 
 
 def _time(value: datetime | None) -> str:
-    return "unknown" if value is None else f"{value:%Y-%m-%d %H:%M:%S}"
-
-
-def _seconds(value: float) -> str:
-    return f"{value:.1f} s" if value < 60 else f"{int(value // 60)} min {int(value % 60)} s"
+    return "unknown" if value is None else moment_text(value)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.checks.ownership import FOREIGN_CODES, require_own
 from deltasmelt.bronze.errors import ConfigurationError, SmeltError
+from deltasmelt.bronze.figures import moment_text
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.postgres.connection import connect, translated
 from deltasmelt.bronze.store.relations import read_relations
@@ -212,7 +213,7 @@ def _constraints(pipeline: Pipeline, lake: Lake) -> tuple[Constraints | None, li
         reason = f"the source could not be read ({error.message})"
         if recorded is None:
             return None, [LeftOut("foreign keys", reason)]
-        as_of = f"{recorded.read_at:%Y-%m-%d %H:%M:%S} UTC"
+        as_of = f"{moment_text(recorded.read_at)}"
         return recorded, [LeftOut("newer constraints", f"{reason}; using its catalog as of {as_of}")]
     record_constraints(lake, constraints)
     return constraints, []

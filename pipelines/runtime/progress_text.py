@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+from deltasmelt.bronze.figures import bytes_text, clock_text, counted, estimate_text, seconds_text
 from deltasmelt.bronze.progress import SnapshotView, is_under_way, snapshot_view
-from deltasmelt.pipelines.terminal.output import bytes_text, counted, plural, seconds_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,10 +40,10 @@ class ProgressReporter:
         if not changes and not any(run.mode == "full" for run in runs):
             return
         moved = sum(1 for run in runs if run.changes)
-        noun = plural(moved, "table" if cut.layer == "silver" else "document")
         self._output.report(
-            f"{time.strftime('%H:%M:%S')} {cut.layer:6} as of {cut.commit_lsn}: "
-            f"{_changes(changes)} in {moved} {noun}, {seconds:.1f} s"
+            f"{clock_text()} {cut.layer:6} as of {cut.commit_lsn}: "
+            f"{counted(changes, 'change')} in "
+            f"{counted(moved, 'table' if cut.layer == 'silver' else 'document')}, {seconds_text(seconds)}"
         )
         for run in runs:
             if run.mode == "full" and run.reason:
@@ -65,13 +65,13 @@ class ProgressReporter:
         if text and text != self._printed:
             self._last, self._printed = time.monotonic(), text
             self._waits = self._waits or event["phase"] == "waiting"
-            self._output.report(f"{time.strftime('%H:%M:%S')} bronze {text}")
+            self._output.report(f"{clock_text()} bronze {text}")
 
     def _end_of_wait(self, event: dict[str, Any]) -> None:
         """Report that the reader streams again after a wait that was reported."""
         if event["phase"] == "streaming" and self._waits:
             self._waits, self._printed = False, ""
-            self._output.report(f"{time.strftime('%H:%M:%S')} bronze continues: the stream is open again")
+            self._output.report(f"{clock_text()} bronze continues: the stream is open again")
 
     def _end_of_snapshots(self, snapshots: dict[str, Any]) -> None:
         """Report the end of all running snapshots, also if another report has overtaken their last report."""
@@ -83,8 +83,8 @@ class ProgressReporter:
         if complete:
             rows, size = (sum(state[name] for state in complete) for name in ("rows", "bytes"))
             self._output.report(
-                f"{time.strftime('%H:%M:%S')} bronze snapshot complete: {counted(len(complete), 'table')}, "
-                f"{rows:,} {plural(rows, 'row')}, {bytes_text(size)}"
+                f"{clock_text()} bronze snapshot complete: {counted(len(complete), 'table')}, "
+                f"{counted(rows, 'row')}, {bytes_text(size)}"
             )
 
 
@@ -95,7 +95,7 @@ def reader_text(event: dict[str, Any]) -> str:
     if event["phase"] == "starting" and event["said"]:
         return str(event["said"])
     view = snapshot_view(event["snapshots"], time.time())
-    changes = f"{_changes(event['changes'])} so far" if event["changes"] else ""
+    changes = f"{counted(event['changes'], 'change')} so far" if event["changes"] else ""
     if event["copies_wait"]:
         return "; ".join(filter(None, (changes, event["copies_wait"])))
     if view is not None:
@@ -103,15 +103,11 @@ def reader_text(event: dict[str, Any]) -> str:
     return changes
 
 
-def _changes(number: int) -> str:
-    return f"{number:,} {plural(number, 'change')}"
-
-
 def snapshot_text(view: SnapshotView) -> str:
     """Return the progress of the snapshots in a few words."""
-    remaining = "" if view.seconds_left is None else f", about {seconds_text(view.seconds_left)} left"
+    remaining = "" if view.seconds_left is None else f", about {estimate_text(view.seconds_left)} left"
     return (
-        f"snapshot: {view.rows:,} rows, {bytes_text(view.bytes)}, {view.fraction:.0%}{remaining}; "
+        f"snapshot: {counted(view.rows, 'row')}, {bytes_text(view.bytes)}, {view.fraction:.0%}{remaining}; "
         f"not complete yet: {', '.join(view.tables)}"
     )
 
@@ -124,5 +120,6 @@ def maintenance_text(done: MaintenanceResult) -> str:
         f"{done.layer}.{done.name}: {work}; files {before.count} → {after.count}, "
         f"{bytes_text(before.size)} → {bytes_text(after.size)}, "
         f"deleted rows {before.deleted_rows:,} → {after.deleted_rows:,}; "
-        f"removed {done.removed_files} files, {done.removed_log_entries} log entries; {done.seconds:.1f} s"
+        f"removed {counted(done.removed_files, 'file')}, "
+        f"{counted(done.removed_log_entries, 'log entry')}; {seconds_text(done.seconds)}"
     )

@@ -26,6 +26,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import SmeltError
+from deltasmelt.bronze.figures import bytes_text
 from deltasmelt.bronze.lake.control import is_put_back
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.delta import open_table
@@ -47,7 +48,6 @@ from deltasmelt.bronze.store.retention import (
     request_renewals,
     snapshot_needs,
 )
-from deltasmelt.pipelines.terminal.output import bytes_text
 from deltasmelt.silver.run.table_log import SilverLog
 from deltasmelt.silver.run.worklist import resumes_at
 from deltasmelt.silver.schema.catalog import histories, history_of, silver_catalog

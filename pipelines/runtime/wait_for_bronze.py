@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.figures import clock_text
 from deltasmelt.bronze.postgres.connection import connect, translated
 from deltasmelt.bronze.postgres.heartbeat import write_heartbeat
 from deltasmelt.bronze.setup.slot import read_slot
@@ -44,9 +45,7 @@ def reach(pipeline: Pipeline, lsn: Lsn, output: Output, command: str, stop: thre
             _push(pipeline)
         if time.monotonic() - reported_at > _REPORT_SECONDS:
             reported_at = time.monotonic()
-            output.report(
-                f"{time.strftime('%H:%M:%S')} the running reader is at {frontier}, waiting for {lsn}"
-            )
+            output.report(f"{clock_text()} the running reader is at {frontier}, waiting for {lsn}")
         stop.wait(_POLL_SECONDS)
 
 

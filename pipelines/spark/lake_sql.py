@@ -22,12 +22,14 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.config.suggestions import suggestion
 from deltasmelt.bronze.errors import DefiniteError
+from deltasmelt.bronze.figures import moment_text
 from deltasmelt.bronze.lake import delta
 from deltasmelt.bronze.lake.client import DeltaError
 from deltasmelt.bronze.lake.consistent_cut import choose_cut
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.store.marks import kept_from
+from deltasmelt.pipelines.moments import named_moment
 from deltasmelt.pipelines.spark.sql_names import aliased, odd_views, with_views
 from deltasmelt.pipelines.spark.sql_writes import refuse_writing, spelled_out
 from deltasmelt.pipelines.terminal.jvm_errors import spark_message
@@ -73,10 +75,10 @@ def cut_at(control: ControlTables, *, with_gold: bool, at: Lsn | datetime | None
     oldest = next(iter(control.cuts("silver")), None)
     begins = "no cut exists"
     if oldest is not None:
-        moment = "" if oldest.commit_ts is None else f" ({oldest.commit_ts})"
+        moment = "" if oldest.commit_ts is None else f" ({moment_text(oldest.commit_ts)})"
         begins = f"the oldest cut is {oldest.commit_lsn}{moment}"
     raise DefiniteError(
-        f"no cut is recorded as of {at or 'now'}: {begins}",
+        f"no cut is recorded as of {named_moment(at)}: {begins}",
         code="no-cut",
         where=lake,
         remedy="use a later LSN or time; `SELECT * FROM control.cuts` lists the cuts. The pipeline file's "

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Final
 import pyarrow.parquet as pq
 
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
+from deltasmelt.bronze.figures import counted
 from deltasmelt.bronze.lake.place import Location
 from deltasmelt.pipelines.sql_shell.results import STREAMED, running
 from deltasmelt.pipelines.terminal.arguments import RowFormat
-from deltasmelt.pipelines.terminal.output import counted
 from deltasmelt.silver.spark.semantics import AS_MICROSECONDS
 
 if TYPE_CHECKING:

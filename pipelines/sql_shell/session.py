@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import ConfigurationError
+from deltasmelt.bronze.figures import counted, moment_text, seconds_text
 from deltasmelt.bronze.lsn import ZERO
 from deltasmelt.pipelines.moments import parse_as_of
 from deltasmelt.pipelines.spark.lake_sql import LakeSql, cut_of
@@ -25,7 +26,6 @@ from deltasmelt.pipelines.sql_shell.paging import Paged, pager_command
 from deltasmelt.pipelines.sql_shell.results import STREAMED, FirstRows, first_rows, fits, one_value_a_line
 from deltasmelt.pipelines.sql_shell.warm_spark import CancelledError
 from deltasmelt.pipelines.terminal.arguments import RowFormat
-from deltasmelt.pipelines.terminal.output import counted
 from deltasmelt.pipelines.terminal.visible import visible
 
 if TYPE_CHECKING:
@@ -210,9 +210,9 @@ class SqlSession:
             summary, printed = f"the first {summary}; --limit shows more, --output json or csv all", True
         parts = [summary] if summary and printed else []
         if self._display.fresh and self._person and self.cut_read is not None:
-            parts.append(f"as of {moment_text(self.cut_read)}")
+            parts.append(f"as of {cut_text(self.cut_read)}")
         if self._display.timing:
-            parts.append(f"{seconds:.3f} s")
+            parts.append(seconds_text(seconds))
         if parts:
             self._output.report(", ".join(parts), style="dim")
 
@@ -242,7 +242,7 @@ class SqlSession:
                 self._output.report(
                     "statements read silver at the log's head"
                     if self._display.fresh
-                    else f"statements read the lake as of {moment_text(self.cut)}"
+                    else f"statements read the lake as of {cut_text(self.cut)}"
                 )
             case "timing":
                 self._display.timing = meta.switched(command.argument, self._display.timing, "timing")
@@ -270,10 +270,10 @@ class SqlSession:
             self.move(cut_of(self._pipeline))
         elif argument:
             self.move(cut_of(self._pipeline, parse_as_of(argument, where=r"\cut")))
-        self._output.line(f"as of {moment_text(self.cut)}")
+        self._output.line(f"as of {cut_text(self.cut)}")
         newest = cut_of(self._pipeline)
         if newest.commit_lsn != self.cut.commit_lsn:
-            self._output.line(f"the newest is {moment_text(newest)}; \\cut newest shows it")
+            self._output.line(f"the newest is {cut_text(newest)}; \\cut newest shows it")
 
     def move(self, cut: ConsistentCut) -> None:
         """Move to another cut."""
@@ -295,7 +295,7 @@ class SqlSession:
                     time.sleep(seconds)
                 if not self._display.fresh:
                     self.move(cut_of(self._pipeline))
-                state = "at the log's head" if self._display.fresh else f"as of {moment_text(self.cut)}"
+                state = "at the log's head" if self._display.fresh else f"as of {cut_text(self.cut)}"
                 self._output.line(f"{datetime.now(UTC):%H:%M:%S} UTC, {state}")
                 self._statement(self._last, paged=False)
                 runs += 1
@@ -332,7 +332,7 @@ class SqlSession:
         return Paged(command, shutil.get_terminal_size().lines)
 
 
-def moment_text(cut: ConsistentCut) -> str:
+def cut_text(cut: ConsistentCut) -> str:
     """Return a cut's LSN and the time of its commit."""
-    moment = f" ({cut.commit_ts:%Y-%m-%d %H:%M:%S} UTC)" if cut.commit_ts else ""
+    moment = f" ({moment_text(cut.commit_ts)})" if cut.commit_ts else ""
     return f"{cut.commit_lsn}{moment}"

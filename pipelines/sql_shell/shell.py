@@ -31,7 +31,7 @@ from deltasmelt.pipelines.private import own_folder
 from deltasmelt.pipelines.sql_shell.catalog import names_of
 from deltasmelt.pipelines.sql_shell.completion import LakeCompleter, Names
 from deltasmelt.pipelines.sql_shell.meta_commands import plain_word
-from deltasmelt.pipelines.sql_shell.session import SqlSession, moment_text
+from deltasmelt.pipelines.sql_shell.session import SqlSession, cut_text
 from deltasmelt.pipelines.sql_shell.splitting import split
 from deltasmelt.pipelines.sql_shell.warm_spark import CancelledError, SparkLost, WarmSpark
 from deltasmelt.pipelines.terminal.failures import report, without_secrets
@@ -92,7 +92,7 @@ class Shell:
         self._functions: tuple[str, ...] = ()
         self._names: tuple[ConsistentCut, Names] | None = None
         self._prompt = self._prompt_session()
-        self._output.report(f"pipeline {pipeline.pipeline}, as of {moment_text(cut)}")
+        self._output.report(f"pipeline {pipeline.pipeline}, as of {cut_text(cut)}")
         self._output.report(
             r"Statements end with ;   \d lists tables, \? helps, \q ends. Spark is starting …"
         )

@@ -12,9 +12,9 @@ import re
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Final
 
+from deltasmelt.bronze.figures import counted
 from deltasmelt.bronze.store.arrivals import Copied, Gap
 from deltasmelt.bronze.store.contract import OP_SNAPSHOT, OP_SNAPSHOT_END
-from deltasmelt.pipelines.terminal.output import plural
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,7 +37,7 @@ def text_of(arrival: Change | Copied | Gap) -> str:
 
 def _parts(arrival: Change | Copied | Gap) -> list[str]:
     if isinstance(arrival, Copied):
-        rows = "copied" if arrival.rows is None else f"copied, {_counted(arrival.rows, 'row')}"
+        rows = "copied" if arrival.rows is None else f"copied, {counted(arrival.rows, 'row')}"
         return [_moment(arrival.at), OP_SNAPSHOT, str(arrival.table), rows]
     if isinstance(arrival, Gap):
         what = f"changes up to {arrival.lsn} may be missing in bronze, until the next copy of the table"
@@ -76,7 +76,7 @@ def json_of(arrival: Change | Copied | Gap) -> dict[str, Any]:
 
 def left_out_text(changes: int, tables: int) -> str:
     """Return the line about changes without a line of their own."""
-    return f"… {changes:,} more {plural(changes, 'change')} of {_counted(tables, 'table')} left out"
+    return f"… {counted(changes, 'more change')} of {counted(tables, 'table')} left out"
 
 
 def _moment(time: datetime | None) -> str:
@@ -113,7 +113,7 @@ def _what(change: Change) -> list[str]:
 
 def _joined(cells: list[str]) -> list[str]:
     more = len(cells) - _COLUMNS
-    shown = [*cells[:_COLUMNS], f"… {_counted(more, 'more column')}"] if more > 0 else cells
+    shown = [*cells[:_COLUMNS], f"… {counted(more, 'more column')}"] if more > 0 else cells
     return [", ".join(shown)] if shown else []
 
 
@@ -123,7 +123,3 @@ def _shown(value: str | None) -> str:
     if len(value) > _CHARACTERS:
         return f"{json.dumps(value[:_CHARACTERS] + '…', ensure_ascii=False)} ({len(value):,} characters)"
     return value if _PLAIN.fullmatch(value) else json.dumps(value, ensure_ascii=False)
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {plural(number, noun)}"

@@ -345,38 +345,3 @@ def json_value(value: object) -> object:
     if isinstance(value, bytes | bytearray):
         return "0x" + value.hex()
     return str(value)
-
-
-def counted(number: int, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{number} {plural(number, noun)}"
-
-
-def plural(number: int, noun: str) -> str:
-    """Return a noun after a number; its plural has an s."""
-    return noun if number == 1 else f"{noun}s"
-
-
-def bytes_text(count: int | None) -> str:
-    """Return a number of bytes for people; ``?`` for unknown."""
-    if count is None:
-        return "?"
-    size = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if abs(size) < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"
-
-
-def seconds_text(seconds: float | None) -> str:
-    """Return a duration for people; ``?`` for unknown."""
-    if seconds is None:
-        return "?"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, remainder = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min" if hours else f"{minutes} min {remainder} s"
-    return f"{hours // 24} d {hours % 24} h"

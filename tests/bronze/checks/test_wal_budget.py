@@ -27,12 +27,12 @@ NOISE = "SELECT pg_logical_emit_message(false, 'noise', repeat('x', 1000000)) FR
 
 def test_budget_states_time_left_and_holder_of_wal() -> None:
     assert WalBudget(1024 * MB, 300 * MB, 300 * MB, 724 * MB, 2 * MB, reads=False).message == (
-        "300 MB of WAL held back; 724 MB of WAL left until max_slot_wal_keep_size (1,024 MB) is reached; "
-        "the server writes 2.1 MB/s now: 6 min left; no reader uses the slot"
+        "300 MB of WAL held back; 724 MB of WAL left until max_slot_wal_keep_size (1 GB) is reached; "
+        "the server writes 2 MB/s now: 6 min left; no reader uses the slot"
     )
     assert WalBudget(None, 300 * MB, 280 * MB, None, 0.0, reads=True).message == (
         "300 MB of WAL held back; no limit except the server's disk, whose free space PostgreSQL does not "
-        "report; the server writes 0.0 MB/s now; the reader is 280 MB behind (a slow lake, or a large "
+        "report; the server writes 0 MB/s now; the reader is 280 MB behind (a slow lake, or a large "
         "transaction)"
     )
     assert WalBudget(None, MB, MB, None, None, reads=False).cause == "", "every slot holds some"

@@ -161,7 +161,7 @@ def test_absolute_amount_without_limit_is_stable_danger() -> None:
     assert slot_danger(look(10)).level is RiskLevel.MUCH
     assert slot_danger(look(250)).level is RiskLevel.SHORT
     assert (
-        "256,000 MB of WAL is held back, and only the server's disk limits the amount"
+        "250 GB of WAL is held back, and only the server's disk limits the amount"
         in slot_danger(look(250)).message
     )
     assert "oldest open transaction: pid 7" in slot_danger(look(250)).message

@@ -131,7 +131,7 @@ def test_history_draws_labelled_bar_per_run() -> None:
     runs = [PastRun(str(day), NOW + timedelta(days=day), 90, day, 0) for day in range(3)]
     html = render(result(HOLDS), History(tuple(runs), {}))
     assert html.count("<title>2026-11-2") == 3
-    assert "2026-11-23 14:00:00: 90 held, 2 failed, 0 not checked" in html
+    assert "2026-11-23 14:00:00 UTC: 90 held, 2 failed, 0 not checked" in html
     assert "Last 3 runs" in html
     warned = render(result(HOLDS), History((PastRun("a", NOW, 2, 0, 1, 1),), {}))
     assert "2 held, 0 failed, 1 warned, 1 not checked" in warned

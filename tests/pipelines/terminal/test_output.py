@@ -7,14 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from deltasmelt.pipelines.terminal.output import (
-    Format,
-    Output,
-    bytes_text,
-    messages,
-    seconds_text,
-    text_value,
-)
+from deltasmelt.pipelines.terminal.output import Format, Output, messages, text_value
 
 
 def test_table_outside_terminal_has_plain_aligned_lines(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,15 +48,6 @@ def test_a_document_is_indented_and_keeps_every_digit(capsys: pytest.CaptureFixt
 )  # fmt: skip
 def test_cells_show_nulls_and_nested_values(value: object, text: str) -> None:
     assert text_value(value) == text
-
-
-def test_sizes_and_durations_are_readable_with_unknowns_marked() -> None:
-    assert [bytes_text(size) for size in (None, 0, 999, 1500, 2_500_000_000)] == [
-        "?", "0 B", "999 B", "1.5 kB", "2.5 GB",
-    ]  # fmt: skip
-    assert [seconds_text(age) for age in (None, 0.04, 61, 7260, 200_000)] == [
-        "?", "0.0 s", "1 min 1 s", "2 h 1 min", "2 d 7 h",
-    ]  # fmt: skip
 
 
 def test_terminal_shows_values_as_they_are(

@@ -1,0 +1,84 @@
+"""Times, sizes and counts as text for people: one form for messages, tables, pages and reports. Pure.
+
+* A count has its noun, and commas between thousands: ``1 change``, ``12,345 changes``.
+* A measured time has a decimal below a minute, an estimate none. Nothing shows less than a tenth of a second.
+* A moment is in UTC, without fractions of a second.
+* Bytes count by thousands (kB, MB, GB), as in the pipeline file. WAL beside its limit, and memory,
+  count as in the settings of PostgreSQL and Java, where 1 GB is 1,024 MB: a limit of 50 GB is ``50 GB``.
+
+Values of rows, and JSON for programs, keep every digit.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+_VOWELS = frozenset("aeiou")
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{number:,} {plural(number, noun)}"
+
+
+def plural(number: int, noun: str) -> str:
+    """Return a noun after a number."""
+    if number == 1:
+        return noun
+    return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2] not in _VOWELS else f"{noun}s"
+
+
+def bytes_text(count: int | None) -> str:
+    """Return a number of bytes by thousands; ``?`` for unknown."""
+    if count is None:
+        return "?"
+    size = float(count)
+    for unit in ("B", "kB", "MB", "GB"):
+        if abs(size) < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def setting_text(count: float) -> str:
+    """Return bytes of WAL or memory in the units of settings of PostgreSQL and Java."""
+    size, unit = count / (1 << 20), "MB"
+    for larger in ("GB", "TB"):
+        if abs(size) >= 1024:
+            size, unit = size / 1024, larger
+    return f"{size:,.1f}".removesuffix(".0") + f" {unit}"
+
+
+def seconds_text(seconds: float | None) -> str:
+    """Return a measured time; ``?`` for unknown."""
+    if seconds is None:
+        return "?"
+    if seconds < 59.95:
+        return f"{seconds:.1f} s"
+    minutes, remainder = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours} h {minutes} min" if hours else f"{minutes} min {remainder} s"
+    return f"{hours // 24} d {hours % 24} h"
+
+
+def estimate_text(seconds: float) -> str:
+    """Return an estimated time, as exact as an estimate is."""
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.0f} h"
+
+
+def moment_text(moment: datetime) -> str:
+    """Return a moment in UTC."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def clock_text() -> str:
+    """Return the time of day, for the begin of a line of progress."""
+    return time.strftime("%H:%M:%S")
