@@ -113,13 +113,13 @@ def _to_do(
     ]
     reasons = []
     if publication is None and not may_create:
-        reasons.append("it lacks CREATE on the database")
+        reasons.append("the role lacks CREATE on the database")
     if publication is not None and not publication.owned:
-        reasons.append(f"it does not own the publication (the owner is {publication.owner})")
+        reasons.append(f"the role does not own the publication (the owner is {publication.owner})")
     if foreign:
         names = ", ".join(str(table.table) for table in foreign[:5])
         reasons.append(
-            f"it does not own {len(foreign)} of the tables ({names}{' …' if len(foreign) > 5 else ''})"
+            f"the role does not own {len(foreign)} of the tables ({names}{' …' if len(foreign) > 5 else ''})"
         )
     if reasons:
         yield Finding(

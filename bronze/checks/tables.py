@@ -219,7 +219,7 @@ def _types(table: SourceTable) -> Iterator[Finding]:
             level="info",
             code="type-as-text",
             subject=str(table.table),
-            message="stored as STRING in PostgreSQL's text form, because Spark has no such type: "
+            message="Spark has no type for these columns or a part of them, stored as PostgreSQL's text: "
             + ", ".join(as_text),
         )
     texts = [

@@ -50,7 +50,7 @@ def draft_text(draft: Draft, schema: str | None = None) -> str:
     lines = [
         *([] if schema is None else [f"# yaml-language-server: $schema={schema}"]),
         f"# {_headline(draft)}",
-        "# Drafted by `smelt init` from foreign keys: edit as needed, see docs/gold.md.",
+        "# Drafted by `smelt init` from foreign keys: edit as needed, see docs/gold/language.md.",
         f"document: {scalar(draft.name)}",
         f"root: {table_text(draft.root)}",
     ]

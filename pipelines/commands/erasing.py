@@ -432,13 +432,14 @@ class Erasure:
         )
         if counts["values_in_names"]:
             self.output.line(
-                f"{counted(counts['values_in_names'], 'value')} also occur in names or words of the "
-                "pipeline, and stay there"
+                f"names or words of the pipeline contain {counted(counts['values_in_names'], 'value')}; "
+                "the command erases nothing there"
             )
         if counts["values_of_others"]:
             self.output.line(
-                f"{counted(counts['values_of_others'], 'value')} also occur in other rows, in "
-                f"{', '.join(counts['tables_of_others'])}; to erase them, run the command for their table"
+                f"other rows also have {counted(counts['values_of_others'], 'value')}, in "
+                f"{', '.join(counts['tables_of_others'])}; to erase such rows, run the command "
+                "for their table"
             )
 
 

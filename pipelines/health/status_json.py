@@ -46,7 +46,10 @@ def status_schema() -> _Schema:
     table = _object(
         {
             "name": _text("name of the table, with its schema, or of the document"),
-            "state": {"enum": list(TABLE_STATES), "description": "its states: docs/commands/status.md"},
+            "state": {
+                "enum": list(TABLE_STATES),
+                "description": "one of the states that docs/commands/status.md explains",
+            },
             "commit_lsn": _lsn("its rows are as of this LSN", optional=True),
             "delta_version": _count("version of its Delta table in the newest cut", optional=True),
             "changes": _count("changes in its newest cycle", optional=True),

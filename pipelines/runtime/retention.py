@@ -166,7 +166,7 @@ def decide_at_end(pipeline: Pipeline) -> None:
     try:
         BronzeRetention(pipeline, ControlTables(pipeline.lake_address())).decide()
     except (*DAMAGED, SmeltError) as error:
-        _LOGGER.warning("no decision about removable changes of bronze: %s", error)
+        _LOGGER.warning("deltasmelt could not decide which changes of bronze may be removed: %s", error)
 
 
 def boundary_lines(boundary: Boundary) -> Iterator[str]:

@@ -57,12 +57,16 @@ class Export:
                 target, "only folders of Parquet can be written to an object store", "use a local path"
             )
         if form is RowFormat.TABLE:
+            if format_of(target) is None:
+                raise _unfit(
+                    target,
+                    "its name has no suffix of a format",
+                    "give it the suffix .csv, .jsonl or .parquet, or add --output csv, json or parquet",
+                )
             raise _unfit(
                 target,
-                "its suffix names no format"
-                if format_of(target) is None
-                else "a file cannot hold a drawn table",
-                "use .csv, .jsonl or .parquet, or --output csv, json or parquet",
+                "a file cannot hold a drawn table",
+                "leave out --output table, or use --output csv, json or parquet",
             )
         self._place = None if path is None else path.expanduser().absolute()
         if self._place is not None and self._place.exists():

@@ -117,7 +117,7 @@ def test_weak_role_gets_missing_privileges_and_working_cures(dsn: str, role: tup
     ]  # fmt: skip
     lacks = finding_of(reported, "publication-privilege").message
     assert "CREATE on the database" in lacks
-    assert "it does not own 3 of the tables (public.parts, public.t, shut.t)" in lacks
+    assert "the role does not own 3 of the tables (public.parts, public.t, shut.t)" in lacks
     for finding in reported:
         if finding.level == "error":
             execute(dsn, str(finding.remedy).partition(": ")[2])

@@ -146,7 +146,7 @@ def test_shop_draft_reads_like_handwritten_documents() -> None:
         drafted["customer"]
         == """\
 # One document per row of public.customers, with its country, orders and tags.
-# Drafted by `smelt init` from foreign keys: edit as needed, see docs/gold.md.
+# Drafted by `smelt init` from foreign keys: edit as needed, see docs/gold/language.md.
 document: customer
 root: public.customers
 # where: "deleted_at is null"    # then rows marked as deleted have no document

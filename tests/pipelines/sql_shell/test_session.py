@@ -139,8 +139,8 @@ def test_history_is_a_file_of_ones_own(tmp_path: Path, monkeypatch: pytest.Monke
     ("asked", "message"),
     [
         (SqlOptions("SELECT 1", form=RowFormat.PARQUET), "Parquet cannot be printed\nremedy: add --to"),
-        (SqlOptions("SELECT 1", to="rows.txt"), "rows.txt: its suffix names no format"),
-        (SqlOptions("SELECT 1", to="rows.csv", form=RowFormat.TABLE), "a file cannot hold a drawn table"),
+        (SqlOptions("SELECT 1", to="rows.txt"), "rows.txt: its name has no suffix .*\nremedy: give it"),
+        (SqlOptions("SELECT 1", to="rows.csv", form=RowFormat.TABLE), "drawn table\nremedy: leave out"),
         (SqlOptions("SELECT 1", to="no/such/rows.csv"), "its folder does not exist\nremedy: mkdir -p "),
         (SqlOptions("SELECT 1", to="s3://bucket/rows.csv"), "only folders of Parquet can be written"),
         (SqlOptions("SELECT 'it"), "SQL:1: a text in single quotes is not closed"),
