@@ -111,6 +111,7 @@ class Gold:
         self._left_out = False
         self._newest_cut: Cut | None = None
         self._catalog_of: tuple[Cut | None, Mapping[TableName, SilverTable]] = None, {}
+        self._places_in: Mapping[TableName, SilverTable] = {}
         self.runs: list[Run] = []
 
     def owes_retry(self, *, at_once: bool = False) -> bool:
@@ -136,7 +137,9 @@ class Gold:
             self._catalog_of = cut, self._catalog()
         last = self._control.latest_cut("gold")
         inputs, self._lsn = _Inputs(cut, last, self._catalog_of[1], rebuild), cut.commit_lsn
-        runs = {} if self._spark.started else self._unchanged_runs(inputs)
+        runs = self._standing_runs(inputs)
+        if not self._spark.started:
+            self._unchanged_runs(inputs, runs)
         resting = set() if at_once else {name for name in self._failed if self._failed.rests(name)}
         names = [name for name in self._starts if name in rebuild or not (name in runs or name in resting)]
         self._left_out = bool(resting)
@@ -161,12 +164,30 @@ class Gold:
         self._newest_cut = cut
         return gold_cut
 
-    def _unchanged_runs(self, inputs: _Inputs) -> dict[str, Run | None]:
-        """Return the runs of documents that need no Spark: logs and files prove an unchanged table."""
+    def _standing_runs(self, inputs: _Inputs) -> dict[str, Run | None]:
+        """Return the runs of documents whose place the cut does not change (`gold.builder.build_start`)."""
+        if inputs.catalog != self._places_in:
+            self._places_in = inputs.catalog
+            for start in self._starts.values():
+                start.leave()
         found: dict[str, Run | None] = {}
+        for name, start in self._starts.items():
+            try:
+                run = None if name in inputs.rebuild else start.standing(inputs.cut)
+            except TransientError:
+                raise
+            except Exception as error:  # noqa: BLE001 - the build meets the error again, and records it
+                _LOGGER.info("%s may have moved: %s", name, cause_of(error))
+                continue
+            if run is not None:
+                found[name] = run
+        return found
+
+    def _unchanged_runs(self, inputs: _Inputs, found: dict[str, Run | None]) -> None:
+        """Add the runs of documents that need no Spark: logs and files prove an unchanged table."""
         fingerprint = self._spark.fingerprint
         for name, standing in self._starts.items():
-            if name in inputs.rebuild:
+            if name in inputs.rebuild or name in found:
                 continue
             try:
                 tree = self._tree(standing.document, inputs)
@@ -186,10 +207,10 @@ class Gold:
             else:
                 if run is not None:
                     self._passed(name)
+                    standing.stand(tree, inputs.cut, run)
                     found[name] = run
             if name not in found:
                 self._spark.prepare()
-        return found
 
     def _build_all(
         self, inputs: _Inputs, runs: dict[str, Run | None], names: Collection[str]
@@ -311,9 +332,11 @@ class Gold:
                 self._failed.failed(name)
 
         run = None
+        build.build_start.leave()
         with self._failed.attempting(name, undecided, stop):
             tree = self._tree(build.document, inputs)
             run = self._build(build, tree, inputs)
+            build.build_start.stand(tree, inputs.cut, run)
         if run is not None:
             self._passed(name)
         return run

@@ -18,6 +18,18 @@ whether or not this cut is gold's newest. The argument at each point of failure:
 **No build needed** (`BuildStart.unchanged`). Delta's logs prove without Spark that a build by changes would
 read no changed row. If any condition is not sure, Spark decides.
 
+**A place.** After a run, the process remembers the document's place: the versions and ids of the silver
+tables that the run built from, and the state of the document's table (`BuildStart.stand`). If a later cut
+names the same versions and ids, and the table is unmoved, the document is up to date: the rows of one id and
+version never change. `BuildStart.standing` then opens nothing, and polls only the document's own table.
+
+* *Killed.* The place is lost with the process. The next process decides by the logs.
+* *A failed build, or an answer that never came.* `Gold._run` drops the place before each build.
+* *The cycle failed before gold's cut.* The place names the table's newest commit, and so does the next cut.
+* *Commits by other writers, RESTORE, a recreated table.* The poll finds another version or another handle.
+* *Silver went back, or has another shape.* The cut has another version, another id or an older LSN; for
+  another catalog `Gold` drops all places. A cut without ids (of an earlier release) makes no place.
+
 **Definition.** A table names the definition of its build by a digest of two parts: the description of the
 document (`described`), and the types that Spark compiles the document to. Once a process with Spark has found
 a table's definition equal to the document's, the run's details record a proof (`PROVEN`): a digest of the
@@ -28,6 +40,7 @@ from __future__ import annotations
 
 import hashlib
 import time
+from dataclasses import dataclass, replace
 from importlib import metadata
 from typing import TYPE_CHECKING, Final
 
@@ -46,6 +59,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.control_tables import ControlTables
     from deltasmelt.bronze.lake.foreign_commits import ForeignCommit
     from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lsn import Lsn
     from deltasmelt.gold.language.document import Document
     from deltasmelt.gold.tree.nodes import Tree
     from deltasmelt.silver.run.table_log import SilverLog
@@ -99,6 +113,19 @@ def _release() -> str:
         return ""
 
 
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A document's newest run, with what the run built from, and the table's state after the run.
+
+    `lsn` is the cut's LSN. `built_from` has the version and the id of each silver table in the cut.
+    """
+
+    run: Run
+    lsn: Lsn
+    built_from: Mapping[str, tuple[int, int]]
+    state: TableState
+
+
 _RUNS: Final = 5
 """Number of a document's newest runs that are searched for a proof of the definition."""
 _FEW: Final = 100
@@ -119,6 +146,7 @@ class BuildStart:
         self._control = control
         self._own = -1
         self._runs: list[Run] | None = None
+        self._place: _Place | None = None
 
     def is_same(self, name: str, since: int, until: int) -> bool:
         """Check whether a silver table holds equal rows at two versions."""
@@ -224,6 +252,35 @@ class BuildStart:
         run = Run("gold", name, "none", start.position, cut.commit_lsn, delta_version=state.version)
         run.details = {"changed_rows": {}, PROVEN: proven}
         run.seconds = round(time.monotonic() - clock, 3)
+        return run
+
+    def stand(self, tree: Tree, cut: Cut, run: Run) -> None:
+        """Remember the document's place after a run from a cut; the module's head has the argument."""
+        names, state = [table.name for table in tree.tables().values()], self.table.known
+        if state is not None and all(name in cut.ids for name in names):
+            built_from = {name: (cut.tables[name], cut.ids[name]) for name in names}
+            self._place = _Place(run, cut.commit_lsn, built_from, state)
+
+    def leave(self) -> None:
+        """Forget the document's place."""
+        self._place = None
+
+    def standing(self, cut: Cut) -> Run | None:
+        """Return the run of a document whose place a cut does not change; None if this is not sure."""
+        place = self._place
+        if (
+            place is None
+            or cut.commit_lsn < place.lsn
+            or any((cut.tables.get(one), cut.ids.get(one)) != at for one, at in place.built_from.items())
+            or not self.table.is_at(place.state)
+        ):
+            return None
+        details: dict[str, object] = {"changed_rows": {}}
+        if PROVEN in place.run.details:
+            details[PROVEN] = place.run.details[PROVEN]
+        run = Run("gold", self.document.name, "none", place.lsn, cut.commit_lsn, details=details)
+        run.delta_version = place.state.version
+        self._place = replace(place, run=run, lsn=cut.commit_lsn)
         return run
 
     def runs(self) -> list[Run]:

@@ -57,6 +57,7 @@ class GoldTable:
         self.uri = lake.uri("gold", name)
         self._cached = CachedTable(self.uri, writes=True)
         self.known: TableState | None = None
+        self._known_of: Table | None = None
 
     def state(self) -> TableState | None:
         """Return the table's present state; None if the table does not exist.
@@ -76,7 +77,18 @@ class GoldTable:
         definition = table.metadata().configuration.get(DEFINITION_PROPERTY) or None
         position = None if position is None else Lsn(position)
         self.known = TableState(table.version(), position, definition, frozenset(columns))
+        self._known_of = table
         return self.known
+
+    def is_at(self, state: TableState) -> bool:
+        """Check whether a state that `state` returned is still the table's: one poll of the log."""
+        table = self._open()
+        return (
+            table is not None
+            and table is self._known_of  # another handle: a recreated table may have as many versions
+            and self.known == state
+            and table.version() == state.version
+        )
 
     def version(self) -> int | None:
         """Return the table's newest version; None if the table does not exist."""

@@ -92,6 +92,11 @@ class Built:
     def cut(self, **tables: int) -> None:
         self.control.record_cut(Cut("silver", Lsn(40), None, tables))
 
+    def record(self, lsn: int, ids: dict[str, int], **versions: int) -> None:
+        """Record a silver cut that names the tables' ids."""
+        tables = {**dict.fromkeys(ids, 0), **versions}
+        self.control.record_cut(Cut("silver", Lsn(lsn), None, tables, ids=ids))
+
     def standing(self) -> BuildStart:
         return BuildStart(self.lake, self.document, SilverLog(self.lake), self.control)
 
@@ -272,6 +277,71 @@ def test_recreated_table_is_recognized_by_id_not_clocks(built: Built) -> None:
     built.control.record_cut(Cut("silver", Lsn(70), None, dict.fromkeys(ids, 0), then, ids=ids))  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="Spark was started"):
         built.cycle()
+
+
+def moved_id(built: Built, ids: dict[str, int]) -> None:
+    made_anew(built)
+    stored = SilverLog(built.lake).read("orders")
+    assert stored is not None
+    assert stored.table_id is not None
+    built.record(70, {**ids, "orders": stored.table_id})
+
+
+def moved_version(built: Built, ids: dict[str, int]) -> None:
+    built.append("orders")
+    built.record(70, ids, orders=1)
+
+
+def moved_catalog(built: Built, ids: dict[str, int]) -> None:
+    other_type(built)
+    built.record(70, ids)
+
+
+def moved_documents(built: Built, ids: dict[str, int]) -> None:
+    others_wrote(built)
+    built.record(70, ids)
+
+
+def recreated_documents(built: Built, ids: dict[str, int]) -> None:
+    another_definition(built)
+    built.record(70, ids)
+
+
+MOVES: Final = [moved_id, moved_version, moved_catalog, moved_documents, recreated_documents]
+
+
+@pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__)
+def test_standing_document_opens_nothing_until_moved(
+    built: Built, move: Callable[[Built, dict[str, int]], None]
+) -> None:
+    """A process asks the logs once; later cuts of the same versions cost one poll of the document's table."""
+    log, gold, ids = SilverLog(built.lake), built.gold(built.control), dict[str, int]()
+    for name in ("orders", "order_items"):
+        stored = log.read(name)
+        assert stored is not None
+        assert stored.table_id is not None
+        ids[name] = stored.table_id
+    built.record(50, ids)
+    assert gold.cycle() is not None
+    effects: list[tuple[Effect, str]] = []
+
+    def note(door: Effect, where: str, effect: Callable[[], Any]) -> Any:
+        if "/control/" not in where:
+            effects.append((door, where))
+        return effect()
+
+    with guarded(note):
+        for lsn in (60, 65):
+            built.record(lsn, ids)
+            cut = gold.cycle()
+            assert cut is not None
+            assert (cut.commit_lsn, cut.tables, cut.marks) == (Lsn(lsn), {"lines": 1}, {"lines": Lsn(20)})
+    assert effects == 2 * [(Effect.REFRESH, built.lake.uri("gold", "lines"))]
+    (run,) = gold.runs
+    assert (run.mode, run.from_lsn, run.to_lsn, run.delta_version) == ("none", 60, 65, 1)
+    move(built, ids)
+    with pytest.raises(ConfigurationError, match="Spark was started"):
+        gold.cycle()
 
 
 def another_definition(built: Built) -> None:
