@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from deltasmelt.bronze.identifiers import TableName
 from deltasmelt.gold.builder.lost_values import lost_query, note
@@ -15,7 +15,7 @@ from deltasmelt.gold.compile.query import FLAGS
 from deltasmelt.gold.tree.derived import may_be_lost
 from deltasmelt.gold.tree.nodes import ascii_word
 from deltasmelt.silver.schema.live_rows import is_live, live_rows
-from deltasmelt.silver.spark.access import computed
+from deltasmelt.silver.spark.access import computed, computed_with
 from deltasmelt.silver.spark.small_reads import table_at
 from deltasmelt.silver.spark.tuning import setting
 
@@ -43,13 +43,19 @@ class ComputedViews:
         self._spark = spark
         self._views: list[str] = []
 
-    def keep(self, query: str, view: str) -> None:
-        """Compute a query's rows once, and register the rows as a view."""
+    def keep(self, query: str, view: str, counts: Sequence[str] = ()) -> dict[str, Any]:
+        """Compute a query's rows once, and register the rows as a view; return counts of the rows by name.
+
+        `counts` are aggregates with a name each; the job that computes the rows computes them too.
+        """
         # Local checkpoints, not cached tables. MERGE refuses a cached source. All sessions also have one
         # cache in common, so a finished document would remove equal rows of an unfinished one. Spark drops
         # checkpointed rows when nothing refers to the rows any longer.
-        computed(self._spark.sql(query)).createOrReplaceTempView(view)
+        frame = self._spark.sql(query)
+        rows, found = computed_with(frame, counts) if counts else (computed(frame), {})
+        rows.createOrReplaceTempView(view)
         self._views.append(view)
+        return found
 
     def forget(self) -> None:
         """Drop all registered views."""

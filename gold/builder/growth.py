@@ -17,7 +17,7 @@ from deltasmelt.gold.language import types
 from deltasmelt.silver.sql import as_json, indented, quote
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection
 
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.gold.tree.nodes import Scope, Tree
@@ -35,14 +35,8 @@ class Growth:
     bytes: int
 
 
-def growth_query(
-    tree: Tree, table: TableName, images: str, columns: Collection[str], counts: Sequence[str]
-) -> str:
-    """Return a query for one row: the number of images, `Growth`'s values, then sums of `counts`.
-
-    `images` is a relation with `columns` and `SIDE`; `counts` are aggregates over the images, each with a
-    name.
-    """
+def growth_query(tree: Tree, table: TableName, images: str, columns: Collection[str]) -> str:
+    """Return a query for one row: `Growth`'s values. `images` is a relation with `columns` and `SIDE`."""
     found = tree.tables()[table]
     placing = [name for name in sorted(_placing(tree, table)) if name in columns]
     rest = {quote(name): types.base(found.column(name).spark_type) for name in {*columns} - {*placing}}
@@ -56,14 +50,11 @@ def growth_query(
     by = [quote(name) for name in placing if name not in found.key]
     grouping += [as_json(by)] if by else []
     sign = f"CASE WHEN {SIDE} = 'new' THEN 1 ELSE -1 END"
-    inner = ["count(*) AS n", f"sum({sign}) AS came", f"sum({sign} * ({length})) AS longer", *counts]
-    named = [count.rpartition(" AS ")[2] for count in counts]
+    inner = [f"sum({sign}) AS came", f"sum({sign} * ({length})) AS longer"]
     outer = [
-        "coalesce(sum(n), 0)",
         # Rows that left a document elsewhere reduce no document here, so the estimate subtracts nothing.
         "coalesce(sum(greatest(came, 0)), 0)",
         "coalesce(sum(CASE WHEN came = 0 THEN greatest(longer, 0) END), 0)",
-        *(f"coalesce(sum({name}), 0)" for name in named),
     ]
     places = f"SELECT {', '.join(inner)}\nFROM {images}\nGROUP BY {', '.join(grouping)}"
     return f"SELECT {', '.join(outer)}\nFROM (\n{indented(places, '  ')}\n)"

@@ -8,7 +8,7 @@ cut's rows and merges all of them in one commit.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from deltasmelt.bronze.lake.delta import load
 from deltasmelt.bronze.lake.spark_errors import cause_of
@@ -33,8 +33,8 @@ from deltasmelt.gold.builder.spark_settings import (
 )
 from deltasmelt.gold.builder.weights import Roots
 from deltasmelt.gold.compile.compiler import compile_tree
-from deltasmelt.gold.compile.query import counting, flag_column
-from deltasmelt.gold.incremental.affected import PLACES, SIDE, Affected, affected_roots
+from deltasmelt.gold.compile.query import FLAGS, counts_of, flag_column
+from deltasmelt.gold.incremental.affected import CAME, PLACES, SIDE, Affected, affected_roots
 from deltasmelt.gold.incremental.change_feed import ChangeFeedUnreadableError, images_query, recreated
 from deltasmelt.gold.incremental.key_lists import LOOKED_UP, MOST_LISTED, lists_of, lists_query
 from deltasmelt.gold.tree.derived import may_be_lost, rows_of
@@ -45,7 +45,7 @@ from deltasmelt.silver.spark.tuning import settings
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping
 
     from pyspark.sql import DataFrame
 
@@ -67,6 +67,10 @@ _MATCHED: Final = 20_000
 
 _WALKED: Final = 20_000
 """Number of changed rows up to which Spark broadcasts the rows on the join paths to every task."""
+
+
+_SUMS: Final = (f"coalesce(sum({BYTES}), 0) AS total", f"coalesce(max({BYTES}), 0) AS largest")
+"""Aggregates of assembled documents: their bytes in all, and the bytes of the largest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,7 @@ class IncrementalBuild:
         self._old = old
         self._is_same = is_same
         self._grown: dict[TableName, Growth] = {}
+        self._came = 0  # affected roots that may be new documents
 
     def run(self, largest: int | None) -> int | None:
         """Bring the table to the cut.
@@ -161,9 +166,7 @@ class IncrementalBuild:
         )
         if largest is not None:
             run.details[LARGEST] = largest
-        no_inserts = run.changes <= _MATCHED and not self._has_new_roots(
-            views.get(build.tree.root.table.table)
-        )
+        no_inserts = run.changes <= _MATCHED and self._came == 0
         with self._work.room.reserve(plan.needed):
             self._assemble(_Assembly(compiled, reading, plan, single_task, no_inserts, listed))
         return largest
@@ -203,8 +206,11 @@ class IncrementalBuild:
                 rows = rows_of(tree.tables()[name], f"{view}_feed")
                 taken = [*columns, UNREPRESENTABLE] if lossy else columns
                 query = images_query(rows, key, taken, steps=steps, soft=soft)
-                self._work.computed.keep(query, view)
-                return self._counted(name, view, columns, lossy)
+                counts = ["count(*) AS n", *counted(lossy, f"{SIDE} = 'new'")]
+                number, *lost = self._work.computed.keep(query, view, counts).values()
+                note(self._build.run, name, lossy, lost)
+                self._grow(name, view, columns)
+                return int(number)
         except SPARK_ERRORS as error:
             if outage(error) is not None:
                 raise  # an outage does not make the feed unreadable
@@ -215,16 +221,13 @@ class IncrementalBuild:
                 f"{cause_of(error)}"
             ) from error
 
-    def _counted(self, name: TableName, view: str, columns: Collection[str], lossy: Sequence[str]) -> int:
-        """Count the images; for possibly large documents also record the growth (`gold.builder.growth`)."""
-        tree, counts = self._build.tree, counted(lossy, f"{SIDE} = 'new'")
-        query = f"SELECT {', '.join(['count(*), 0, 0', *counts])} FROM {view}"
-        if not self._work.sizing.is_small(tree, self._build.sizes):
-            query = growth_query(tree, name, view, columns, counts)
-        number, rows, texts, *lost = self._spark.sql(query).collect()[0]
-        self._grown[name] = Growth(int(rows), int(texts))
-        note(self._build.run, name, lossy, lost)
-        return int(number)
+    def _grow(self, name: TableName, view: str, columns: Collection[str]) -> None:
+        """Record the growth of possibly large documents (`gold.builder.growth`)."""
+        self._grown[name] = Growth(0, 0)
+        if not self._work.sizing.is_small(self._build.tree, self._build.sizes):
+            query = growth_query(self._build.tree, name, view, columns)
+            rows, texts = self._spark.sql(query).collect()[0]
+            self._grown[name] = Growth(int(rows), int(texts))
 
     def _feed(self, silver_name: str, first: int, last: int) -> DataFrame:
         """Return the change feed of a silver table between two versions, both included."""
@@ -240,14 +243,13 @@ class IncrementalBuild:
     def _find_roots(self, affected: Affected, reading: Mapping[str, str]) -> None:
         """Keep the roots as the view ``affected``; record how many roots each node reached."""
         run = self._build.run
-        of_place = (f"count_if(array_contains({PLACES}, {n})) AS n{n}" for n in range(len(affected.places)))
+        counts = ["count(*) AS roots", f"count_if({CAME}) AS came" if affected.finds_new else "0L AS came"]
+        counts += (f"count_if(array_contains({PLACES}, {n})) AS n{n}" for n in range(len(affected.places)))
         with settings(self._spark, reading):
             for step in affected.steps:
                 self._work.computed.keep(step.sql, step.name)
-            self._work.computed.keep(affected.query, "affected")
-            counts = f"SELECT count(*) AS roots, {', '.join(of_place)} FROM affected"
-            row = self._spark.sql(counts).collect()[0]
-        run.changes = int(row["roots"])
+            row = self._work.computed.keep(affected.query, "affected", counts)
+        run.changes, self._came = int(row["roots"]), int(row["came"])
         run.details["affected_roots"] = [
             {"path": path, "table": str(table), "roots": int(row[f"n{n}"])}
             for n, (path, table) in enumerate(affected.places)
@@ -270,19 +272,6 @@ class IncrementalBuild:
         # Roots with more rows only take longer.
         return build.run.changes * rows // max(build.sizes[build.tree.root.table.table][0], 1)
 
-    def _has_new_roots(self, view: str | None) -> bool:
-        """Check whether a root was added, or passes the `where` now: only such a root is a new document."""
-        # The root's table has no image.
-        if view is None:
-            return False
-        tree = self._build.tree
-        passes = "" if tree.root.where is None else f"WHERE {tree.root.where.sql('t')}\n"
-        key = ", ".join(quote("t", name) for name in tree.key)
-        came = self._spark.sql(
-            f"SELECT 1 FROM {view} AS t\n{passes}GROUP BY {key}\nHAVING max(t.{SIDE}) = 'new'"
-        )
-        return came.first() is not None
-
     def _assemble(self, how: _Assembly) -> None:
         """Assemble the affected documents, and merge them into the table."""
         compiled, plan, run = how.compiled, how.plan, self._build.run
@@ -293,10 +282,11 @@ class IncrementalBuild:
         }
         measured = not plan.together
         with settings(self._spark, wanted):
-            self._work.computed.keep(_made(compiled, measured=measured), "made")
+            counts = [*counts_of(compiled.flags), *(_SUMS if measured else ())]
+            row = self._work.computed.keep(_made(compiled, measured=measured), "made", counts)
         if measured:
-            plan = self._measured(tasks=1 if how.single_task else self._work.tasks())
-        self._work.count_flagged(compiled.flags, counting(compiled.flags, "made"), run)
+            plan = self._measured(row, tasks=1 if how.single_task else self._work.tasks())
+        run.details |= {FLAGS[flag]: int(row[flag]) for flag in compiled.flags}
         table = self._work.table
         state = table.state()
         position = None if state is None else state.position
@@ -314,12 +304,9 @@ class IncrementalBuild:
         with settings(self._spark, {**reading, **(SINGLE_TASK if how.single_task else {}), **read_by(plan)}):
             merge(self._spark, table, what, run)
 
-    def _measured(self, *, tasks: int) -> Plan:
-        """Return a plan for writing the documents in ``made``, by their measured bytes."""
+    def _measured(self, row: Mapping[str, Any], *, tasks: int) -> Plan:
+        """Return a plan for writing the documents in ``made``, by their measured bytes (`_SUMS`)."""
         run = self._build.run
-        row = self._spark.sql(
-            f"SELECT coalesce(sum({BYTES}), 0) AS total, coalesce(max({BYTES}), 0) AS largest FROM made"
-        ).collect()[0]
         run.details["bytes"], run.details["largest_bytes"] = int(row["total"]), int(row["largest"])
         sizes = Sizes(run.changes, int(row["total"]), int(row["largest"]))
         return assembly_plan(sizes, self._work.sizing.machine, tasks=tasks)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from deltasmelt.gold.compile.clauses import subquery
 from deltasmelt.gold.compile.compiler import Compiler
 from deltasmelt.gold.compile.flags import raised
-from deltasmelt.gold.compile.query import counting
+from deltasmelt.gold.compile.query import counts_of
 from deltasmelt.gold.expressions.expressions import column
 from deltasmelt.gold.tree.nodes import Value
 
@@ -26,7 +26,7 @@ def count_flagged(tree: Tree, relation: TableSql) -> tuple[tuple[str, ...], str]
     fields = tuple(Value(name, column(name)) for name in tree.key)
     compiled = Compiler(replace(tree, fields=fields, children=bare), relation, None).document()
     flags = compiled.flags
-    return flags, counting(flags, subquery(compiled.sql)) if flags else ""
+    return flags, f"SELECT {', '.join(counts_of(flags))} FROM {subquery(compiled.sql)}" if flags else ""
 
 
 def _without_the_rest(nodes: Sequence[Node]) -> tuple[Node, ...]:

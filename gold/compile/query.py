@@ -85,7 +85,6 @@ def flag_column(flag: str) -> str:
     return f"_deltasmelt_{flag}"
 
 
-def counting(flags: Iterable[str], source: str) -> str:
-    """Return a query for the number of documents of `source` that raised each of `flags`."""
-    counts = ", ".join(f"count_if({flag_column(flag)}) AS {flag}" for flag in flags)
-    return f"SELECT {counts} FROM {source}"
+def counts_of(flags: Iterable[str]) -> list[str]:
+    """Return aggregates for the number of documents that raised each of `flags`."""
+    return [f"count_if({flag_column(flag)}) AS {flag}" for flag in flags]

@@ -36,6 +36,12 @@ SIDE: Final = "_deltasmelt_side"
 PLACES: Final = "places"
 """Column of affected roots: the places from which the walk reached a root."""
 
+CAME: Final = "came"
+"""Column of affected roots, if the root's table changed: whether the root was absent before.
+
+A root was added, or passes the `where` only now. Only such a root is a new document.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Affected:
@@ -44,13 +50,14 @@ class Affected:
     Attributes:
         steps: queries to compute first, under these names.
         query: returns the keys of the roots, ``k0, k1 …``, each once, and `PLACES`: an array of the numbers
-            of the places from which the walk reached the root.
+            of the places from which the walk reached the root; also `CAME` if `finds_new`.
         places: for each number: path of the place in the document (empty for the root) and its table.
     """
 
     steps: tuple[CommonTable, ...]
     query: str
     places: tuple[tuple[str, TableName], ...]
+    finds_new: bool
 
 
 def affected_roots(
@@ -78,7 +85,7 @@ def affected_roots(
     places: list[tuple[str, TableName]] = []
     if tree.root.table.table in tables:
         filters = [tree.root.where] if filtered else []
-        keys = _changed_values(tree.root, filters, images(tree.root.table.table), tree.key)
+        keys = _changed_values(tree.root, filters, images(tree.root.table.table), tree.key, side=True)
         branches.append(f"{comment(str(tree.root.table.table))}\n{keys}")
         places.append(("", tree.root.table.table))
     for node in tree.nodes():
@@ -97,17 +104,22 @@ def affected_roots(
         f"try_cast(v{i} AS {tree.root.table.column(column).spark_type}) AS k{i}"
         for i, column in enumerate(tree.key)
     ]
+    finds_new = places[0][0] == ""
+    side = ["side", *("NULL AS side" for _ in branches[1:])] if finds_new else []
     union = "\nUNION ALL\n".join(
-        f"SELECT {', '.join(typed)}, {number} AS place FROM (\n{indented(branch, '  ')}\n)"
+        f"SELECT {', '.join([*typed, f'{number} AS place', *side[number:][:1]])} FROM (\n"
+        f"{indented(branch, '  ')}\n)"
         for number, branch in enumerate(branches)
     )
+    # A root with an old image in the document is not new; `max` prefers ``old``.
+    came = f", coalesce(max(side) = 'new', false) AS {CAME}" if finds_new else ""
     keys = ", ".join(f"k{i}" for i in range(len(tree.key)))
     has_key = " AND ".join(f"k{i} IS NOT NULL" for i in range(len(tree.key)))
     query = (
-        f"SELECT {keys}, collect_set(place) AS {PLACES} FROM (\n{indented(union, '  ')}\n)\n"
+        f"SELECT {keys}, collect_set(place) AS {PLACES}{came} FROM (\n{indented(union, '  ')}\n)\n"
         f"WHERE {has_key}\nGROUP BY {keys}"
     )
-    return Affected(tuple(walk.steps), query, tuple(places))
+    return Affected(tuple(walk.steps), query, tuple(places), finds_new)
 
 
 class _Walk:
@@ -201,9 +213,14 @@ def _filters(node: Node) -> list[Expression | None]:
 
 
 def _changed_values(
-    scope: Scope, filters: Sequence[Expression | None], images: str, columns: Sequence[str]
+    scope: Scope,
+    filters: Sequence[Expression | None],
+    images: str,
+    columns: Sequence[str],
+    *,
+    side: bool = False,
 ) -> str:
-    """Return values of the columns `columns` in images that differ at the scope's place."""
+    """Return values of the columns `columns` in images that differ at the scope's place; `side` if asked."""
     key = [quote("t", name) for name in scope.table.key]
     others = sorted(scope.reads - set(scope.table.key))
     # A row whose old and new image are in a single group did not change for this place.
@@ -211,6 +228,7 @@ def _changed_values(
     if others:
         grouping.append(as_json(quote("t", name) for name in others))
     selected = ", ".join(f"any_value({quote('t', name)}) AS v{i}" for i, name in enumerate(columns))
+    selected += f", min(t.{SIDE}) AS side" if side else ""
     lines = [f"SELECT {selected}", f"FROM {images} AS t"]
     # An image that fails the place's `where` was not in the document. If at least one aggregate reads all
     # rows, the query can drop no image.

@@ -41,10 +41,10 @@ from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
     from deltasmelt.silver.spark.lazy_session import LazySession
 
@@ -53,6 +53,8 @@ _CONNECT: Final = "pyspark.sql.connect.session"
 """Module of Spark Connect's sessions; loaded where a session of Spark Connect exists."""
 _UNSUPPORTED: Final = ("NOT_SUPPORTED", "UNSUPPORTED", "NOT_IMPLEMENTED", "FEATURE_NOT_ENABLED")
 """First words of a server's error conditions for unsupported caching, as on serverless compute."""
+_OBSERVED: Final = "deltasmelt"
+"""Name of the observed aggregates in a frame's plan."""
 _WARM_PROPERTIES: Final = ", ".join(
     f"{literal(name)} = {literal(value)}" for name, value in ddl.PROPERTIES.items()
 )
@@ -149,6 +151,27 @@ class Jvm:
     def active(self) -> AbstractContextManager[None]:
         """Do nothing: rows of a JVM's session need no active session."""
         return nullcontext()
+
+    # -- aggregates of rows, from the job that computes the rows
+
+    def observing(self, frame: DataFrame, aggregates: Sequence[str]) -> DataFrame:
+        """Return the rows, whose first job also computes `aggregates` for `observed`."""
+        from pyspark.sql.functions import expr  # noqa: PLC0415 - the reader must not load Spark
+
+        return frame.observe(_OBSERVED, *map(expr, aggregates))
+
+    def observed(self, frame: DataFrame) -> dict[str, Any] | None:
+        """Return the aggregates of an `observing` frame whose job has ended; None where unknown."""
+        # The plan's own metrics: `Observation.get` waits for an event, and Spark may drop events.
+        from pyspark.serializers import CPickleSerializer  # noqa: PLC0415 - as above
+
+        found: Any = frame._jdf.queryExecution().observedMetrics().get(_OBSERVED)  # noqa: SLF001
+        if found.isEmpty():
+            return None
+        to_row = self.spark.sparkContext._jvm.org.apache.spark.sql.api.python.PythonSQLUtils.toPyRow  # type: ignore[union-attr]  # noqa: SLF001
+        pickled: Any = CPickleSerializer()
+        row: Row = pickled.loads(to_row(found.get()))
+        return row.asDict()
 
     # -- running statements
 
@@ -273,6 +296,23 @@ def computed(frame: DataFrame, *, now: bool = True) -> DataFrame:
     with access_of(frame.sparkSession).active():
         kept = cached_or_none(lambda: keep(now))
     return frame if kept is None else kept
+
+
+def computed_with(frame: DataFrame, aggregates: Sequence[str]) -> tuple[DataFrame, dict[str, Any]]:
+    """Return rows that Spark computes once, and aggregates of the rows by name, each with ``AS name``.
+
+    The job that computes the rows computes the aggregates too: each task of its last stage counts once,
+    however often Spark runs the task. Otherwise a query over the rows computes them.
+    """
+    access = access_of(frame.sparkSession)
+    observing = access.observing(frame, aggregates)
+    rows = computed(observing)
+    # Rows that the server did not cache have run in no job yet.
+    found = None if rows is observing else access.observed(observing)
+    if found is not None:
+        return rows, found
+    rows = frame if rows is observing else rows
+    return rows, rows.selectExpr(*aggregates).collect()[0].asDict()
 
 
 def cached_or_none(keep: Callable[[], DataFrame]) -> DataFrame | None:

@@ -30,7 +30,7 @@ from deltasmelt.silver.spark.tuning import MARK_SETTINGS, all_settings, change, 
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -152,6 +152,13 @@ class Connect:
     def unshare(self, name: str) -> None:
         """Drop a view that `share` created in this session."""
         self.spark.catalog.dropTempView(name)
+
+    def observing(self, frame: DataFrame, aggregates: Sequence[str]) -> DataFrame:  # noqa: ARG002
+        """Return the rows alone: a server computes aggregates by a query (`observed`)."""
+        return frame
+
+    def observed(self, frame: DataFrame) -> None:
+        """Return None: a server tells no aggregates of the job that cached a frame's rows."""
 
     @contextmanager
     def active(self) -> Iterator[None]:

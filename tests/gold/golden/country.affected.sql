@@ -1,14 +1,14 @@
-SELECT k0, collect_set(place) AS places FROM (
-  SELECT try_cast(v0 AS SMALLINT) AS k0, 0 AS place FROM (
+SELECT k0, collect_set(place) AS places, coalesce(max(side) = 'new', false) AS came FROM (
+  SELECT try_cast(v0 AS SMALLINT) AS k0, 0 AS place, side FROM (
     -- public.countries
-    SELECT any_value(`t`.`id`) AS v0
+    SELECT any_value(`t`.`id`) AS v0, min(t._deltasmelt_side) AS side
     FROM images_of_countries AS t
     WHERE (`t`.`code` <> 'IT')
     GROUP BY `t`.`id`, to_json(struct(`t`.`code`, `t`.`name`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS SMALLINT) AS k0, 1 AS place FROM (
+  SELECT try_cast(v0 AS SMALLINT) AS k0, 1 AS place, NULL AS side FROM (
     -- people: public.customers
     SELECT any_value(`t`.`country_id`) AS v0
     FROM images_of_customers AS t
@@ -16,7 +16,7 @@ SELECT k0, collect_set(place) AS places FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS SMALLINT) AS k0, 2 AS place FROM (
+  SELECT try_cast(v0 AS SMALLINT) AS k0, 2 AS place, NULL AS side FROM (
     -- people.bought: public.orders
     SELECT /*+ BROADCAST(c) */ `t`.`country_id` AS v0
     FROM public.customers AS t

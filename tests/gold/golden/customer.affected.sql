@@ -1,14 +1,14 @@
-SELECT k0, collect_set(place) AS places FROM (
-  SELECT try_cast(v0 AS BIGINT) AS k0, 0 AS place FROM (
+SELECT k0, collect_set(place) AS places, coalesce(max(side) = 'new', false) AS came FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 0 AS place, side FROM (
     -- public.customers
-    SELECT any_value(`t`.`id`) AS v0
+    SELECT any_value(`t`.`id`) AS v0, min(t._deltasmelt_side) AS side
     FROM images_of_customers AS t
     WHERE ((`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`))
     GROUP BY `t`.`id`, to_json(struct(`t`.`_deltasmelt_lost_deleted_at`, `t`.`balance`, `t`.`billing_id`, `t`.`country_id`, `t`.`created_at`, `t`.`deleted_at`, `t`.`email`, `t`.`referred_by`, `t`.`shipping_id`, `t`.`tier`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 1 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 1 AS place, NULL AS side FROM (
     -- account.home: public.addresses
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
@@ -21,7 +21,7 @@ SELECT k0, collect_set(place) AS places FROM (
     WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 2 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 2 AS place, NULL AS side FROM (
     -- country: public.countries
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
@@ -34,7 +34,7 @@ SELECT k0, collect_set(place) AS places FROM (
     WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 3 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 3 AS place, NULL AS side FROM (
     -- billing: public.addresses
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
@@ -47,7 +47,7 @@ SELECT k0, collect_set(place) AS places FROM (
     WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 4 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 4 AS place, NULL AS side FROM (
     -- billing.country: public.countries
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
@@ -64,7 +64,7 @@ SELECT k0, collect_set(place) AS places FROM (
     WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 5 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 5 AS place, NULL AS side FROM (
     -- shipping: public.addresses
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
@@ -77,7 +77,7 @@ SELECT k0, collect_set(place) AS places FROM (
     WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 6 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 6 AS place, NULL AS side FROM (
     -- referrer: public.customers
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
@@ -90,7 +90,7 @@ SELECT k0, collect_set(place) AS places FROM (
     WHERE (`t`.`deleted_at` is null AND NOT `t`.`_deltasmelt_lost_deleted_at`)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 7 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 7 AS place, NULL AS side FROM (
     -- referred: public.customers
     SELECT any_value(`t`.`referred_by`) AS v0
     FROM images_of_customers AS t
@@ -99,7 +99,7 @@ SELECT k0, collect_set(place) AS places FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 8 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 8 AS place, NULL AS side FROM (
     -- orders: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_orders AS t
@@ -108,7 +108,7 @@ SELECT k0, collect_set(place) AS places FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 9 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 9 AS place, NULL AS side FROM (
     -- orders.items: public.order_items
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.orders AS t
@@ -121,7 +121,7 @@ SELECT k0, collect_set(place) AS places FROM (
     WHERE `t`.`status` <> 'cancelled'
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 10 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 10 AS place, NULL AS side FROM (
     -- orders.items.product: public.products
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.orders AS t
@@ -138,7 +138,7 @@ SELECT k0, collect_set(place) AS places FROM (
     WHERE `t`.`status` <> 'cancelled'
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 11 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 11 AS place, NULL AS side FROM (
     -- orders.items.parcels: logistics.parcels
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.orders AS t
@@ -155,7 +155,7 @@ SELECT k0, collect_set(place) AS places FROM (
     WHERE `t`.`status` <> 'cancelled'
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 12 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 12 AS place, NULL AS side FROM (
     -- orders.pieces: public.order_items
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.orders AS t
@@ -168,7 +168,7 @@ SELECT k0, collect_set(place) AS places FROM (
     WHERE `t`.`status` <> 'cancelled'
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 13 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 13 AS place, NULL AS side FROM (
     -- first_order: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_orders AS t
@@ -176,7 +176,7 @@ SELECT k0, collect_set(place) AS places FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 14 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 14 AS place, NULL AS side FROM (
     -- tags: public.tags
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.customer_tags AS t
@@ -190,7 +190,7 @@ SELECT k0, collect_set(place) AS places FROM (
     WHERE `t`.`active`
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 15 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 15 AS place, NULL AS side FROM (
     -- tags: public.customer_tags
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_customer_tags AS t
@@ -199,7 +199,7 @@ SELECT k0, collect_set(place) AS places FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 16 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 16 AS place, NULL AS side FROM (
     -- tag_names: public.tags
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.customer_tags AS t
@@ -211,7 +211,7 @@ SELECT k0, collect_set(place) AS places FROM (
     ) AS c ON `t`.`tag_id` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 17 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 17 AS place, NULL AS side FROM (
     -- tag_names: public.customer_tags
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_customer_tags AS t
@@ -219,7 +219,7 @@ SELECT k0, collect_set(place) AS places FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 18 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 18 AS place, NULL AS side FROM (
     -- order_count: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_orders AS t
@@ -227,7 +227,7 @@ SELECT k0, collect_set(place) AS places FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 19 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 19 AS place, NULL AS side FROM (
     -- placements: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_orders AS t
@@ -235,7 +235,7 @@ SELECT k0, collect_set(place) AS places FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 20 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 20 AS place, NULL AS side FROM (
     -- tag_count: public.tags
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.customer_tags AS t
@@ -247,7 +247,7 @@ SELECT k0, collect_set(place) AS places FROM (
     ) AS c ON `t`.`tag_id` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 21 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 21 AS place, NULL AS side FROM (
     -- tag_count: public.customer_tags
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_customer_tags AS t

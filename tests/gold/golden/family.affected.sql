@@ -76,16 +76,16 @@ walked6 AS (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
 )
-SELECT k0, collect_set(place) AS places FROM (
-  SELECT try_cast(v0 AS BIGINT) AS k0, 0 AS place FROM (
+SELECT k0, collect_set(place) AS places, coalesce(max(side) = 'new', false) AS came FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 0 AS place, side FROM (
     -- public.customers
-    SELECT any_value(`t`.`id`) AS v0
+    SELECT any_value(`t`.`id`) AS v0, min(t._deltasmelt_side) AS side
     FROM images_of_customers AS t
     GROUP BY `t`.`id`, to_json(struct(`t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 1 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 1 AS place, NULL AS side FROM (
     -- referrer: public.customers
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
@@ -112,7 +112,7 @@ SELECT k0, collect_set(place) AS places FROM (
     ) AS c ON `t`.`referred_by` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 2 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 2 AS place, NULL AS side FROM (
     -- referrer.country: public.countries
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM (SELECT *, (_unrepresentable IS NOT NULL AND map_contains_key(_unrepresentable, 'deleted_at')) AS `_deltasmelt_lost_deleted_at` FROM public.customers) AS t
@@ -139,7 +139,7 @@ SELECT k0, collect_set(place) AS places FROM (
     ) AS c ON `t`.`referred_by` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 3 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 3 AS place, NULL AS side FROM (
     -- referred: public.customers
     SELECT DISTINCT v0 AS v0 FROM (
       SELECT * FROM walked2
@@ -173,7 +173,7 @@ SELECT k0, collect_set(place) AS places FROM (
     )
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 4 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 4 AS place, NULL AS side FROM (
     -- referred.order_count: public.orders
     SELECT DISTINCT v0 AS v0 FROM (
       SELECT * FROM walked3
@@ -207,7 +207,7 @@ SELECT k0, collect_set(place) AS places FROM (
     )
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 5 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 5 AS place, NULL AS side FROM (
     -- heir: public.customers
     SELECT DISTINCT v0 AS v0 FROM (
       SELECT * FROM walked4
@@ -222,7 +222,7 @@ SELECT k0, collect_set(place) AS places FROM (
     )
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 6 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 6 AS place, NULL AS side FROM (
     -- heir.first_order: public.orders
     SELECT DISTINCT v0 AS v0 FROM (
       SELECT * FROM walked5
@@ -237,7 +237,7 @@ SELECT k0, collect_set(place) AS places FROM (
     )
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 7 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 7 AS place, NULL AS side FROM (
     -- by_tier: public.customers
     SELECT DISTINCT v0 AS v0 FROM (
       SELECT * FROM walked6

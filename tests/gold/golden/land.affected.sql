@@ -93,16 +93,16 @@ walked6 AS (
     ) AS c ON `t`.`id` = c.v0
   )
 )
-SELECT k0, collect_set(place) AS places FROM (
-  SELECT try_cast(v0 AS SMALLINT) AS k0, 0 AS place FROM (
+SELECT k0, collect_set(place) AS places, coalesce(max(side) = 'new', false) AS came FROM (
+  SELECT try_cast(v0 AS SMALLINT) AS k0, 0 AS place, side FROM (
     -- public.countries
-    SELECT any_value(`t`.`id`) AS v0
+    SELECT any_value(`t`.`id`) AS v0, min(t._deltasmelt_side) AS side
     FROM images_of_countries AS t
     GROUP BY `t`.`id`
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS SMALLINT) AS k0, 1 AS place FROM (
+  SELECT try_cast(v0 AS SMALLINT) AS k0, 1 AS place, NULL AS side FROM (
     -- people: public.customers
     SELECT DISTINCT v0 AS v0 FROM (
       SELECT * FROM walked0
@@ -125,7 +125,7 @@ SELECT k0, collect_set(place) AS places FROM (
     )
   )
   UNION ALL
-  SELECT try_cast(v0 AS SMALLINT) AS k0, 2 AS place FROM (
+  SELECT try_cast(v0 AS SMALLINT) AS k0, 2 AS place, NULL AS side FROM (
     -- people.tags: public.tags
     SELECT DISTINCT v0 AS v0 FROM (
       SELECT * FROM walked1
@@ -148,7 +148,7 @@ SELECT k0, collect_set(place) AS places FROM (
     )
   )
   UNION ALL
-  SELECT try_cast(v0 AS SMALLINT) AS k0, 3 AS place FROM (
+  SELECT try_cast(v0 AS SMALLINT) AS k0, 3 AS place, NULL AS side FROM (
     -- people.tags: public.customer_tags
     SELECT DISTINCT v0 AS v0 FROM (
       SELECT * FROM walked2
@@ -171,7 +171,7 @@ SELECT k0, collect_set(place) AS places FROM (
     )
   )
   UNION ALL
-  SELECT try_cast(v0 AS SMALLINT) AS k0, 4 AS place FROM (
+  SELECT try_cast(v0 AS SMALLINT) AS k0, 4 AS place, NULL AS side FROM (
     -- neighbours: public.addresses
     SELECT DISTINCT v0 AS v0 FROM (
       SELECT * FROM walked3
@@ -186,7 +186,7 @@ SELECT k0, collect_set(place) AS places FROM (
     )
   )
   UNION ALL
-  SELECT try_cast(v0 AS SMALLINT) AS k0, 5 AS place FROM (
+  SELECT try_cast(v0 AS SMALLINT) AS k0, 5 AS place, NULL AS side FROM (
     -- neighbours.someone: public.customers
     SELECT DISTINCT v0 AS v0 FROM (
       SELECT * FROM walked4
@@ -201,7 +201,7 @@ SELECT k0, collect_set(place) AS places FROM (
     )
   )
   UNION ALL
-  SELECT try_cast(v0 AS SMALLINT) AS k0, 6 AS place FROM (
+  SELECT try_cast(v0 AS SMALLINT) AS k0, 6 AS place, NULL AS side FROM (
     -- neighbours.someone.referrer: public.customers
     SELECT DISTINCT v0 AS v0 FROM (
       SELECT * FROM walked6

@@ -1,13 +1,13 @@
-SELECT k0, k1, collect_set(place) AS places FROM (
-  SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1, 0 AS place FROM (
+SELECT k0, k1, collect_set(place) AS places, coalesce(max(side) = 'new', false) AS came FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1, 0 AS place, side FROM (
     -- public.order_items
-    SELECT any_value(`t`.`order_id`) AS v0, any_value(`t`.`line`) AS v1
+    SELECT any_value(`t`.`order_id`) AS v0, any_value(`t`.`line`) AS v1, min(t._deltasmelt_side) AS side
     FROM images_of_order_items AS t
     GROUP BY `t`.`order_id`, `t`.`line`
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1, 1 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1, 1 AS place, NULL AS side FROM (
     -- weight: logistics.parcels
     SELECT any_value(`t`.`order_id`) AS v0, any_value(`t`.`line`) AS v1
     FROM images_of_parcels AS t
@@ -15,7 +15,7 @@ SELECT k0, k1, collect_set(place) AS places FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1, 2 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1, 2 AS place, NULL AS side FROM (
     -- order: public.orders
     SELECT /*+ BROADCAST(c) */ `t`.`order_id` AS v0, `t`.`line` AS v1
     FROM public.order_items AS t
@@ -27,7 +27,7 @@ SELECT k0, k1, collect_set(place) AS places FROM (
     ) AS c ON `t`.`order_id` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1, 3 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, try_cast(v1 AS SMALLINT) AS k1, 3 AS place, NULL AS side FROM (
     -- order.customer: public.customers
     SELECT /*+ BROADCAST(c) */ `t`.`order_id` AS v0, `t`.`line` AS v1
     FROM public.order_items AS t

@@ -1,13 +1,13 @@
-SELECT k0, collect_set(place) AS places FROM (
-  SELECT try_cast(v0 AS BIGINT) AS k0, 0 AS place FROM (
+SELECT k0, collect_set(place) AS places, coalesce(max(side) = 'new', false) AS came FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 0 AS place, side FROM (
     -- public.customers
-    SELECT any_value(`t`.`id`) AS v0
+    SELECT any_value(`t`.`id`) AS v0, min(t._deltasmelt_side) AS side
     FROM images_of_customers AS t
     GROUP BY `t`.`id`, to_json(struct(`t`.`billing_id`, `t`.`referred_by`), map('timestampFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", 'timestampNTZFormat', "yyyy-MM-dd'T'HH:mm:ss.SSSSSS", 'ignoreNullFields', 'false'))
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 1 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 1 AS place, NULL AS side FROM (
     -- home: public.addresses
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM public.customers AS t
@@ -19,7 +19,7 @@ SELECT k0, collect_set(place) AS places FROM (
     ) AS c ON `t`.`billing_id` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 2 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 2 AS place, NULL AS side FROM (
     -- home.land: public.countries
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM public.customers AS t
@@ -35,7 +35,7 @@ SELECT k0, collect_set(place) AS places FROM (
     ) AS c ON `t`.`billing_id` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 3 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 3 AS place, NULL AS side FROM (
     -- referrer: public.customers
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM public.customers AS t
@@ -47,7 +47,7 @@ SELECT k0, collect_set(place) AS places FROM (
     ) AS c ON `t`.`referred_by` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 4 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 4 AS place, NULL AS side FROM (
     -- referrer.orders: public.orders
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM public.customers AS t
@@ -63,7 +63,7 @@ SELECT k0, collect_set(place) AS places FROM (
     ) AS c ON `t`.`referred_by` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 5 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 5 AS place, NULL AS side FROM (
     -- referrer.by_status: public.orders
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM public.customers AS t
@@ -79,7 +79,7 @@ SELECT k0, collect_set(place) AS places FROM (
     ) AS c ON `t`.`referred_by` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 6 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 6 AS place, NULL AS side FROM (
     -- referrer.order_count: public.orders
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM public.customers AS t
@@ -95,7 +95,7 @@ SELECT k0, collect_set(place) AS places FROM (
     ) AS c ON `t`.`referred_by` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 7 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 7 AS place, NULL AS side FROM (
     -- referrer.stamps: public.orders
     SELECT /*+ BROADCAST(c) */ `t`.`id` AS v0
     FROM public.customers AS t
@@ -111,7 +111,7 @@ SELECT k0, collect_set(place) AS places FROM (
     ) AS c ON `t`.`referred_by` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 8 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 8 AS place, NULL AS side FROM (
     -- orders: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_orders AS t
@@ -119,7 +119,7 @@ SELECT k0, collect_set(place) AS places FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 9 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 9 AS place, NULL AS side FROM (
     -- orders.by_line: public.order_items
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.orders AS t
@@ -131,7 +131,7 @@ SELECT k0, collect_set(place) AS places FROM (
     ) AS c ON `t`.`id` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 10 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 10 AS place, NULL AS side FROM (
     -- by_status: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_orders AS t
@@ -139,7 +139,7 @@ SELECT k0, collect_set(place) AS places FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 11 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 11 AS place, NULL AS side FROM (
     -- names: public.tags
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.customer_tags AS t
@@ -151,7 +151,7 @@ SELECT k0, collect_set(place) AS places FROM (
     ) AS c ON `t`.`tag_id` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 12 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 12 AS place, NULL AS side FROM (
     -- names: public.customer_tags
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_customer_tags AS t
@@ -159,7 +159,7 @@ SELECT k0, collect_set(place) AS places FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 13 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 13 AS place, NULL AS side FROM (
     -- first_status: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_orders AS t
@@ -167,7 +167,7 @@ SELECT k0, collect_set(place) AS places FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 14 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 14 AS place, NULL AS side FROM (
     -- last_status: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_orders AS t
@@ -175,7 +175,7 @@ SELECT k0, collect_set(place) AS places FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 15 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 15 AS place, NULL AS side FROM (
     -- last_paid: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_orders AS t
@@ -184,7 +184,7 @@ SELECT k0, collect_set(place) AS places FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 16 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 16 AS place, NULL AS side FROM (
     -- last_tag: public.tags
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.customer_tags AS t
@@ -197,7 +197,7 @@ SELECT k0, collect_set(place) AS places FROM (
     WHERE `t`.`active`
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 17 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 17 AS place, NULL AS side FROM (
     -- last_tag: public.customer_tags
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_customer_tags AS t
@@ -206,7 +206,7 @@ SELECT k0, collect_set(place) AS places FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 18 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 18 AS place, NULL AS side FROM (
     -- stamps: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_orders AS t
@@ -214,7 +214,7 @@ SELECT k0, collect_set(place) AS places FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 19 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 19 AS place, NULL AS side FROM (
     -- pieces: public.order_items
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.orders AS t
@@ -227,7 +227,7 @@ SELECT k0, collect_set(place) AS places FROM (
     WHERE `t`.`status` = 'paid'
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 20 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 20 AS place, NULL AS side FROM (
     -- pieces: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_orders AS t
@@ -236,7 +236,7 @@ SELECT k0, collect_set(place) AS places FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 21 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 21 AS place, NULL AS side FROM (
     -- carriers: logistics.parcels
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.orders AS t
@@ -252,7 +252,7 @@ SELECT k0, collect_set(place) AS places FROM (
     ) AS c ON `t`.`id` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 22 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 22 AS place, NULL AS side FROM (
     -- carriers: public.order_items
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.orders AS t
@@ -264,7 +264,7 @@ SELECT k0, collect_set(place) AS places FROM (
     ) AS c ON `t`.`id` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 23 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 23 AS place, NULL AS side FROM (
     -- carriers: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_orders AS t
@@ -272,7 +272,7 @@ SELECT k0, collect_set(place) AS places FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 24 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 24 AS place, NULL AS side FROM (
     -- bought: public.products
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.orders AS t
@@ -289,7 +289,7 @@ SELECT k0, collect_set(place) AS places FROM (
     WHERE `t`.`status` = 'paid'
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 25 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 25 AS place, NULL AS side FROM (
     -- bought: public.order_items
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.orders AS t
@@ -302,7 +302,7 @@ SELECT k0, collect_set(place) AS places FROM (
     WHERE `t`.`status` = 'paid'
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 26 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 26 AS place, NULL AS side FROM (
     -- bought: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_orders AS t
@@ -311,7 +311,7 @@ SELECT k0, collect_set(place) AS places FROM (
     HAVING min(t._deltasmelt_side) = max(t._deltasmelt_side)
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 27 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 27 AS place, NULL AS side FROM (
     -- heaviest: logistics.parcels
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.orders AS t
@@ -327,7 +327,7 @@ SELECT k0, collect_set(place) AS places FROM (
     ) AS c ON `t`.`id` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 28 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 28 AS place, NULL AS side FROM (
     -- heaviest: public.order_items
     SELECT /*+ BROADCAST(c) */ `t`.`customer_id` AS v0
     FROM public.orders AS t
@@ -339,7 +339,7 @@ SELECT k0, collect_set(place) AS places FROM (
     ) AS c ON `t`.`id` = c.v0
   )
   UNION ALL
-  SELECT try_cast(v0 AS BIGINT) AS k0, 29 AS place FROM (
+  SELECT try_cast(v0 AS BIGINT) AS k0, 29 AS place, NULL AS side FROM (
     -- heaviest: public.orders
     SELECT any_value(`t`.`customer_id`) AS v0
     FROM images_of_orders AS t
