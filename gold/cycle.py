@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -41,7 +42,7 @@ from deltasmelt.silver.spark.failure_scope import FailedUnits
 from deltasmelt.silver.spark.lazy_session import lazily
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from pyspark.sql import SparkSession
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.control_tables import ControlTables
     from deltasmelt.bronze.lake.location import Lake
     from deltasmelt.gold.builder.document import DocumentBuild
+    from deltasmelt.gold.builder.images import SharedImages
     from deltasmelt.gold.builder.memory import Machine
     from deltasmelt.gold.language.document import Document
     from deltasmelt.gold.tree.nodes import Tree
@@ -222,10 +224,25 @@ class Gold:
         builds, machine = self._opened()
         count, access = min(machine.side_by_side, len(names)), access_of(self._spark.get())
         share = partial(access.in_background, "gold")
-        with ThreadPoolExecutor(count, "gold", initializer=share) as threads:
-            found = threads.map(lambda name: self._run(builds[name], inputs, undecided), names)
+        with self._images(inputs, names) as images, ThreadPoolExecutor(count, "gold", share) as threads:
+            found = threads.map(lambda name: self._run(builds[name], inputs, images, undecided), names)
             runs.update(zip(names, found, strict=True))
         return undecided
+
+    @contextmanager
+    def _images(self, inputs: _Inputs, names: Collection[str]) -> Iterator[SharedImages]:
+        """Yield the images of changed rows that the documents share."""
+        from deltasmelt.gold.builder.images import SharedImages  # noqa: PLC0415 - loads Spark
+
+        trees = []
+        for name in names:
+            with suppress(Exception):  # the build meets the error again, and records it
+                trees.append(self._tree(self._starts[name].document, inputs))
+        images = SharedImages(self._lake, trees)
+        try:
+            yield images
+        finally:
+            images.close()
 
     def _opened(self) -> tuple[dict[str, DocumentBuild], Machine]:
         """Return the builds of the documents, and the machine; start Spark if Spark is not started."""
@@ -318,7 +335,13 @@ class Gold:
             )
         return standing
 
-    def _run(self, build: DocumentBuild, inputs: _Inputs, undecided: dict[str, Exception]) -> Run | None:
+    def _run(
+        self,
+        build: DocumentBuild,
+        inputs: _Inputs,
+        images: SharedImages,
+        undecided: dict[str, Exception],
+    ) -> Run | None:
         """Build one document; return None for a document with an error."""
         name, tree = build.document.name, None
 
@@ -335,7 +358,7 @@ class Gold:
         build.build_start.leave()
         with self._failed.attempting(name, undecided, stop):
             tree = self._tree(build.document, inputs)
-            run = self._build(build, tree, inputs)
+            run = self._build(build, tree, inputs, None if name in inputs.rebuild else images)
             build.build_start.stand(tree, inputs.cut, run)
         if run is not None:
             self._passed(name)
@@ -352,10 +375,10 @@ class Gold:
         self._failed.passed(name)
         self._control.close_errors("document", name)
 
-    def _build(self, build: DocumentBuild, tree: Tree, inputs: _Inputs) -> Run:
+    def _build(self, build: DocumentBuild, tree: Tree, inputs: _Inputs, images: SharedImages | None) -> Run:
         from deltasmelt.gold.builder.sizing import LARGEST  # noqa: PLC0415 - loads Spark
 
-        name, state = build.document.name, build.table.state()
+        state = build.table.state()
         position = None if state is None else state.position
         if build.largest is None:
             for before in build.build_start.runs():
@@ -364,7 +387,7 @@ class Gold:
                     build.largest = int(str(before.details[LARGEST]))
                     break
         start = build.build_start.start(state, inputs.last)
-        return build.run(tree, inputs.cut, start, rebuild=name in inputs.rebuild)
+        return build.run(tree, inputs.cut, start, images)
 
     def _tree(self, document: Document, inputs: _Inputs) -> Tree:
         cut = inputs.cut

@@ -43,17 +43,22 @@ class ComputedViews:
         self._spark = spark
         self._views: list[str] = []
 
-    def keep(self, query: str, view: str, counts: Sequence[str] = ()) -> dict[str, Any]:
+    def keep(self, query: str, view: str, counts: Sequence[str] = (), *, now: bool = True) -> dict[str, Any]:
         """Compute a query's rows once, and register the rows as a view; return counts of the rows by name.
 
-        `counts` are aggregates with a name each; the job that computes the rows computes them too.
+        `counts` are aggregates with a name each; the job that computes the rows computes them too. With `now`
+        false, each reader of the view computes the rows.
         """
         # Local checkpoints, not cached tables. MERGE refuses a cached source. All sessions also have one
         # cache in common, so a finished document would remove equal rows of an unfinished one. Spark drops
         # checkpointed rows when nothing refers to the rows any longer.
         frame = self._spark.sql(query)
-        rows, found = computed_with(frame, counts) if counts else (computed(frame), {})
-        rows.createOrReplaceTempView(view)
+        found: dict[str, Any] = {}
+        if counts:
+            frame, found = computed_with(frame, counts)
+        elif now:
+            frame = computed(frame)
+        frame.createOrReplaceTempView(view)
         self._views.append(view)
         return found
 

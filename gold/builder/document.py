@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from deltasmelt.bronze.lake.control import Cut
     from deltasmelt.bronze.lake.location import Lake
     from deltasmelt.gold.builder.build_start import BuildStart
+    from deltasmelt.gold.builder.images import SharedImages
     from deltasmelt.gold.builder.memory import Machine, Room
     from deltasmelt.gold.incremental.starts import Start
     from deltasmelt.gold.tree.nodes import Tree
@@ -76,8 +77,8 @@ class DocumentBuild:
         state = self.table.state()
         return state is not None and state.definition == self._definition(tree).digest
 
-    def run(self, tree: Tree, cut: Cut, start: Start, *, rebuild: bool = False) -> Run:
-        """Bring the document's table to a silver cut; with `rebuild` build everything.
+    def run(self, tree: Tree, cut: Cut, start: Start, images: SharedImages | None) -> Run:
+        """Bring the document's table to a silver cut; without `images` of changed rows build everything.
 
         Raises:
             DefiniteError: a document has no room in memory.
@@ -86,7 +87,7 @@ class DocumentBuild:
         started = time.monotonic()
         run = Run("gold", self.document.name, "none", start.position, cut.commit_lsn)
         try:
-            self._bring(tree, cut, start, run, rebuild=rebuild)
+            self._bring(tree, cut, start, run, images)
         finally:
             self._work.computed.forget()
         self._remember(tree, run)
@@ -108,24 +109,24 @@ class DocumentBuild:
             return state.version
         raise commit_lost(f"gold.{self.document.name}", self.table.uri, "the document is built")
 
-    def _bring(self, tree: Tree, cut: Cut, start: Start, run: Run, *, rebuild: bool) -> None:
+    def _bring(self, tree: Tree, cut: Cut, start: Start, run: Run, images: SharedImages | None) -> None:
         state = self.table.state()
         definition = self._definition(tree)
         others = self.build_start.written_by_others(state)
         reason = self.build_start.full_reason(state, definition.digest, start, tree, cut)
         # A requested build names the request as its reason, also if a foreign commit is a reason.
-        if rebuild and (reason is None or others is not None):
+        if images is None and (reason is None or others is not None):
             reason = "requested"
         build = Build(tree, cut, self._views.at(tree, cut), self._work.sizes(tree), run)
-        if reason is None and start.cut is not None:
-            incremental = IncrementalBuild(self._work, build, start.cut, self.build_start.is_same)
+        if reason is None and start.cut is not None and images is not None:
+            incremental = IncrementalBuild(self._work, build, start.cut, self.build_start.is_same, images)
             try:
                 self.largest = incremental.run(self.largest)
             except ChangeFeedUnreadableError as error:
                 reason = str(error)
         if reason is not None:
             run.mode, run.reason = "full", reason
-            distrust = rebuild or others is not None
+            distrust = images is None or others is not None
             self.largest = build_full(self._work, build, state, definition, distrust=distrust)
 
     def _remember(self, tree: Tree, run: Run) -> None:

@@ -10,12 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from deltasmelt.bronze.lake.delta import load
 from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.gold.builder.failures import SPARK_ERRORS
 from deltasmelt.gold.builder.gold_table import is_small, size_of
 from deltasmelt.gold.builder.growth import Growth, growth_query
-from deltasmelt.gold.builder.lost_values import counted, note
+from deltasmelt.gold.builder.lost_values import note
 from deltasmelt.gold.builder.memory import Sizes, assembly_plan
 from deltasmelt.gold.builder.merging import ROOT, Merge, merge
 from deltasmelt.gold.builder.sizing import LARGEST
@@ -35,11 +34,9 @@ from deltasmelt.gold.builder.weights import Roots
 from deltasmelt.gold.compile.compiler import compile_tree
 from deltasmelt.gold.compile.query import FLAGS, counts_of, flag_column
 from deltasmelt.gold.incremental.affected import CAME, PLACES, SIDE, Affected, affected_roots
-from deltasmelt.gold.incremental.change_feed import ChangeFeedUnreadableError, images_query, recreated
+from deltasmelt.gold.incremental.change_feed import ChangeFeedUnreadableError, recreated
 from deltasmelt.gold.incremental.key_lists import LOOKED_UP, MOST_LISTED, lists_of, lists_query
-from deltasmelt.gold.tree.derived import may_be_lost, rows_of
-from deltasmelt.silver.schema.catalog import UNREPRESENTABLE
-from deltasmelt.silver.schema.live_rows import keeps_deleted
+from deltasmelt.gold.tree.derived import computed, may_be_lost, rows_of
 from deltasmelt.silver.spark.failure_scope import outage
 from deltasmelt.silver.spark.tuning import settings
 from deltasmelt.silver.sql import quote
@@ -47,11 +44,10 @@ from deltasmelt.silver.sql import quote
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
 
-    from pyspark.sql import DataFrame
-
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.lake.control import Cut
     from deltasmelt.gold.builder.build import Build, BuildContext
+    from deltasmelt.gold.builder.images import SharedImages
     from deltasmelt.gold.builder.memory import Plan
     from deltasmelt.gold.compile.query import Compiled
 
@@ -97,17 +93,24 @@ class _Assembly:
 class IncrementalBuild:
     """One build from an older cut, which the table holds.
 
-    `is_same` checks whether a silver table holds the same rows at two versions.
+    `is_same` checks whether a silver table holds the same rows at two versions; `shared` has the images of
+    changed rows.
     """
 
     def __init__(
-        self, work: BuildContext, build: Build, old: Cut, is_same: Callable[[str, int, int], bool]
+        self,
+        work: BuildContext,
+        build: Build,
+        old: Cut,
+        is_same: Callable[[str, int, int], bool],
+        shared: SharedImages,
     ) -> None:
         self._work = work
         self._spark = work.spark
         self._build = build
         self._old = old
         self._is_same = is_same
+        self._shared = shared
         self._grown: dict[TableName, Growth] = {}
         self._came = 0  # affected roots that may be new documents
 
@@ -194,23 +197,17 @@ class IncrementalBuild:
         if last < first:
             raise ChangeFeedUnreadableError(recreated(silver_name))
         tree = self._build.tree
-        key = tree.tables()[name].key
-        columns = sorted(tree.reads(name) | set(key))
+        table, columns = tree.tables()[name], sorted(tree.reads(name) | set(tree.tables()[name].key))
         lossy = may_be_lost(tree).get(name, [])
         try:
-            feed = self._feed(silver_name, first, last)
-            feed.createOrReplaceTempView(f"{view}_feed")
+            shared = self._shared.of(self._spark, tree, name, between)
+            note(self._build.run, name, lossy, [shared.lost[column] for column in lossy])
+            selected = ", ".join(map(quote, [*columns, SIDE]))
+            query = f"SELECT {selected} FROM {rows_of(table, shared.relation)}"
             with settings(self._spark, INTERPRETED):
-                steps = last - first + 1
-                soft = keeps_deleted(feed)
-                rows = rows_of(tree.tables()[name], f"{view}_feed")
-                taken = [*columns, UNREPRESENTABLE] if lossy else columns
-                query = images_query(rows, key, taken, steps=steps, soft=soft)
-                counts = ["count(*) AS n", *counted(lossy, f"{SIDE} = 'new'")]
-                number, *lost = self._work.computed.keep(query, view, counts).values()
-                note(self._build.run, name, lossy, lost)
+                # The expressions of derived columns are computed here, where their errors are the feed's.
+                self._work.computed.keep(query, view, now=bool(computed(table)))
                 self._grow(name, view, columns)
-                return int(number)
         except SPARK_ERRORS as error:
             if outage(error) is not None:
                 raise  # an outage does not make the feed unreadable
@@ -220,6 +217,7 @@ class IncrementalBuild:
                 f"changes of silver.{silver_name} between versions {first} and {last} cannot be read: "
                 f"{cause_of(error)}"
             ) from error
+        return shared.number
 
     def _grow(self, name: TableName, view: str, columns: Collection[str]) -> None:
         """Record the growth of possibly large documents (`gold.builder.growth`)."""
@@ -228,17 +226,6 @@ class IncrementalBuild:
             query = growth_query(self._build.tree, name, view, columns)
             rows, texts = self._spark.sql(query).collect()[0]
             self._grown[name] = Growth(int(rows), int(texts))
-
-    def _feed(self, silver_name: str, first: int, last: int) -> DataFrame:
-        """Return the change feed of a silver table between two versions, both included."""
-        reader = (
-            self._spark.read.format("delta")
-            .option("readChangeFeed", "true")
-            .option("startingVersion", str(first))
-            .option("endingVersion", str(last))
-        )
-        feed: DataFrame = load(reader, self._work.lake.uri("silver", silver_name))
-        return feed
 
     def _find_roots(self, affected: Affected, reading: Mapping[str, str]) -> None:
         """Keep the roots as the view ``affected``; record how many roots each node reached."""
