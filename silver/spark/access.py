@@ -10,6 +10,7 @@ session for each thread, and `child_session` creates a session for a block.
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import tempfile
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from deltasmelt.silver.spark.lazy_session import LazySession
 
@@ -163,15 +164,11 @@ class Jvm:
     def observed(self, frame: DataFrame) -> dict[str, Any] | None:
         """Return the aggregates of an `observing` frame whose job has ended; None where unknown."""
         # The plan's own metrics: `Observation.get` waits for an event, and Spark may drop events.
-        from pyspark.serializers import CPickleSerializer  # noqa: PLC0415 - as above
-
-        found: Any = frame._jdf.queryExecution().observedMetrics().get(_OBSERVED)  # noqa: SLF001
-        if found.isEmpty():
+        metrics: Any = frame._jdf.queryExecution().observedMetrics().get(_OBSERVED)  # noqa: SLF001
+        if metrics.isEmpty():
             return None
-        to_row = self.spark.sparkContext._jvm.org.apache.spark.sql.api.python.PythonSQLUtils.toPyRow  # type: ignore[union-attr]  # noqa: SLF001
-        pickled: Any = CPickleSerializer()
-        row: Row = pickled.loads(to_row(found.get()))
-        return row.asDict()
+        found: dict[str, Any] = json.loads(metrics.get().json())
+        return found
 
     # -- running statements
 
@@ -299,7 +296,7 @@ def computed(frame: DataFrame, *, now: bool = True) -> DataFrame:
 
 
 def computed_with(frame: DataFrame, aggregates: Sequence[str]) -> tuple[DataFrame, dict[str, Any]]:
-    """Return rows that Spark computes once, and aggregates of the rows by name, each with ``AS name``.
+    """Return rows that Spark computes once, and aggregates of the rows by name: numbers and texts.
 
     The job that computes the rows computes the aggregates too: each task of its last stage counts once,
     however often Spark runs the task. Otherwise a query over the rows computes them.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql.classic.dataframe import DataFrame
 
 from deltasmelt.bronze import backoff
 from deltasmelt.bronze.effects import Effect, guarded
@@ -101,6 +102,55 @@ def gold_stages(world: World, folder: Path, documents: list[Document]) -> Stages
         f"lake: {{path: {world.lake.path}}}\n"
     )
     return OverShop(world.spark, load_pipeline(file), documents, layers=("gold",))
+
+
+@pytest.fixture
+def statements(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """Count the calls that wait for Spark's jobs."""
+    done: Counter[str] = Counter()
+
+    def count(name: str) -> None:
+        call = getattr(DataFrame, name)
+
+        def counted(frame: Any, *args: Any, **more: Any) -> Any:
+            done[name] += 1
+            return call(frame, *args, **more)
+
+        monkeypatch.setattr(DataFrame, name, counted)
+
+    for name in ("collect", "first", "localCheckpoint"):
+        count(name)
+    return done
+
+
+def test_a_change_costs_few_statements(world: World, statements: Counter[str]) -> None:
+    """A changed table's images once; for each document its affected roots, the documents, and the MERGE."""
+    twice = [world.documents[0], document(LINES.replace("lines", "lines_too")), world.documents[1]]
+    gold = world.start_gold(twice)
+    gold.cycle()
+
+    def cost() -> dict[str, int]:
+        world.shop.commit()
+        statements.clear()
+        assert gold.cycle() is not None
+        assert world.control.open_errors() == []
+        return dict(statements)
+
+    world.shop.put("order_items", order_id=14, line=1, sku="counted")
+    assert cost() == {"localCheckpoint": 1 + 2 * 2, "collect": 2}
+    world.shop.put("orders", id=77, customer_id=1, status="new", total=money("1.00"), placed_at=moment(1))
+    world.shop.put("order_items", order_id=77, line=1, sku="counted")
+    assert cost() == {"localCheckpoint": 2 + 2 * 2, "collect": 2}
+    assert {run.name: (run.mode, run.inserts) for run in gold.runs} == {
+        "lines": ("incremental", 1), "lines_too": ("incremental", 1), "keyless": ("none", 0),
+    }  # fmt: skip
+    world.shop.put("customers", id=1, notes="2")
+    assert cost() == {}, "no document reads the table"
+    world.shop.remove("order_items", 77, 1)
+    world.shop.remove("orders", 77)
+    world.shop.put("customers", id=1, notes="1")
+    world.cycle(world.shop.commit())
+    world.check()
 
 
 def test_an_array_follows_its_tables_new_key(world: World) -> None:
