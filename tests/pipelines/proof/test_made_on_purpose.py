@@ -229,7 +229,7 @@ def test_what_is_not_compared_is_named(report: str) -> None:
     left_out = [line for line in lines if line.startswith("  not compared")]
     for beginning in (
         "  not compared with PostgreSQL: odd: the filter \"lower(owner) = 'c1'\" of public.item: ",
-        "  not compared with PostgreSQL: 1 documents that differ read values that silver's types cannot",
+        "  not compared with PostgreSQL: 1 document with differences, from values that silver's types cannot",
         "  not compared: a query of this table also shows the rows of tables that inherit from the table",
         "  not compared: 20 deleted rows, which only silver has",
         "  not compared: column n__former: the source has no such column",
