@@ -1,9 +1,17 @@
-"""Describe a table's activity in a window: counts by kind, and the barriers that divide the window. Pure."""
+"""Describe a table's activity in a window: counts by kind, and the barriers that divide the window. Pure.
+
+A large window is counted by one statement (`activity_query`), a small window from its rows in Arrow
+(`activities_in`). Both count the same rows in the same way: each relation's rows after the relation's own
+start, up to the end.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.silver.fold.window import Barrier, Facts
@@ -116,6 +124,58 @@ FROM {changes}
 WHERE commit_lsn > {int(low)} AND commit_lsn <= {int(end)}
   AND relation_id IN ({", ".join(str(relation) for relation in starts)}){by_path}{streamed}
 GROUP BY relation_id"""
+
+
+_COUNTED: Final = pa.schema(
+    {
+        "relation_id": pa.int64(), "commit_lsn": pa.int64(), "seq": pa.int64(), "op": pa.string(),
+        "commit_ts": pa.timestamp("us", tz="UTC"), "old": pa.bool_(), "unchanged": pa.list_(pa.string()),
+    }
+)  # fmt: skip
+COUNTED: Final = (*_COUNTED.names,)
+"""Columns of `bronze.changes` that `counted_columns` needs."""
+
+
+def counted_columns(rows: pa.Table) -> pa.Table:
+    """Return what `activities_in` counts: whether an old tuple exists, in place of its values."""
+    place = rows.schema.get_field_index("old")
+    return rows.set_column(place, "old", pc.is_valid(rows["old"])).select(COUNTED).cast(_COUNTED)
+
+
+def activities_in(rows: pa.Table, starts: Mapping[int, Lsn], end: Lsn) -> dict[int, Activity]:
+    """Return what `activity_query` returns, from rows of `counted_columns`."""
+    found = {}
+    rows = rows.filter(pc.less_equal(rows["commit_lsn"], int(end)))
+    for relation, start in starts.items():
+        later = pc.greater(rows["commit_lsn"], int(start))
+        own = rows.filter(pc.and_(later, pc.equal(rows["relation_id"], relation)))
+        if len(own):
+            found[relation] = activity_of(_counts(own))
+    return found
+
+
+def _counts(rows: pa.Table) -> dict[str, Any]:
+    """Return the row of `activity_query` for the rows of one relation."""
+
+    def of(*kinds: str) -> pa.Table:
+        return rows.filter(pc.is_in(rows["op"], pa.array(kinds, pa.string())))
+
+    updates = of("update")
+    old = updates.filter(updates["old"])
+    truncates, stops = of("truncate"), of("truncate", "snapshot_end")
+    places = zip(truncates["commit_lsn"].to_pylist(), truncates["seq"].to_pylist(), strict=True)
+    columns = (stops["op"], stops["commit_lsn"], stops["seq"], stops["commit_ts"].cast(pa.int64()))
+    entries = zip(*(column.to_pylist() for column in columns), strict=True)
+    return {
+        **{f"{kind}s": len(of(kind)) for kind in _KINDS},
+        "snapshot": pc.max(of("snapshot_end")["commit_lsn"]).as_py(),
+        "truncated": max(places, default=None),
+        "barriers": {(lsn, seq if op == "truncate" else None, time) for op, lsn, seq, time in entries},
+        "last_change": pc.max(of("insert", "update", "delete")["commit_lsn"]).as_py(),
+        "old_tuples": len(old),
+        "moved_unchanged_toast": len(old) - old["unchanged"].null_count,
+        "unchanged_toast": pc.unique(pc.list_flatten(rows["unchanged"])).to_pylist(),
+    }
 
 
 def activity_of(row: Mapping[str, Any], copied: int = 0) -> Activity:

@@ -5,6 +5,9 @@ plan. Spark reads a window of some thousand changes in less time. So a cycle ove
 window once. Cached rows belong to one pinned version and never change, so a statement may read the table or
 the cached rows.
 
+In a local lake this process counts a small window from the same files (`rows_here`), so no table waits for a
+statement. A failed read ends the cycle before any table is written, as a failed statement does.
+
 Measured: a cycle with 20 changes to one table took 2.05 s without the cached rows, and takes 1.28 s.
 """
 
@@ -18,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from deltasmelt.bronze.store.contract import CHANGES, OP_SNAPSHOT
+from deltasmelt.silver.plan.activity import COUNTED, counted_columns
 from deltasmelt.silver.spark.access import access_of, computed
 from deltasmelt.silver.spark.small_reads import rows_of_files
 
@@ -116,6 +120,16 @@ def _snapshot_rows(files: pa.Table, lsn: Lsn, end: Lsn | None) -> dict[int, int]
     found = files.filter(pc.and_(within, pc.is_valid(files["num_records"])))
     rows = found.group_by("min.relation_id").aggregate([("num_records", "sum")])
     return dict(zip(rows["min.relation_id"].to_pylist(), rows["num_records_sum"].to_pylist(), strict=True))
+
+
+def rows_here(bronze: Table, later: Later) -> pa.Table | None:
+    """Return the rows of the files for `silver.plan.activity.activities_in`, read by this process.
+
+    None where the window is large, or files alone do not show the rows.
+    """
+    if not later.paths or not later.is_small or not bronze.is_plain():
+        return None
+    return pa.concat_tables(counted_columns(bronze.read_file(path, [*COUNTED])) for path in later.paths)
 
 
 def whole(lake: Lake, bronze: Table) -> str:

@@ -146,6 +146,8 @@ class Descriptions:
         return bool(due)
 
 
+_RANGED_ABOVE: Final = SMALL_TARGET
+"""Number of rows up to which a read of all keys costs less than a query for key ranges."""
 _TINY_TARGET: Final = 128 * 2**10
 """Bytes of a table up to which a MERGE rewrites the whole table.
 
@@ -253,14 +255,14 @@ class StepRunner:
         if step.mode == "versions":
 
             def ranges(folded: Fold) -> dict[int, tuple[str, str]]:
-                return self._ranges(session, table, folded, stored.files)
+                return self._ranges(session, table, folded, stored.files, rows)
 
             versions = step_source.versions(session, step, before, ranges, keep=small)
             self._read_target(session, small=small, rows=rows)
             return self._merge(session, step, stored, versions)
         folded = step_source.folded(session, step, before, keep=small and step.mode == "merge")
         if step.mode == "merge":
-            within = self._ranges(session, table, folded, stored.files)
+            within = self._ranges(session, table, folded, stored.files, rows)
             known = small and not window.facts.inserts and not window.facts.old_tuples
             known = known and (stored.mark is None or stored.mark < window.end)
             known = known and may_be_known(session, self._uri(table))
@@ -350,9 +352,11 @@ class StepRunner:
         return stored
 
     def _ranges(
-        self, session: SparkSession, table: SilverTable, folded: Fold, files: int
+        self, session: SparkSession, table: SilverTable, folded: Fold, files: int, rows: int
     ) -> dict[int, tuple[str, str]]:
-        """Return key ranges of the fold, where the target has enough files and the MERGE may skip some."""
+        """Return key ranges of the fold, where the target is large and the MERGE may skip files."""
+        if rows <= _RANGED_ABOVE:
+            return {}
         keys = {
             position: name
             for position, name in folded.keys.items()

@@ -22,8 +22,8 @@ from deltasmelt.bronze.lsn import ZERO, Lsn
 from deltasmelt.bronze.store.gaps import healed_at, is_left_out, is_whole
 from deltasmelt.bronze.store.marks import base_of, kept_from, snapshot_of
 from deltasmelt.silver.errors import name_refused
-from deltasmelt.silver.plan.activity import Activity, Work, activity_of, activity_query
-from deltasmelt.silver.run.bronze_window import files_after, whole
+from deltasmelt.silver.plan.activity import Activity, Work, activities_in, activity_of, activity_query
+from deltasmelt.silver.run.bronze_window import files_after, rows_here, whole
 from deltasmelt.silver.run.long_work import LONG
 from deltasmelt.silver.run.position import Position
 from deltasmelt.silver.run.step_runner import Descriptions
@@ -34,13 +34,15 @@ from deltasmelt.silver.spark.tuning import SMALL, tune
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from pyspark.sql import SparkSession
+
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.lake.control import Cut
     from deltasmelt.bronze.lake.control_tables import ControlTables
     from deltasmelt.bronze.lake.location import Lake
     from deltasmelt.bronze.lake.table import Table
     from deltasmelt.bronze.shapes import Relation
-    from deltasmelt.silver.run.bronze_window import Source
+    from deltasmelt.silver.run.bronze_window import Later, Source
     from deltasmelt.silver.run.failed_tables import FailedTables
     from deltasmelt.silver.run.stored import Stored
     from deltasmelt.silver.run.table_log import SilverLog
@@ -246,6 +248,17 @@ class _Reading:
     described: bool = False
 
 
+def _asked(
+    session: SparkSession, changes: str, later: Later, starts: Mapping[int, Lsn], end: Lsn
+) -> dict[int, Activity]:
+    """Return the activity of each relation by one statement."""
+    # File statistics already count the rows of a large copy, so the query need not.
+    copied = sum(later.snapshots.values()) if len(starts) == 1 else 0
+    copied = copied if copied >= LONG else 0
+    rows = session.sql(activity_query(changes, starts, end, copied=not copied)).collect()
+    return {row["relation_id"]: activity_of(row.asDict(), copied) for row in rows}
+
+
 class Worklist:
     """Makes a cycle's list of one lake's tables from an `Attempt`."""
 
@@ -413,7 +426,7 @@ class Worklist:
     def _windows(self, attempt: Attempt, starts: Mapping[int, Lsn]) -> dict[int, tuple[str, Activity | None]]:
         """Return by relation a part of bronze as Spark SQL, and the relation's changes, if any."""
         last, groups = attempt.last, [starts]
-        later = files_after(attempt.bronze, min(starts.values()), attempt.end)
+        later = files_after(attempt.bronze, min(starts.values()), attempt.end, starts)
         # Mostly all tables continue from the newest cut, and few changes followed: one read. Otherwise tables
         # that lag behind the newest cut get a separate read, and so does each large copy.
         if not later.is_small:
@@ -425,33 +438,35 @@ class Worklist:
             groups = [group for group in (others, lagging, *alone) if group]
         found: dict[int, tuple[str, Activity | None]] = {}
         for number, group in enumerate(groups):
-            changes, activities = self._activities(attempt, group, keep=number == 0)
+            of_all = later if len(groups) == 1 else None
+            changes, activities = self._activities(attempt, group, keep=number == 0, later=of_all)
             found |= {relation: (changes, activities.get(relation)) for relation in group}
         return found
 
     def _activities(
-        self, attempt: Attempt, starts: Mapping[int, Lsn], *, keep: bool
+        self, attempt: Attempt, starts: Mapping[int, Lsn], *, keep: bool, later: Later | None = None
     ) -> tuple[str, dict[int, Activity]]:
         """Return a part of bronze as Spark SQL, and the changes of each relation that has changes."""
         bronze, end = attempt.bronze, attempt.end
         changes, low = whole(self._lake, bronze), min(starts.values())
-        later = files_after(bronze, low, end, starts)
+        later = files_after(bronze, low, end, starts) if later is None else later
         if not later.rows:
             return changes, {}
-        session, small = self._sessions.own(), later.rows <= SMALL
+        small = later.rows <= SMALL
+        # In a store each file would cost one more request.
+        counted = None if self._lake.is_remote or not small else rows_here(bronze, later)
+        found = {} if counted is None else activities_in(counted, starts, end)
+        if counted is not None and not any(activity.effective for activity in found.values()):
+            return changes, {}
+        session = self._sessions.own()
         tune(session, small=small)
         if keep and later.is_small:
             changes = self._source.keep(
                 session, bronze, later, relations=starts, low=low, end=end, small=small
             )
             self._sessions.show_views()
-        # File statistics already count the rows of a large copy, so the query need not.
-        copied = sum(later.snapshots.values()) if len(starts) == 1 else 0
-        copied = copied if copied >= LONG else 0
-        found = {
-            row["relation_id"]: activity_of(row.asDict(), copied)
-            for row in session.sql(activity_query(changes, starts, end, copied=not copied)).collect()
-        }
+        if counted is None:
+            found = _asked(session, changes, later, starts, end)
         return changes, {relation: activity for relation, activity in found.items() if activity.effective}
 
     def _shape_alone(self, table: SilverTable, stored: Stored | None) -> Activity | None:

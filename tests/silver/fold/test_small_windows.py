@@ -123,6 +123,17 @@ def test_small_file_is_rewritten_without_deletion_vector(stage: Stage) -> None:
     assert stage.rows(grows)[2] == ("at 41", "c")
 
 
+def test_small_cycle_runs_few_jobs(stage: Stage) -> None:
+    """The fold is one job, Delta's MERGE six; no job counts the changes."""
+    jobs = stage.spark.sparkContext._jsc.sc().dagScheduler().numTotalJobs
+    before = jobs()
+    stage.window(50, update(grows, 3, "alone"))
+    assert jobs() - before <= 7
+    before = jobs()
+    stage.window(51, change(grows, "snapshot", new=["60", "no end", None]))
+    assert jobs() == before, "rows of a copy that has not ended"
+
+
 def test_large_window_is_read_in_place(stage: Stage) -> None:
     with patch("deltasmelt.silver.run.bronze_window._ROWS", 1):
         stage.window(60, update(grows, 4, "direct"), update(grows, 5, "direct"))
