@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from deltasmelt.bronze.memory import choose_arrow_allocator, use_one_arena
 from deltasmelt.pipelines.terminal import arguments, failures
 from deltasmelt.pipelines.terminal.arguments import (  # noqa: TC001 - Typer reads them
     Cloud,
@@ -463,6 +464,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     Returns normally on success: a job runner that calls this function takes any SystemExit for a failure.
     """
+    choose_arrow_allocator()
     command_line = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in command_line or bool(os.environ.get("SMELT_DEBUG"))
     logging.getLogger().addHandler(logging.NullHandler())  # until there is a log file, print nothing
@@ -518,7 +520,6 @@ def _run(file: Path, layers: Sequence[Layer], command: str, options: _RunOptions
     views = _views(options)
     with loaded_reader(needed="bronze" in layers) as reader:  # it loads while we do
         pipeline = _open(file)
-        from deltasmelt.bronze.memory import use_one_arena
         from deltasmelt.pipelines.commands.run import run_layers
 
         use_one_arena()

@@ -22,6 +22,7 @@ and `remove_uncreated` the files of a table that was never created.
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
@@ -34,6 +35,7 @@ from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake.client import AddAction, CommitFailedError, RemoveAction, Transaction
 from deltasmelt.bronze.lake.durability import LOG
 from deltasmelt.bronze.lake.parquet import PartWriter, delete_files, file_system, open_file
+from deltasmelt.bronze.lake.place import local_folder
 from deltasmelt.bronze.lake.table import sorted_by
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ _MOST_BYTES: Final = 128 * 1024 * 1024
 _UNNAMED_SECONDS: Final = 7 * 86_400.0
 _PREFIXES: Final = ("part-", ".part-")
 _ROW_GROUP_BYTES: Final = 8 * 1024 * 1024
+_LOGGER: Final = logging.getLogger("deltasmelt.gold")
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,17 +244,30 @@ def remove_unnamed(table: Table) -> None:
 
 
 def remove_uncreated(uri: str) -> None:
-    """Remove the files of a table that Spark failed to create, as a document whose first build fails.
+    """Remove old files of attempts to create a table that failed, as of a document whose first build fails.
 
-    Each attempt leaves its files, and gold makes an attempt every ten minutes. Younger files stay
-    (`_UNNAMED_SECONDS`), because another process may be creating the table.
+    Each attempt leaves its files, and gold makes an attempt every ten minutes. Spark has written them if the
+    folder has a log without entries, and nothing else: Delta makes the log's folder first. Any other folder
+    stays as it is, for example a plain Parquet table of another program. Younger files stay, too
+    (`_UNNAMED_SECONDS`): another process may be creating the table.
 
-    Raises:
-        OSError: the place cannot be read or written.
+    A store keeps such files: Delta leaves no trace there that tells them from files of another program.
     """
+    if local_folder(uri) is None:
+        return
     entries = _entries(uri)
-    if not any(entry.base_name == LOG for entry in entries):
-        delete_files(uri, sorted(_old_files(entries)))
+    logs = [entry for entry in entries if entry.base_name == LOG and not entry.is_file]
+    others = [entry for entry in entries if not entry.base_name.startswith((*_PREFIXES, LOG))]
+    if not logs or others or any(entry.is_file for entry in _entries(uri, LOG)):
+        return
+    old = _old_files(entries)
+    if old:
+        _LOGGER.info("%s: %d old files of failed attempts to create the table are removed", uri, len(old))
+    try:
+        delete_files(uri, sorted(old))
+    except OSError as error:
+        # The creation itself needs no room, and reports what this place refuses.
+        _LOGGER.warning("%s: files of failed attempts could not be removed: %s", uri, error)
 
 
 def _old_files(entries: list[FileInfo]) -> set[str]:
@@ -262,8 +278,8 @@ def _old_files(entries: list[FileInfo]) -> set[str]:
     return {name for name, written in times.items() if name.startswith(_PREFIXES) and written < until}
 
 
-def _entries(uri: str) -> list[FileInfo]:
-    selector = FileSelector("", allow_not_found=True)
+def _entries(uri: str, folder: str = "") -> list[FileInfo]:
+    selector = FileSelector(folder, allow_not_found=True, recursive=folder == LOG)
     return perform(Effect.LIST_FILES, uri, lambda: file_system(uri).get_file_info(selector))
 
 

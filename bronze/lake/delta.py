@@ -23,7 +23,6 @@ from deltasmelt.bronze.lake.catalog.scratch import NUMBERED, remove, remove_left
 from deltasmelt.bronze.lake.catalog.sql import MADE_PROPERTY, make_schema
 from deltasmelt.bronze.lake.catalog.table import CatalogTable
 from deltasmelt.bronze.lake.client import DeltaError, TableNotFoundError
-from deltasmelt.bronze.lake.compaction import remove_uncreated
 from deltasmelt.bronze.lake.failures import lake_opened
 from deltasmelt.bronze.lake.lease_objects import LEASES
 from deltasmelt.bronze.lake.location import address_of
@@ -153,17 +152,13 @@ def load(reader: Any, uri: str) -> Any:
 
 
 def make_room(uri: str) -> None:
-    """Prepare the place of a table that Spark creates.
-
-    In a catalog the schema is created. Elsewhere the files of former failed attempts are removed.
+    """Create the prerequisites of a table that Spark creates: in a catalog the schema.
 
     Raises:
-        OSError: the catalog or the place refuses.
+        OSError: the catalog refuses.
     """
     if isinstance(place_of(uri), Catalog):
         make_schema(uri)
-    else:
-        remove_uncreated(uri)
 
 
 def overwrite(uri: str, rows: pa.Table) -> None:

@@ -17,6 +17,7 @@ import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from deltasmelt.bronze.lake.compaction import remove_uncreated
 from deltasmelt.bronze.lake.delta import make_room
 from deltasmelt.gold.builder.failures import SPARK_ERRORS
 from deltasmelt.gold.builder.gold_table import DEFINITION_PROPERTY, is_small
@@ -139,7 +140,7 @@ def _write(
 def _replace(work: BuildContext, rows: str, mark: Mark, definition: TableDefinition, *, exists: bool) -> None:
     """Replace the table at its location: rows, columns, property and mark in one commit."""
     if not exists:
-        make_room(work.table.uri)
+        remove_uncreated(work.table.uri)
     properties = _listed({DEFINITION_PROPERTY: definition.digest, **_properties(definition)})
     statement = f"CREATE OR REPLACE TABLE {work.table.address} USING DELTA TBLPROPERTIES ({properties}) AS"
     _run(work, f"{statement}\n{rows}", needed=mark_settings(mark.app, mark.lsn, mark.position))

@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from deltasmelt.bronze.errors import SmeltError
 from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.bronze.memory import choose_arrow_allocator
 from deltasmelt.pipelines import databricks_secrets
 from deltasmelt.pipelines.terminal import output
 from deltasmelt.pipelines.terminal.failures import without_secrets
@@ -47,6 +48,7 @@ def main() -> int:
     """Run the reader until a request to stop, its target, or a failure."""
     events = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # before anything is loaded that may print
+    choose_arrow_allocator()
     load_pyarrow()
     for module in (
         "deltasmelt.bronze.reader.reader",

@@ -35,14 +35,13 @@ from zlib import crc32
 import psycopg
 
 from deltasmelt.bronze.lake.control_tables import ControlTables
-from deltasmelt.bronze.memory import use_one_arena
+from deltasmelt.bronze.memory import choose_arrow_allocator, use_one_arena
 from deltasmelt.pipelines.commands.context import load_documents_of
 from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
 from deltasmelt.pipelines.quality.schedule import ParallelQuality
 from deltasmelt.pipelines.runtime.supervisor import Supervisor
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.terminal.logs import start_logging
-from deltasmelt.pipelines.without_pandas import load_pyarrow
 from tests.benchmarks import jumping_clock
 from tests.benchmarks.measuring import machine, say
 from tests.benchmarks.month_chart import draw
@@ -113,7 +112,7 @@ def main() -> int:
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.inside is None:
-        load_pyarrow()  # chooses the allocator of the process that runs the month
+        choose_arrow_allocator()  # for the process that runs the month, as the command does
         if not jumping_clock.is_possible():
             say("needs Linux and a C compiler (cc)")
             return 2

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from deltasmelt.bronze.lake import delta
-from deltasmelt.bronze.lake.compaction import compact, remove_unnamed
+from deltasmelt.bronze.lake.compaction import compact, remove_uncreated, remove_unnamed
 from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.location import Lake
@@ -57,22 +57,32 @@ def test_old_file_without_commit_is_removed(tmp_path: Path) -> None:
 
 
 def test_failed_creations_leave_a_week_of_files(lake_path: str) -> None:
-    """A document whose first build fails has files and no log; a table with a log keeps its files."""
+    """Files are removed only where an empty log, and nothing else, shows that Spark wrote them."""
     place = Path(lake_path, "gold", "failing")
-    delta.make_room(str(place))
+    remove_uncreated(str(place))
     place.mkdir(parents=True)
-    names = ("part-0.parquet", ".part-0.parquet.crc", "part-1.parquet", "part-2.parquet", "mine.parquet")
+    names = {"part-0.parquet", ".part-0.parquet.crc", "part-1.parquet", "part-2.parquet"}
     for name in names:
         (place / name).touch()
-    for name in (*names[:2], "mine.parquet"):
+    for name in ("part-0.parquet", ".part-0.parquet.crc"):
         age(place / name)
     age(place / "part-1.parquet", 6 * 86_400.0)
-    (place / "_delta_log").mkdir()
-    delta.make_room(str(place))
-    assert {path.name for path in place.iterdir()} == {*names, "_delta_log"}
-    (place / "_delta_log").rmdir()
-    delta.make_room(str(place))
-    assert {path.name for path in place.iterdir()} == {"part-1.parquet", "part-2.parquet", "mine.parquet"}
+    log, other = place / "_delta_log" / "_staged_commits", place / "_SUCCESS"
+    entry = log / "00000000000000000000.json"
+
+    def remaining() -> set[str]:
+        remove_uncreated(str(place))
+        return {path.name for path in place.iterdir()} - {"_delta_log"}
+
+    assert remaining() == names, "a plain Parquet table"
+    log.mkdir(parents=True)
+    other.touch()
+    assert remaining() == {*names, "_SUCCESS"}, "another program writes here"
+    other.unlink()
+    entry.touch()
+    assert remaining() == names, "a table"
+    entry.unlink()
+    assert remaining() == {"part-1.parquet", "part-2.parquet"}
 
 
 def test_control_tables_remove_them_when_tidied(lake_path: str) -> None:
