@@ -323,7 +323,7 @@ def test_late_commit_is_adopted_during_next_attempt(lake_path: str) -> None:
         sink.discard()
         before = sink.position
         sink.write(pa.concat_tables([rows(10, 1), rows(20, 1)]))
-        with pytest.raises(TransientError, match="given up became visible"):
+        with pytest.raises(TransientError, match="had abandoned became visible"):
             sink.commit(at(20))
         assert late.came_about
         sink.discard()
