@@ -84,7 +84,8 @@ class SilverTable:
         soft: whether deleted rows stay, marked.
         history: whether the rows are versions of the source's rows.
         cluster: columns by which Delta groups rows in files, in place of the key; none: by the key.
-        problem: why silver cannot carry the table; its columns then have the mapped types.
+        problem: why silver cannot carry the table; its columns then have the mapped types. Equal tables may
+            have different problems, as an exception equals no other.
     """
 
     table: TableName
@@ -95,7 +96,7 @@ class SilverTable:
     soft: bool = False
     history: bool = False
     cluster: tuple[str, ...] = ()
-    problem: TableError | None = None
+    problem: TableError | None = field(default=None, compare=False)
 
     @property
     def own_columns(self) -> dict[str, str]:

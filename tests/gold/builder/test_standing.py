@@ -26,8 +26,10 @@ from deltasmelt.gold.cycle import Gold
 from deltasmelt.gold.tree.check import resolved
 from deltasmelt.pipelines.runtime.log_entries import positions
 from deltasmelt.silver.run.table_log import SilverLog
+from deltasmelt.silver.schema.catalog import silver_catalog
+from deltasmelt.silver.settings import SilverSettings
 from deltasmelt.silver.spark.lazy_session import LazySession
-from tests.gold.shop import catalog
+from tests.gold.shop import relation
 from tests.gold.shop_documents import document
 
 if TYPE_CHECKING:
@@ -50,6 +52,9 @@ fields:
   - id
   - items: {many: public.order_items, on: {order_id: id}, fields: [line, sku]}
 """
+UNREAD: Final[Shapes] = {"public.unread": ({"id": "int8"}, ("id",))}
+REFUSED: Final = SilverSettings(types={"public.unread.id": "boolean"})
+"""A wrong type of a table that no document reads."""
 MEANING: Final = "Spark 4"
 STARTED: Final = ConfigurationError("Spark was started", code="java-missing")
 
@@ -75,7 +80,8 @@ class Built:
         return document(self.text)
 
     def catalog(self) -> Mapping[TableName, SilverTable]:
-        return catalog(self.shapes)
+        shapes = {**self.shapes, **UNREAD}
+        return silver_catalog([relation(name, *shape) for name, shape in shapes.items()], REFUSED)
 
     def append(self, name: str) -> None:
         write_deltalake(self.lake.uri("silver", name), pa.table({"id": [1]}), mode="append")
@@ -92,10 +98,17 @@ class Built:
     def cut(self, **tables: int) -> None:
         self.control.record_cut(Cut("silver", Lsn(40), None, tables))
 
-    def record(self, lsn: int, ids: dict[str, int], **versions: int) -> None:
-        """Record a silver cut that names the tables' ids."""
+    def record(self, lsn: int, ids: dict[str, int], mark: int = 20, **versions: int) -> None:
+        """Record a silver cut that names the tables' ids, and marks: `mark` is the mark of `orders`."""
         tables = {**dict.fromkeys(ids, 0), **versions}
-        self.control.record_cut(Cut("silver", Lsn(lsn), None, tables, ids=ids))
+        marks = {name: Lsn(mark if name == "orders" else 20) for name in ids}
+        self.control.record_cut(Cut("silver", Lsn(lsn), None, tables, marks=marks, ids=ids))
+
+    def ids(self) -> dict[str, int]:
+        """Return the ids of silver's tables."""
+        log = SilverLog(self.lake)
+        stored = {name: log.read(name) for name in ("orders", "order_items")}
+        return {name: one.table_id for name, one in stored.items() if one and one.table_id is not None}
 
     def standing(self) -> BuildStart:
         return BuildStart(self.lake, self.document, SilverLog(self.lake), self.control)
@@ -266,25 +279,22 @@ def made_anew(built: Built) -> None:
 
 def test_recreated_table_is_recognized_by_id_not_clocks(built: Built) -> None:
     """The clocks of two machines may disagree."""
-    log, then = SilverLog(built.lake), datetime(2020, 1, 1, tzinfo=UTC)
-    ids = {name: stored.table_id for name in ("orders", "order_items") if (stored := log.read(name))}
+    ids, then = built.ids(), datetime(2020, 1, 1, tzinfo=UTC)
     for lsn in (50, 60):  # the clock of Spark is ahead: each version is newer than the cut that names it
-        built.control.record_cut(Cut("silver", Lsn(lsn), None, dict.fromkeys(ids, 0), then, ids=ids))  # type: ignore[arg-type]
+        built.control.record_cut(Cut("silver", Lsn(lsn), None, dict.fromkeys(ids, 0), then, ids=ids))
         cut = built.cycle()
         assert cut is not None
         assert (cut.commit_lsn, cut.built_from) == (Lsn(lsn), then)
     made_anew(built)
-    built.control.record_cut(Cut("silver", Lsn(70), None, dict.fromkeys(ids, 0), then, ids=ids))  # type: ignore[arg-type]
+    built.control.record_cut(Cut("silver", Lsn(70), None, dict.fromkeys(ids, 0), then, ids=ids))
     with pytest.raises(ConfigurationError, match="Spark was started"):
         built.cycle()
 
 
 def moved_id(built: Built, ids: dict[str, int]) -> None:
     made_anew(built)
-    stored = SilverLog(built.lake).read("orders")
-    assert stored is not None
-    assert stored.table_id is not None
-    built.record(70, {**ids, "orders": stored.table_id})
+    assert ids != built.ids()
+    built.record(70, built.ids())
 
 
 def moved_version(built: Built, ids: dict[str, int]) -> None:
@@ -315,12 +325,7 @@ def test_standing_document_opens_nothing_until_moved(
     built: Built, move: Callable[[Built, dict[str, int]], None]
 ) -> None:
     """A process asks the logs once; later cuts of the same versions cost one poll of the document's table."""
-    log, gold, ids = SilverLog(built.lake), built.gold(built.control), dict[str, int]()
-    for name in ("orders", "order_items"):
-        stored = log.read(name)
-        assert stored is not None
-        assert stored.table_id is not None
-        ids[name] = stored.table_id
+    gold, ids = built.gold(built.control), built.ids()
     built.record(50, ids)
     assert gold.cycle() is not None
     effects: list[tuple[Effect, str]] = []
