@@ -118,6 +118,13 @@ class Cut:
         # Earlier releases recorded no `built_from`; for their cuts the time of the cut's own record decides.
         return self.built_from or self.recorded_at
 
+    def identity(self, name: str) -> tuple[int, int, Lsn] | None:
+        """Return what identifies a table's rows: version, id and mark; None if the cut lacks one of these."""
+        version, table_id, mark = self.tables.get(name), self.ids.get(name), self.marks.get(name)
+        if version is None or table_id is None or mark is None:
+            return None
+        return version, table_id, mark
+
     def named(self, name: str) -> Named | None:
         """Return the record of a table; None if the cut does not name the table."""
         version = self.tables.get(name)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from deltasmelt.bronze.lake.control import Cut, Run
     from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.bronze.lsn import Lsn
     from deltasmelt.gold.builder.gold_table import GoldTable
     from deltasmelt.gold.builder.memory import Room
     from deltasmelt.gold.builder.sizing import Sizing
@@ -70,23 +71,29 @@ class ComputedViews:
 
 
 class CutViews:
-    """Views of silver's tables at a version, kept between cycles: Spark lists the log for each version."""
+    """Views of silver's tables in a cut, for many cycles: Spark lists the log once for each version.
+
+    A view is made again if the cut names another version, id or mark (`Cut.identity`), or lacks one of them.
+    A silver table that was rolled back or recreated reaches its former versions again, with other rows.
+    """
 
     def __init__(self, spark: SparkSession, lake: Lake) -> None:
         self._spark = spark
         self._lake = lake
-        self._versions: dict[str, int] = {}
+        self._identities: dict[str, tuple[int, int, Lsn]] = {}
 
     def at(self, tree: Tree, cut: Cut) -> Callable[[TableName], str]:
         """Return a function from each table of a document to the view of its live rows at the cut."""
         names: dict[TableName, str] = {}
         for name, table in tree.tables().items():
             view = view_of(name)
-            version = cut.tables[table.name]
-            if self._versions.get(view) != version:
-                rows = table_at(self._spark, self._lake, "silver", table.name, version)
+            identity = cut.identity(table.name)
+            if identity is None or self._identities.get(view) != identity:
+                self._identities.pop(view, None)
+                rows = table_at(self._spark, self._lake, "silver", table.name, cut.tables[table.name])
                 live_rows(rows).createOrReplaceTempView(view)
-                self._versions[view] = version
+                if identity is not None:
+                    self._identities[view] = identity
             names[name] = view
         return names.__getitem__
 

@@ -18,17 +18,19 @@ whether or not this cut is gold's newest. The argument at each point of failure:
 **No build needed** (`BuildStart.unchanged`). Delta's logs prove without Spark that a build by changes would
 read no changed row. If any condition is not sure, Spark decides.
 
-**A place.** After a run, the process remembers the document's place: the versions and ids of the silver
-tables that the run built from, and the state of the document's table (`BuildStart.stand`). If a later cut
-names the same versions and ids, and the table is unmoved, the document is up to date: the rows of one id and
-version never change. `BuildStart.standing` then opens nothing, and polls only the document's own table.
+**A place.** After a run, the process remembers the document's place: the version, id and mark of each silver
+table that the run built from, and the state of the document's table (`BuildStart.stand`). If a later cut
+names the same of each table, and the document's table is unmoved, the document is up to date: the three
+identify a table's rows. `BuildStart.standing` then opens nothing, and polls only the document's own table.
 
 * *Killed.* The place is lost with the process. The next process decides by the logs.
 * *A failed build, or an answer that never came.* `Gold._run` drops the place before each build.
 * *The cycle failed before gold's cut.* The place names the table's newest commit, and so does the next cut.
 * *Commits by other writers, RESTORE, a recreated table.* The poll finds another version or another handle.
-* *Silver went back, or has another shape.* The cut has another version, another id or an older LSN; for
-  another catalog `Gold` drops all places. A cut without ids (of an earlier release) makes no place.
+* *Silver went back, or has another shape.* The cut has another version or id, or an older LSN. A table that
+  was rolled back and then reaches its former version has a newer mark: silver applies the changes again, up
+  to a later LSN. For another catalog `Gold` drops all places. A cut without ids or marks (of an earlier
+  release) makes no place.
 
 **Definition.** A table names the definition of its build by a digest of two parts: the description of the
 document (`described`), and the types that Spark compiles the document to. Once a process with Spark has found
@@ -117,12 +119,12 @@ def _release() -> str:
 class _Place:
     """A document's newest run, with what the run built from, and the table's state after the run.
 
-    `lsn` is the cut's LSN. `built_from` has the version and the id of each silver table in the cut.
+    `lsn` is the cut's LSN. `built_from` has the identity of each silver table in the cut.
     """
 
     run: Run
     lsn: Lsn
-    built_from: Mapping[str, tuple[int, int]]
+    built_from: Mapping[str, tuple[int, int, Lsn]]
     state: TableState
 
 
@@ -257,8 +259,8 @@ class BuildStart:
     def stand(self, tree: Tree, cut: Cut, run: Run) -> None:
         """Remember the document's place after a run from a cut; the module's head has the argument."""
         names, state = [table.name for table in tree.tables().values()], self.table.known
-        if state is not None and all(name in cut.ids for name in names):
-            built_from = {name: (cut.tables[name], cut.ids[name]) for name in names}
+        built_from = {name: rows for name in names if (rows := cut.identity(name)) is not None}
+        if state is not None and len(built_from) == len(names):
             self._place = _Place(run, cut.commit_lsn, built_from, state)
 
     def leave(self) -> None:
@@ -271,7 +273,7 @@ class BuildStart:
         if (
             place is None
             or cut.commit_lsn < place.lsn
-            or any((cut.tables.get(one), cut.ids.get(one)) != at for one, at in place.built_from.items())
+            or any(cut.identity(name) != rows for name, rows in place.built_from.items())
             or not self.table.is_at(place.state)
         ):
             return None

@@ -302,6 +302,12 @@ def moved_version(built: Built, ids: dict[str, int]) -> None:
     built.record(70, ids, orders=1)
 
 
+def moved_mark(built: Built, ids: dict[str, int]) -> None:
+    """Silver lost its newest version, and reached it again by more changes."""
+    built.control.disown("silver", "orders", -1, None)
+    built.record(70, ids, mark=70)
+
+
 def moved_catalog(built: Built, ids: dict[str, int]) -> None:
     other_type(built)
     built.record(70, ids)
@@ -317,7 +323,7 @@ def recreated_documents(built: Built, ids: dict[str, int]) -> None:
     built.record(70, ids)
 
 
-MOVES: Final = [moved_id, moved_version, moved_catalog, moved_documents, recreated_documents]
+MOVES: Final = [moved_id, moved_version, moved_mark, moved_catalog, moved_documents, recreated_documents]
 
 
 @pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__)
