@@ -174,15 +174,17 @@ class Gold:
                 start.leave()
         found: dict[str, Run | None] = {}
         for name, start in self._starts.items():
+            run = None
             try:
                 run = None if name in inputs.rebuild else start.standing(inputs.cut)
             except TransientError:
                 raise
             except Exception as error:  # noqa: BLE001 - the build meets the error again, and records it
                 _LOGGER.info("%s may have moved: %s", name, cause_of(error))
-                continue
             if run is not None:
                 found[name] = run
+            else:
+                start.leave()  # the document may get an error now, and only a later decision closes it
         return found
 
     def _unchanged_runs(self, inputs: _Inputs, found: dict[str, Run | None]) -> None:
@@ -359,9 +361,9 @@ class Gold:
         with self._failed.attempting(name, undecided, stop):
             tree = self._tree(build.document, inputs)
             run = self._build(build, tree, inputs, None if name in inputs.rebuild else images)
-            build.build_start.stand(tree, inputs.cut, run)
-        if run is not None:
+        if run is not None and tree is not None:
             self._passed(name)
+            build.build_start.stand(tree, inputs.cut, run)
         return run
 
     def _record_failure(self, name: str, error: Exception) -> None:

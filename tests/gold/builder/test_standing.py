@@ -355,6 +355,18 @@ def test_standing_document_opens_nothing_until_moved(
         gold.cycle()
 
 
+def test_error_of_lacking_table_is_closed(built: Built) -> None:
+    """The place of a cut before the error no longer counts: only a decision about the document ends it."""
+    gold, ids = built.gold(built.control), built.ids()
+    for lsn, names, errors in ((50, ids, 0), (60, {"orders": ids["orders"]}, 1), (70, ids, 0), (80, ids, 0)):
+        built.record(lsn, names)
+        cut = gold.cycle()
+        assert cut is not None
+        assert cut.tables == ({} if errors else {"lines": 1})
+        assert len(built.control.open_errors()) == errors
+    assert built.starts == 0
+
+
 def another_definition(built: Built) -> None:
     shutil.rmtree(built.lake.uri("gold", "lines"))
     built.write_gold(20, "e")
