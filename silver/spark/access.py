@@ -35,6 +35,7 @@ from deltasmelt.silver.spark.tuning import (
     all_settings,
     on_databricks,
     restore_settings,
+    runs_tasks_once,
     setting,
     tune,
 )
@@ -78,6 +79,11 @@ class Jvm:
     def runs_locally(self) -> bool:
         """Check whether all tasks run in the driver's JVM, which sees the files of this machine."""
         return is_local(setting(self.spark, "spark.master", ""))
+
+    @property
+    def runs_tasks_once(self) -> bool:
+        """Check whether Spark repeats no task, so that the metrics of a job count each row once."""
+        return runs_tasks_once(setting(self.spark, "spark.master", ""))
 
     @property
     def may_read_files(self) -> bool:
@@ -152,23 +158,6 @@ class Jvm:
     def active(self) -> AbstractContextManager[None]:
         """Do nothing: rows of a JVM's session need no active session."""
         return nullcontext()
-
-    # -- aggregates of rows, from the job that computes the rows
-
-    def observing(self, frame: DataFrame, aggregates: Sequence[str]) -> DataFrame:
-        """Return the rows, whose first job also computes `aggregates` for `observed`."""
-        from pyspark.sql.functions import expr  # noqa: PLC0415 - the reader must not load Spark
-
-        return frame.observe(_OBSERVED, *map(expr, aggregates))
-
-    def observed(self, frame: DataFrame) -> dict[str, Any] | None:
-        """Return the aggregates of an `observing` frame whose job has ended; None where unknown."""
-        # The plan's own metrics: `Observation.get` waits for an event, and Spark may drop events.
-        metrics: Any = frame._jdf.queryExecution().observedMetrics().get(_OBSERVED)  # noqa: SLF001
-        if metrics.isEmpty():
-            return None
-        found: dict[str, Any] = json.loads(metrics.get().json())
-        return found
 
     # -- running statements
 
@@ -298,17 +287,21 @@ def computed(frame: DataFrame, *, now: bool = True) -> DataFrame:
 def computed_with(frame: DataFrame, aggregates: Sequence[str]) -> tuple[DataFrame, dict[str, Any]]:
     """Return rows that Spark computes once, and aggregates of the rows by name: numbers and texts.
 
-    The job that computes the rows computes the aggregates too: each task of its last stage counts once,
-    however often Spark runs the task. Otherwise a query over the rows computes them.
+    Where Spark repeats no task, the job that computes the rows computes the aggregates too. Elsewhere a query
+    over the rows computes them. A repeated task may find its rows already stored: it then reads the stored
+    rows, and counts none (https://issues.apache.org/jira/browse/SPARK-41497).
     """
-    access = access_of(frame.sparkSession)
-    observing = access.observing(frame, aggregates)
-    rows = computed(observing)
-    # Rows that the server did not cache have run in no job yet.
-    found = None if rows is observing else access.observed(observing)
-    if found is not None:
-        return rows, found
-    rows = frame if rows is observing else rows
+    if access_of(frame.sparkSession).runs_tasks_once:
+        from pyspark.sql.functions import expr  # noqa: PLC0415 - the reader must not load Spark
+
+        observing = frame.observe(_OBSERVED, *map(expr, aggregates))
+        rows = computed(observing)
+        # The plan's own metrics: `Observation.get` waits for an event, and Spark may drop events.
+        metrics: Any = observing._jdf.queryExecution().observedMetrics().get(_OBSERVED)  # noqa: SLF001
+        # Rows that Spark did not cache have run in no job yet.
+        if rows is not observing and not metrics.isEmpty():
+            return rows, json.loads(metrics.get().json())
+    rows = computed(frame)
     return rows, rows.selectExpr(*aggregates).collect()[0].asDict()
 
 

@@ -30,7 +30,7 @@ from deltasmelt.silver.spark.tuning import MARK_SETTINGS, all_settings, change, 
 from deltasmelt.silver.sql import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
@@ -60,6 +60,7 @@ class Connect:
     spark: SparkSession
     runs_locally: ClassVar[bool] = False  # tasks see none of this machine's files
     tasks_write_here: ClassVar[bool] = False
+    runs_tasks_once: ClassVar[bool] = False  # unknown: a server may have executors and repeat tasks
     may_read_files: ClassVar[bool] = False  # Databricks refuses to read files of a Delta table
     # A view belongs to its session, which runs the view with its own settings; clones get a copy. The server
     # resolves names on each run of a DataFrame.
@@ -152,13 +153,6 @@ class Connect:
     def unshare(self, name: str) -> None:
         """Drop a view that `share` created in this session."""
         self.spark.catalog.dropTempView(name)
-
-    def observing(self, frame: DataFrame, aggregates: Sequence[str]) -> DataFrame:  # noqa: ARG002
-        """Return the rows alone: a server computes aggregates by a query (`observed`)."""
-        return frame
-
-    def observed(self, frame: DataFrame) -> None:
-        """Return None: a server tells no aggregates of the job that cached a frame's rows."""
 
     @contextmanager
     def active(self) -> Iterator[None]:

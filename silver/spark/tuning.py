@@ -139,6 +139,14 @@ def cores_of(master: str, *, machine: int) -> int:
     return machine if found[1] == "*" else int(found[1])
 
 
+def runs_tasks_once(master: str) -> bool:
+    """Check whether Spark repeats no task: ``local``, ``local[4]``; not ``local[4,2]``, and no cluster.
+
+    With such a master the first failed task ends the job, and Spark starts no speculative copy of a task.
+    """
+    return re.fullmatch(r"local(\[[^,\]]*\])?", master) is not None
+
+
 @contextmanager
 def settings(
     spark: SparkSession, optional: Mapping[str, str], *, needed: Mapping[str, str] | None = None
