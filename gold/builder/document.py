@@ -8,6 +8,10 @@ with data of a definition; for a catalog see `gold.builder.full`.
 the changes again. After the commit, mark and data are both new. Two builds from an older mark give equal
 documents, because a build makes documents from the cut's rows, not from old documents. The change feed only
 names the documents to build. So a cycle can be repeated at will.
+
+*Foreign commits during a build.* A build begins with a search for foreign commits, and ends with a search in
+the commits since then. A found commit fails the build (`ForeignCommitError`), so that no cut names the
+commit's version. The retry finds the commit too, and builds in full.
 """
 
 from __future__ import annotations
@@ -39,6 +43,10 @@ if TYPE_CHECKING:
     from deltasmelt.gold.builder.memory import Machine, Room
     from deltasmelt.gold.incremental.starts import Start
     from deltasmelt.gold.tree.nodes import Tree
+
+
+class ForeignCommitError(Exception):
+    """Raised if another program changed the document's table during the build."""
 
 
 class DocumentBuild:
@@ -87,29 +95,35 @@ class DocumentBuild:
         started = time.monotonic()
         run = Run("gold", self.document.name, "none", start.position, cut.commit_lsn)
         try:
-            self._bring(tree, cut, start, run, images)
+            since = self._bring(tree, cut, start, run, images)
         finally:
             self._work.computed.forget()
         self._remember(tree, run)
         if run.mode != "none":
             self.table.state_marks()
-        run.delta_version = self._committed(cut, run)
+        run.delta_version = self._committed(cut, run, since)
         run.seconds = round(time.monotonic() - started, 3)
         return run
 
-    def _committed(self, cut: Cut, run: Run) -> int:
+    def _committed(self, cut: Cut, run: Run, since: int) -> int:
         """Return the table's version, after checking that the table's mark has reached the cut.
 
+        `since` is the version at which the build began.
+
         Raises:
+            ForeignCommitError: another program changed the table during the build.
             SmeltError: ``lake-commit-lost``: the log lacks a commit that Spark reported.
         """
         state = self.table.state()
         written = run.mode != "none" and run.changes > 0
-        if state is not None and (not written or (state.position or ZERO) >= cut.commit_lsn):
-            return state.version
-        raise commit_lost(f"gold.{self.document.name}", self.table.uri, "the document is built")
+        if state is None or (written and (state.position or ZERO) < cut.commit_lsn):
+            raise commit_lost(f"gold.{self.document.name}", self.table.uri, "the document is built")
+        if (others := self.table.foreign(state.version, since)) is not None:
+            raise ForeignCommitError(f"another program made {others} of gold.{self.document.name}")
+        return state.version
 
-    def _bring(self, tree: Tree, cut: Cut, start: Start, run: Run, images: SharedImages | None) -> None:
+    def _bring(self, tree: Tree, cut: Cut, start: Start, run: Run, images: SharedImages | None) -> int:
+        """Build the documents; return the version at which the build began, -1 without a table."""
         state = self.table.state()
         definition = self._definition(tree)
         others = self.build_start.written_by_others(state)
@@ -128,6 +142,7 @@ class DocumentBuild:
             run.mode, run.reason = "full", reason
             distrust = images is None or others is not None
             self.largest = build_full(self._work, build, state, definition, distrust=distrust)
+        return -1 if state is None else state.version
 
     def _remember(self, tree: Tree, run: Run) -> None:
         """Record in the run's details the proof that the table's definition is the document's."""

@@ -6,6 +6,7 @@ import errno
 import time
 from collections import Counter
 from dataclasses import replace
+from datetime import date
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -249,6 +250,26 @@ def test_an_unknown_failure_stops_its_document_alone(world: World, monkeypatch: 
     gold.cycle()
     assert world.control.open_errors() == []
     assert world.runs()["addressed"].inserts == len(world.shop.rows["public.addresses"])
+
+
+@pytest.mark.parametrize(
+    "change", [{"name": "changed"}, {"launched": date(2027, 1, 1)}], ids=["with_commit", "without_commit"]
+)
+def test_foreign_commit_during_build_is_corrected(
+    world: World, change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gold's cut must not excuse the commit by naming its version."""
+    committed, left = DocumentBuild._committed, [world.lake.sql("gold", "keyless")]
+
+    def late(build: DocumentBuild, *of: Any) -> int:
+        if left and build.document.name == "keyless":
+            world.spark.sql(f"UPDATE {left.pop()} SET name = 'foreign'")
+        return committed(build, *of)
+
+    monkeypatch.setattr(DocumentBuild, "_committed", late)
+    world.shop.put("products", id=2, **change)
+    world.cycle(world.shop.commit(), full={"keyless": "another program made version"})
+    world.check()
 
 
 def test_a_failed_document_pauses_between_builds(
