@@ -22,7 +22,7 @@ from deltasmelt.silver.spark.tuning import setting
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from deltasmelt.bronze.lake.control import Cut, Run
     from deltasmelt.bronze.lake.location import Lake
@@ -41,7 +41,7 @@ class ComputedViews:
     """Computed rows of one session, as temporary views: rows with several readers are computed once."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+        self.spark = spark
         self._views: list[str] = []
 
     def keep(self, query: str, view: str, counts: Sequence[str] = (), *, now: bool = True) -> dict[str, Any]:
@@ -53,20 +53,25 @@ class ComputedViews:
         # Local checkpoints, not cached tables. MERGE refuses a cached source. All sessions also have one
         # cache in common, so a finished document would remove equal rows of an unfinished one. Spark drops
         # checkpointed rows when nothing refers to the rows any longer.
-        frame = self._spark.sql(query)
+        frame = self.spark.sql(query)
         found: dict[str, Any] = {}
         if counts:
             frame, found = computed_with(frame, counts)
         elif now:
             frame = computed(frame)
+        self.add(frame, view)
+        return found
+
+    def add(self, frame: DataFrame, view: str) -> str:
+        """Register computed rows as a view; return the view's name as Spark SQL."""
         frame.createOrReplaceTempView(view)
         self._views.append(view)
-        return found
+        return view
 
     def forget(self) -> None:
         """Drop all registered views."""
         for view in self._views:
-            self._spark.catalog.dropTempView(view)
+            self.spark.catalog.dropTempView(view)
         self._views.clear()
 
 

@@ -7,9 +7,11 @@ images with these columns once more: an expression that fails on an old value mu
 build follows (`gold.builder.incremental`).
 
 * *A failed read, an outage, a cancelled statement.* Nothing is remembered, so the next document reads again.
+* *The rows are lost after the read* (an executor with the last copy). All documents that need the rows fail.
+  The retry of the failed documents reads the feed again.
 * *Killed.* The images are rows of the Spark application alone. The next cycle reads feeds again.
 * *Another session.* The rows have no plan, so no session setting changes them. A server without shared views
-  reads the feed once for each document.
+  reads the feed once for each document. Such images have the document's own columns, and end with its build.
 """
 
 from __future__ import annotations
@@ -34,13 +36,15 @@ from deltasmelt.silver.spark.access import access_of, computed_with
 from deltasmelt.silver.spark.tuning import settings
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Mapping
+    from collections.abc import Callable, Hashable, Iterable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
 
     from deltasmelt.bronze.identifiers import TableName
     from deltasmelt.bronze.lake.location import Lake
+    from deltasmelt.gold.builder.build import ComputedViews
     from deltasmelt.gold.tree.nodes import Tree
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 
 _FEED: Final = "feed"
@@ -74,42 +78,39 @@ class SharedImages:
 
     def __init__(self, lake: Lake, trees: Iterable[Tree]) -> None:
         self._lake = lake
-        self._read: dict[TableName, _Read] = defaultdict(lambda: _Read(set(), set()))
+        self._read = _reads(trees)
         self._lock = threading.Lock()
         self._locks: dict[Hashable, threading.Lock] = defaultdict(threading.Lock)
         self._known: dict[Hashable, Images] = {}
         self._shared: list[tuple[SparkSession, str]] = []
-        for tree in trees:
-            self._add(tree)
 
-    def _add(self, tree: Tree) -> None:
-        """Add the columns that a document reads."""
-        lossy = may_be_lost(tree)
-        for name, table in tree.tables().items():
-            read = self._read[name]
-            read.columns |= {origin(table, one) for one in tree.reads(name) | set(table.key)}
-            read.lossy |= set(lossy.get(name, ()))
-            if computed(table) or name in lossy:
-                read.columns.add(UNREPRESENTABLE)
-
-    def of(self, spark: SparkSession, tree: Tree, name: TableName, between: tuple[int, int]) -> Images:
+    def of(self, own: ComputedViews, tree: Tree, name: TableName, between: tuple[int, int]) -> Images:
         """Return the images of a table's rows that changed in versions `between`, both included.
+
+        `own` has the views of the document's build, also images that no other session can read.
 
         Raises:
             PySparkException: Spark cannot read the feed.
         """
+        spark, table = own.spark, tree.tables()[name]
         if not access_of(spark).shares_views:
-            return self._computed(spark, tree, name, between)
+            return self._computed(spark, table, _reads([tree])[name], between, own.add)
         place = name, between
         with self._lock:
             lock = self._locks[place]
         with lock:
             if place not in self._known:
-                self._known[place] = self._computed(spark, tree, name, between)
+                self._known[place] = self._computed(spark, table, self._read[name], between, self._share)
             return self._known[place]
 
-    def _computed(self, spark: SparkSession, tree: Tree, name: TableName, between: tuple[int, int]) -> Images:
-        table, read, access = tree.tables()[name], self._read[name], access_of(spark)
+    def _computed(
+        self,
+        spark: SparkSession,
+        table: SilverTable,
+        read: _Read,
+        between: tuple[int, int],
+        share: Callable[[DataFrame, str], str],
+    ) -> Images:
         lossy, (first, last) = sorted(read.lossy), between
         feed = _feed(spark, self._lake.uri("silver", table.name), first, last)
         feed.createOrReplaceTempView(_FEED)
@@ -119,17 +120,33 @@ class SharedImages:
             counts = ["count(*) AS n", *counted(lossy, f"{SIDE} = 'new'")]
             rows, found = computed_with(spark.sql(query), counts)
         number, *lost = found.values()
-        view = f"deltasmelt_images_{uuid.uuid4().hex}"
-        relation = access.share(rows, view)
-        self._shared.append((spark, view))
+        relation = share(rows, f"deltasmelt_images_{uuid.uuid4().hex}")
         return Images(relation, int(number), dict(zip(lossy, map(int, lost), strict=True)))
 
+    def _share(self, rows: DataFrame, view: str) -> str:
+        self._shared.append((rows.sparkSession, view))
+        return access_of(rows.sparkSession).share(rows, view)
+
     def close(self) -> None:
-        """Drop the images."""
+        """Drop the images that documents share."""
         for spark, view in self._shared:
             with suppress(*SPARK_ERRORS):  # the session, and the view with it, may be lost
                 access_of(spark).unshare(view)
         self._shared.clear()
+
+
+def _reads(trees: Iterable[Tree]) -> Mapping[TableName, _Read]:
+    """Return the columns that documents read, by table."""
+    reads: dict[TableName, _Read] = defaultdict(lambda: _Read(set(), set()))
+    for tree in trees:
+        lossy = may_be_lost(tree)
+        for name, table in tree.tables().items():
+            read = reads[name]
+            read.columns |= {origin(table, one) for one in tree.reads(name) | set(table.key)}
+            read.lossy |= set(lossy.get(name, ()))
+            if computed(table) or name in lossy:
+                read.columns.add(UNREPRESENTABLE)
+    return reads
 
 
 def _feed(spark: SparkSession, uri: str, first: int, last: int) -> DataFrame:

@@ -200,7 +200,7 @@ class IncrementalBuild:
         table, columns = tree.tables()[name], sorted(tree.reads(name) | set(tree.tables()[name].key))
         lossy = may_be_lost(tree).get(name, [])
         try:
-            shared = self._shared.of(self._spark, tree, name, between)
+            shared = self._shared.of(self._work.computed, tree, name, between)
             note(self._build.run, name, lossy, [shared.lost[column] for column in lossy])
             selected = ", ".join(map(quote, [*columns, SIDE]))
             query = f"SELECT {selected} FROM {rows_of(table, shared.relation)}"

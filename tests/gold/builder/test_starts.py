@@ -23,12 +23,13 @@ from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.gold.builder.document import DocumentBuild
 from deltasmelt.gold.cycle import Gold
+from deltasmelt.gold.incremental.change_feed import images_query
 from deltasmelt.gold.incremental.starts import holds_the_same
 from deltasmelt.gold.verify.verify import verify
 from deltasmelt.pipelines.runtime import stages as stages_module
 from deltasmelt.pipelines.runtime.stages import Stages
 from deltasmelt.pipelines.settings import load_pipeline
-from deltasmelt.silver.spark.access import access_of
+from deltasmelt.silver.spark.access import Jvm, access_of
 from deltasmelt.silver.spark.semantics import PINNED, unpinned
 from tests.gold.shop import SHAPES, catalog, moment, money
 from tests.gold.shop_documents import document
@@ -152,6 +153,37 @@ def test_a_change_costs_few_statements(world: World, statements: Counter[str]) -
     world.shop.put("customers", id=1, notes="1")
     world.cycle(world.shop.commit())
     world.check()
+
+
+def test_unshared_images_belong_to_one_document(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As at a server: each document's own columns, and no view after the document's build."""
+    committed, left, read = DocumentBuild._committed, dict[str, int](), set[tuple[str, ...]]()
+
+    def noted(feed: str, key: Any, columns: list[str], **how: Any) -> str:
+        read.add(tuple(columns))
+        return images_query(feed, key, columns, **how)
+
+    def ended(build: DocumentBuild, *of: Any) -> int:
+        views = build._spark.catalog.listTables()
+        left[build.document.name] = sum(view.name.startswith("deltasmelt_images_") for view in views)
+        return committed(build, *of)
+
+    monkeypatch.setattr(Jvm, "shares_views", False)
+    monkeypatch.setattr("deltasmelt.gold.builder.images.images_query", noted)
+    monkeypatch.setattr(DocumentBuild, "_committed", ended)
+    gold = world.start_gold(
+        [world.documents[0], document(LINES.replace("lines", "numbers").replace(", sku", ""))]
+    )
+    gold.cycle()
+    world.shop.put("order_items", order_id=14, line=1, sku="unshared")
+    world.shop.commit()
+    read.clear()
+    assert gold.cycle() is not None
+    assert {run.name: (run.mode, run.updates) for run in gold.runs} == {
+        "lines": ("incremental", 1), "numbers": ("none", 0),
+    }  # fmt: skip
+    assert read == {("line", "order_id", "sku"), ("line", "order_id")}
+    assert left == {"lines": 0, "numbers": 0}
 
 
 def test_an_array_follows_its_tables_new_key(world: World) -> None:
