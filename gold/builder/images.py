@@ -24,7 +24,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.lake.delta import load
-from deltasmelt.gold.builder.failures import SPARK_ERRORS
 from deltasmelt.gold.builder.lost_values import counted
 from deltasmelt.gold.builder.spark_settings import INTERPRETED
 from deltasmelt.gold.incremental.affected import SIDE
@@ -129,10 +128,11 @@ class SharedImages:
 
     def close(self) -> None:
         """Drop the images that documents share."""
-        for spark, view in self._shared:
-            with suppress(*SPARK_ERRORS):  # the session, and the view with it, may be lost
+        views, self._shared = self._shared, []
+        for spark, view in views:
+            # The session, and the view with it, may be lost. The error of the build then says why.
+            with suppress(Exception):
                 access_of(spark).unshare(view)
-        self._shared.clear()
 
 
 def _reads(trees: Iterable[Tree]) -> Mapping[TableName, _Read]:

@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from deltasmelt.bronze.lake.location import Lake
+from deltasmelt.gold.builder import images
 from deltasmelt.gold.builder.failures import document_error
+
+if TYPE_CHECKING:
+    import pytest
 
 DEEP = """An error occurred while calling o1.sql.
 : org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows. SQLSTATE: 58030
@@ -32,6 +41,20 @@ def test_a_missing_file_is_not() -> None:
     """Spark finds out at once for a small table, which gold reads from its files."""
     message = "[PATH_NOT_FOUND] Path does not exist: file:/lake/silver/a/b.parquet. SQLSTATE: 42K03"
     assert document_error("customer", RuntimeError(message)) is None
+
+
+def test_lost_session_hides_no_build_error(lake_path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = ["one", "two"]
+
+    def unshare(view: str) -> None:
+        left.remove(view)
+        raise ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused")
+
+    monkeypatch.setattr(images, "access_of", lambda _: SimpleNamespace(unshare=unshare))
+    shared = images.SharedImages(Lake(lake_path), [])
+    shared._shared += [(cast("Any", None), view) for view in left]
+    shared.close()
+    assert left == []
 
 
 def test_a_full_disk_is_not() -> None:
