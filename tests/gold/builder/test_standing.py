@@ -6,7 +6,8 @@ import json
 import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import pyarrow as pa
 import pytest
@@ -19,7 +20,9 @@ from deltasmelt.bronze.lake.control import Cut, OpenError, Run
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lsn import Lsn
+from deltasmelt.gold.builder.build import CutViews
 from deltasmelt.gold.builder.build_start import PROVEN, BuildStart, proof
+from deltasmelt.gold.builder.document import DocumentBuild, ForeignCommitError
 from deltasmelt.gold.builder.gold_table import DEFINITION_PROPERTY
 from deltasmelt.gold.builder.spark_settings import GOLD_APP
 from deltasmelt.gold.cycle import Gold
@@ -365,6 +368,46 @@ def test_error_of_lacking_table_is_closed(built: Built) -> None:
         assert cut.tables == ({} if errors else {"lines": 1})
         assert len(built.control.open_errors()) == errors
     assert built.starts == 0
+
+
+def test_views_follow_version_id_and_mark(built: Built, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The session of a document keeps a view only for the rows that the view was made for."""
+    made: list[str] = []
+
+    def table_at(_spark: object, _lake: Lake, _layer: str, name: str, version: int) -> str:
+        made.append(f"{name} {version}")
+        return name
+
+    frame = SimpleNamespace(createOrReplaceTempView=lambda _: None)
+    monkeypatch.setattr("deltasmelt.gold.builder.build.table_at", table_at)
+    monkeypatch.setattr("deltasmelt.gold.builder.build.live_rows", lambda _: frame)
+    tree, ids, nothing = resolved(built.document, built.catalog()), built.ids(), cast("Any", None)
+    views, both = CutViews(nothing, built.lake), ["order_items 0", "orders 0"]
+    other = {**ids, "orders": 5}
+    for named, mark, expected in (
+        (ids, 20, both), (ids, 20, []), (ids, 70, ["orders 0"]), (other, 70, ["orders 0"]), (other, 70, []),
+    ):  # fmt: skip
+        made.clear()
+        built.record(50, named, mark=mark)
+        cut = built.control.latest_cut("silver")
+        assert cut is not None
+        views.at(tree, cut)
+        assert sorted(made) == expected
+    made.clear()
+    for _ in range(2):
+        views.at(tree, Cut("silver", Lsn(50), None, dict.fromkeys(ids, 0), ids=ids))
+    assert sorted(made) == sorted(2 * both), "a cut without marks identifies no rows"
+
+
+def test_commit_during_build_is_never_named(built: Built) -> None:
+    build = DocumentBuild.__new__(DocumentBuild)
+    build.document, build.table = built.document, built.standing().table
+    cut, run = built.control.latest_cut("silver"), Run("gold", "lines", "none", Lsn(20), Lsn(30))
+    assert cut is not None
+    assert build._committed(cut, run, 1) == 1
+    others_wrote(built)
+    with pytest.raises(ForeignCommitError, match=r"another program made version 2 \(UPDATE\) of gold.lines"):
+        build._committed(cut, run, 1)
 
 
 def another_definition(built: Built) -> None:
