@@ -209,6 +209,15 @@ def held(lake: Lake, layer: str) -> Lease | None:
     return _held.get((lake.root, writing_of(layer)))
 
 
+def let_expire() -> None:
+    """Give no lease of this process back: each ends by itself, as after a crash.
+
+    For a process that ends during a write: the store may still execute the last request.
+    """
+    for lease in list(_held.values()):
+        lease.lost = lease.lost or "this process was interrupted"
+
+
 def commit_lost(table: str, where: str, again: str) -> SmeltError:
     """Return the error for a table whose log lacks a commit that Spark reported as done.
 

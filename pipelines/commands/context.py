@@ -12,7 +12,7 @@ from deltasmelt.pipelines.selected import selected, there_are
 from deltasmelt.pipelines.spark.jvm_death import death_reported
 from deltasmelt.pipelines.spark.session_owner import take
 from deltasmelt.pipelines.terminal.failures import without_secrets
-from deltasmelt.pipelines.terminal.interrupts import Terminated, terminable
+from deltasmelt.pipelines.terminal.interrupts import INTERRUPTIONS, interruption_behind, terminable
 from deltasmelt.pipelines.terminal.jvm_errors import in_words
 from deltasmelt.pipelines.terminal.logs import spark_log
 
@@ -38,10 +38,11 @@ def spark_for(pipeline: Pipeline, output: Output) -> Iterator[SparkSession]:
         try:
             with death_reported(section, log), taken.work(section) as session:
                 yield session
-        except (KeyboardInterrupt, Terminated):
-            # `Owned.work` has killed the JVM: it is in the middle of a call and would not answer.
-            raise
         except BaseException as error:  # noqa: BLE001 - raised again below, in words
+            interruption = interruption_behind(error, INTERRUPTIONS)
+            if interruption is not None:
+                # `work` has ended an owned session: it is in the middle of a call and would not answer.
+                raise interruption from None
             failure = in_words(error)
         taken.end()
     if failure is not None:

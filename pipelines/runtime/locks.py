@@ -5,6 +5,11 @@ refuses the later commit), but both would fail alternately. So each stage holds 
 folder. The kernel releases the lock at any end of the process, so a crash never leaves a lake locked.
 `writing` is a second lock, which a process holds for one cycle or for the maintenance of one table.
 
+**Interruptions.** A lock must not be released while this process's JVM can still commit. So at Ctrl-C or a
+signal in a command that writes, `writing` kills the JVM, and waits for its death, before the interruption
+takes effect: before any block ends, and also at a second signal (`end_writing`). A killed JVM is a crash like
+any other. A run ends its cycle instead, in a thread, and its JVM (`pipelines.runtime.supervisor`).
+
 In an object store or a catalog both locks are leases (`bronze.lake.leases`). On S3 the leases protect
 commits: Spark's commits are not safe there. A lease left by a crash lasts another minute, in a catalog two
 and a half.
@@ -19,15 +24,18 @@ import logging
 import os
 import socket
 import sys
-from contextlib import ExitStack, contextmanager
+import threading
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final
 
 from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
 from deltasmelt.bronze.lake.failures import lake_failures
 from deltasmelt.bronze.lake.leases import leased, watch, writing_of
 from deltasmelt.pipelines.private import unread_folder
+from deltasmelt.pipelines.spark.session_owner import end_writing
 from deltasmelt.pipelines.terminal import output
+from deltasmelt.pipelines.terminal.interrupts import before_interruption, terminable
 from deltasmelt.pipelines.terminal.visible import visible
 
 if TYPE_CHECKING:
@@ -36,6 +44,7 @@ if TYPE_CHECKING:
 
     from deltasmelt.bronze.lake.location import Lake
 
+_STOP_SECONDS: Final = 0.1
 _NO_LOCKS: Final = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 _LOGGER = logging.getLogger("deltasmelt.run")
 
@@ -109,21 +118,46 @@ def _locked(path: Path, lake: str, command: str) -> Iterator[None]:
 
 
 @contextmanager
-def writing(lake: Lake, layer: str) -> Iterator[None]:
-    """Hold the exclusive right to write a layer's tables while the block runs; wait for another holder."""
+def writing(lake: Lake, layer: str, *, stop: threading.Event | None = None) -> Iterator[None]:
+    """Hold the exclusive right to write a layer's tables while the block runs; wait for another holder.
+
+    Raises:
+        InterruptedError: `stop` was set during the wait, in a lake with files as locks.
+    """
     folder = lake.locks
     if folder is None:
-        with leased(lake.root, writing_of(layer), command=f"writing {layer}", wait=True):
+        with (
+            leased(lake.root, writing_of(layer), command=f"writing {layer}", wait=True),
+            terminable(),
+            before_interruption(end_writing),
+        ):
             yield
         return
     _make(folder)  # a failure here is an outage of the file system, which a run waits out
     with (folder / f"{layer}.writing").open("a") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX)
+            _wait_for(file, stop)
         except OSError as error:
             if error.errno not in _NO_LOCKS:
                 raise
-        yield
+        with terminable(), before_interruption(end_writing):
+            yield
+
+
+def _wait_for(file: IO[str], stop: threading.Event | None) -> None:
+    """Take a file's lock in the kernel's order of those who wait."""
+    with suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    if stop is None:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        return
+    waiting = threading.Thread(target=fcntl.flock, args=(file, fcntl.LOCK_EX), daemon=True)
+    waiting.start()
+    while waiting.is_alive():
+        if stop.is_set():
+            raise InterruptedError("the run ended during its wait for another process")
+        waiting.join(_STOP_SECONDS)
 
 
 def _make(folder: Path) -> None:

@@ -149,6 +149,7 @@ class Stages:
         self._keys: CatalogKeys | None = None
         self._has_positions = False
         self._lease: ExitStack | None = None
+        self._stop: threading.Event | None = None
         self._building: tuple[Cut, Future[Cut | None]] | None = None
         self._builder = ThreadPoolExecutor(1, thread_name_prefix="gold")
         self.silver_cut: Cut | None = None
@@ -171,12 +172,15 @@ class Stages:
         Raises:
             SmeltError: a failure without hope for a retry, or longer than `patience`.
         """
+        self._stop = stop
         pauses, failing_since = backoff.Backoff(_FIRST_PAUSE, _LONGEST_PAUSE), math.inf
         while not stop.is_set():
             try:
                 goal = target()
                 moved = self.cycle(at_once=goal is not None)
             except Exception as error:
+                if isinstance(error, InterruptedError) and stop.is_set():
+                    return
                 waits = self._waits_for(error)
                 failing_since = min(failing_since, time.monotonic())
                 if waits is None:
@@ -305,7 +309,7 @@ class Stages:
                 return moved  # between two builds maintenance has its turn
 
     def _gold_cycle(self, gold: Gold, *, at_once: bool) -> Cut | None:
-        with writing(self._lake, "gold"):
+        with writing(self._lake, "gold", stop=self._stop):
             return gold.cycle(at_once=at_once)
 
     @contextmanager
@@ -317,7 +321,7 @@ class Stages:
         lease = self._lease or ExitStack()
         try:
             if self._lease is None:
-                lease.enter_context(writing(self._lake, "silver"))
+                lease.enter_context(writing(self._lake, "silver", stop=self._stop))
             yield
         finally:
             self._lease = lease if silver.long_work.tables else None

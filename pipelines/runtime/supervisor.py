@@ -13,7 +13,10 @@ The parts, and why none hangs:
   is repeated;
 * Ctrl-C: a person waits, so the moments are short. After them the reader and Spark's JVM are killed, as a
   crash would, before the lake's locks are released. Only a lake in a folder allows this: a killed process
-  has no request to a store under way, which could arrive after the release.
+  has no request to a store under way, which could arrive after the release. A reader that copies by Spark
+  ends in order, too: its Python workers write into the lake, and outlive their JVM by a moment;
+* a further interruption during this end changes nothing: otherwise the locks could be released while a
+  statement still runs, and commits without them.
 
 `is_little` decides whether a job has little to carry: the JVM then compiles quickly and does not optimise.
 Most of a short job's cost is compiling code with few runs. Measured: a JVM with its quick compiler alone
@@ -40,9 +43,10 @@ from deltasmelt.pipelines.spark.jvm_death import death_reported
 from deltasmelt.pipelines.spark.launch import session_fingerprint
 from deltasmelt.pipelines.spark.session import SPARK_STOP_SECONDS
 from deltasmelt.pipelines.spark.session_owner import Owned, existing_session, take
+from deltasmelt.pipelines.terminal.interrupts import deferred
 from deltasmelt.pipelines.terminal.jvm_errors import in_words
 from deltasmelt.pipelines.terminal.logs import spark_log
-from deltasmelt.silver.spark.access import access_of
+from deltasmelt.silver.spark.access import access_of, kill
 from deltasmelt.silver.spark.lazy_session import LazySession, lazily
 
 if TYPE_CHECKING:
@@ -127,7 +131,9 @@ def _to_read(source: SourceSettings) -> float:
 
 _CYCLE_SECONDS: Final = 3.0
 _PERSON_SECONDS: Final = 0.8
-"""As `_CYCLE_SECONDS`, after Ctrl-C: time for the reader's commit, and at the same time for a cycle."""
+"""As `_CYCLE_SECONDS`, after Ctrl-C."""
+_READER_SECONDS: Final = 1.5
+"""As `STOP_SECONDS`, after Ctrl-C: time for a commit, or to cancel a waiting statement at the server."""
 _RECORD_SECONDS: Final = 0.5
 """Seconds for work without Spark to end, such as the record of a cut."""
 _WORKER_SECONDS: Final = 20.0
@@ -211,24 +217,25 @@ class Supervisor:
             if self._lazy is not None:
                 self._worker = threading.Thread(target=self._work, name="stages", daemon=True)
                 self._worker.start()
-        except BaseException:
-            self._end(hurried=False)
+        except BaseException as error:
+            with deferred():
+                self._end(hurried=self._hurried_by(error))
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        failure = None if error is None else in_words(error)
-        hurried = isinstance(error, KeyboardInterrupt) and self._pipeline.lake_address().folder is not None
-        try:
-            self._end(hurried=hurried)
-        except Exception as end_error:
-            if failure is None:
-                raise
-            _LOGGER.warning("ending the run failed as well: %s", cause_of(end_error))
-        if failure is not None and failure is not error:
-            raise failure
+        with deferred():
+            failure = None if error is None else in_words(error)
+            try:
+                self._end(hurried=self._hurried_by(error))
+            except Exception as end_error:
+                if failure is None:
+                    raise
+                _LOGGER.warning("ending the run failed as well: %s", cause_of(end_error))
+            if failure is not None and failure is not error:
+                raise failure
 
     def wait(self, seconds: float) -> bool:
         """Wait a while; return whether all stages reached their target.
@@ -358,20 +365,35 @@ class Supervisor:
             return None
         return None if position is None else position.frontier
 
+    def _hurried_by(self, error: BaseException | None) -> bool:
+        return isinstance(error, KeyboardInterrupt) and self._pipeline.lake_address().folder is not None
+
     def _end(self, *, hurried: bool) -> None:
+        """End the stages, Spark and the reader; release the locks last, also after a failure."""
         self._stop.set()
         until = time.monotonic() + _PERSON_SECONDS
         with ExitStack() as ending:
             ending.callback(self._held.close)
+            ending.callback(self._kill_own_jvm)
             if self.reader is not None:
                 ending.callback(self.reader.stop)
-                limit = _PERSON_SECONDS if hurried else STOP_SECONDS
+                by_spark = self._pipeline.snapshot.engine == "spark"
                 # Meanwhile a check of data quality may end, too.
-                self.reader.request_end(0.0 if hurried else _CYCLE_SECONDS, limit=limit)
+                self.reader.request_end(
+                    0.0 if hurried else _CYCLE_SECONDS,
+                    limit=_READER_SECONDS if hurried and not by_spark else None,
+                )
             # Hardly a wait for a Spark that is still starting: its JVM ends when its standard input closes.
             starting = self._lazy is not None and self._lazy.starting
             longest = _RECORD_SECONDS if starting else _CYCLE_SECONDS
             self._end_stages(min(longest, until - time.monotonic()) if hurried else longest, hurried=hurried)
+
+    def _kill_own_jvm(self) -> None:
+        """Kill a JVM of this run that has not ended: `Owned.end` has failed."""
+        if isinstance(self._taken, Owned):
+            process = access_of(self._taken.spark).process()
+            if process is not None:
+                kill(process)
 
     def _end_stages(self, seconds: float, *, hurried: bool) -> None:
         if self._worker is not None:

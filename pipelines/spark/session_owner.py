@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.lake.catalog.session import is_local
+from deltasmelt.bronze.lake.leases import let_expire
 from deltasmelt.pipelines.spark.remote import is_elsewhere
 from deltasmelt.pipelines.spark.session import (
     SPARK_STOP_SECONDS,
@@ -33,12 +34,13 @@ from deltasmelt.pipelines.spark.session import (
     spark_session,
     stop_session,
 )
-from deltasmelt.pipelines.terminal.interrupts import Terminated
+from deltasmelt.pipelines.terminal.interrupts import INTERRUPTIONS, Terminated, interruption_behind
 from deltasmelt.pipelines.terminal.logs import spark_log
-from deltasmelt.silver.spark.access import access_of
+from deltasmelt.silver.spark.access import access_of, kill
 from deltasmelt.silver.spark.connect import cancel_work
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import SparkSession
@@ -49,6 +51,8 @@ _LOCK: Final = threading.RLock()
 """Guards the start: one of two threads without a session starts a session, the other borrows it."""
 _CANCEL_SECONDS: Final = 5.0
 _LOGGER: Final = logging.getLogger("deltasmelt.session")
+_jvm: subprocess.Popen[bytes] | None = None
+"""The JVM that this module started, also for a session of `table_session`."""
 _started: str | None = None
 """Name of the session that `table_session` started (`Access.name`)."""
 _child: tuple[str, SparkSession] | None = None  # name of the active session, and its child session
@@ -65,9 +69,13 @@ class Owned:
         """Yield the session; an interrupt ends the block's statements at a server, too."""
         try:
             yield self.spark
-        except (KeyboardInterrupt, Terminated):
-            # The caller then releases the lake's lock, so the server gets time to end every statement.
-            finish_within(SPARK_STOP_SECONDS, access_of(self.spark).abandon)
+        except BaseException as error:
+            # Also behind the error of a clean-up, which cannot reach a JVM killed by `end_writing`.
+            if interruption_behind(error, INTERRUPTIONS) is not None:
+                # The caller then releases the lake's lock, so the server gets time to end every statement.
+                access = access_of(self.spark)
+                finish_within(SPARK_STOP_SECONDS, access.abandon)
+                access.forget()  # a caller that goes on gets a new session
             raise
 
     def end(
@@ -158,8 +166,23 @@ def table_session(pipeline: Pipeline) -> SparkSession:
 def _start(
     pipeline: Pipeline, announce: Callable[[str], None] | None = None, *, brief: bool = False
 ) -> Owned:
+    global _jvm  # noqa: PLW0603 - of the process, as Spark's active session is
     lake, log = pipeline.lake_address().path, spark_log(pipeline.pipeline)
-    return Owned(spark_session(pipeline.spark, log=log, announce=announce, brief=brief, lake=lake))
+    owned = Owned(spark_session(pipeline.spark, log=log, announce=announce, brief=brief, lake=lake))
+    _jvm = access_of(owned.spark).process()
+    return owned
+
+
+def end_writing() -> None:
+    """Make sure that nothing of this process commits once its locks are released; for an interruption.
+
+    The JVM that this process started is dead when this returns. A request to a store may still be under way,
+    so leases end by themselves. The statements at a server, and those of another program's session, are only
+    cancelled, by `work`.
+    """
+    let_expire()
+    if _jvm is not None:
+        kill(_jvm)
 
 
 def finish_within(seconds: float, work: Callable[[], None]) -> None:

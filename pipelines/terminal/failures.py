@@ -32,7 +32,7 @@ from deltasmelt.bronze.errors import SmeltError, TransientError
 from deltasmelt.bronze.lake.place import without_keys
 from deltasmelt.pipelines.terminal import output
 from deltasmelt.pipelines.terminal.error_pages import has_page
-from deltasmelt.pipelines.terminal.interrupts import Terminated, interruption_behind
+from deltasmelt.pipelines.terminal.interrupts import INTERRUPTIONS, Terminated, interruption_behind
 from deltasmelt.pipelines.terminal.jvm_errors import SparkFailure
 from deltasmelt.pipelines.terminal.output import ERROR, QUIET, TITLE, messages
 from deltasmelt.pipelines.terminal.visible import plain, visible
@@ -134,7 +134,7 @@ def was_interrupted(error: BaseException) -> bool:
     """Check whether the error is an interruption, or a failure of the work that was interrupted."""
     if isinstance(error, SmeltError | Failure):
         return False
-    return interruption_behind(error, (KeyboardInterrupt, Terminated)) is not None
+    return interruption_behind(error, INTERRUPTIONS) is not None
 
 
 def foreign_text(error: BaseException) -> str:
@@ -149,7 +149,7 @@ def foreign_text(error: BaseException) -> str:
 def report(error: BaseException, *, debug: bool = False, log: Path | None = None) -> int:
     """Report an error to the user on standard error; return the exit code."""
     if not isinstance(error, SmeltError | Failure):
-        error = interruption_behind(error, (KeyboardInterrupt, Terminated)) or error
+        error = interruption_behind(error, INTERRUPTIONS) or error
     if isinstance(error, KeyboardInterrupt):
         _print("interrupted", after_keys=True)
         return INTERRUPTED

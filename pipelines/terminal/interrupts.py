@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from deltasmelt.bronze.errors import causes
@@ -16,6 +17,17 @@ if TYPE_CHECKING:
 
 _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _REPEAT_SECONDS: Final = 0.05
+
+
+class Terminated(BaseException):
+    """Raised at SIGTERM or SIGHUP; no Exception, like KeyboardInterrupt, so no error handler catches it."""
+
+    def __init__(self, number: signal.Signals = signal.SIGTERM) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+INTERRUPTIONS: Final = (KeyboardInterrupt, Terminated)
 
 
 @contextmanager
@@ -28,29 +40,70 @@ def held_back(undo: Callable[[], None]) -> Iterator[None]:
     Args:
         undo: called after the block, before a deferred interruption takes effect.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    arrived: list[signal.Signals] = []
-    before: dict[signal.Signals, Any] = {}
+    arrived: list[Callable[[], None]] = []
 
-    def hold(number: int, frame: object) -> None:
-        arrived.append(signal.Signals(number))
+    def hold(interrupt: Callable[[], None]) -> None:
+        arrived.append(interrupt)
         if len(arrived) > 1:
-            before[arrived[-1]](number, frame)
+            interrupt()
 
-    for number in _NUMBERS:
-        if callable(handler := signal.getsignal(number)):
-            before[number] = handler
-            signal.signal(number, hold)
+    with _handled(hold):
+        yield
+    if arrived:
+        undo()
+        arrived[0]()
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Complete a block of limited length before an interruption takes effect, however many arrive.
+
+    During the handling of an error, the interruption is dropped: the error ends the command already.
+    """
+    arrived: list[Callable[[], None]] = []
+    with _handled(arrived.append):
+        yield
+    if arrived and sys.exception() is None:
+        arrived[0]()
+
+
+@contextmanager
+def before_interruption(work: Callable[[], None]) -> Iterator[None]:
+    """Call `work` at each interruption of the block, before the interruption takes effect.
+
+    So no other block's end comes before `work`, also at a further interruption: that calls `work` again.
+    `work` runs between two steps of any code, so it must not log, print, or start a thread.
+    """
+
+    def first(interrupt: Callable[[], None]) -> None:
+        work()
+        interrupt()
+
+    with _handled(first):
+        yield
+
+
+@contextmanager
+def _handled(handle: Callable[[Callable[[], None]], None]) -> Iterator[None]:
+    """Let `handle` receive each interruption of a block, as the call by which it takes effect.
+
+    Signals interrupt the main thread alone; in other threads `handle` receives nothing.
+    """
+    before: dict[int, Any] = {}
+
+    def receive(number: int, frame: object) -> None:
+        handle(partial(before[number], number, frame))
+
+    if threading.current_thread() is threading.main_thread():
+        for number in _NUMBERS:
+            if callable(handler := signal.getsignal(number)):
+                before[number] = handler
+                signal.signal(number, receive)
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    if arrived:
-        undo()
-        before[arrived[0]](arrived[0], None)
 
 
 def interruption_behind(error: BaseException, kinds: tuple[type[BaseException], ...]) -> BaseException | None:
@@ -62,9 +115,11 @@ def interruption_behind(error: BaseException, kinds: tuple[type[BaseException], 
 def terminable() -> Iterator[None]:
     """End the block in order at SIGTERM, and at SIGHUP of a closed terminal, as at Ctrl-C.
 
-    The protection needs the right to handle signals; an ignored SIGHUP (`nohup`) stays ignored.
+    The protection needs the right to handle signals; an ignored SIGHUP (`nohup`) stays ignored. Within a
+    further block of this kind nothing changes, so an inner block keeps what `before_interruption` has added.
     """
-    if threading.current_thread() is not threading.main_thread():
+    outer = getattr(signal.getsignal(signal.SIGTERM), "__module__", None) == __name__
+    if outer or threading.current_thread() is not threading.main_thread():
         yield
         return
 
@@ -96,11 +151,3 @@ def terminable() -> Iterator[None]:
         sys.unraisablehook = previous_hook
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-class Terminated(BaseException):
-    """Raised at SIGTERM or SIGHUP; no Exception, like KeyboardInterrupt, so no error handler catches it."""
-
-    def __init__(self, number: signal.Signals = signal.SIGTERM) -> None:
-        super().__init__(number)
-        self.number = number

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import json
 import logging
+import subprocess
 import sys
 import tempfile
 import threading
 import warnings
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,7 +43,6 @@ from deltasmelt.silver.spark.tuning import (
 from deltasmelt.silver.sql import literal, quote
 
 if TYPE_CHECKING:
-    import subprocess
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
@@ -55,6 +55,8 @@ _CONNECT: Final = "pyspark.sql.connect.session"
 """Module of Spark Connect's sessions; loaded where a session of Spark Connect exists."""
 _UNSUPPORTED: Final = ("NOT_SUPPORTED", "UNSUPPORTED", "NOT_IMPLEMENTED", "FEATURE_NOT_ENABLED")
 """First words of a server's error conditions for unsupported caching, as on serverless compute."""
+_DEATH_SECONDS: Final = 10.0
+"""Limit on the wait for a killed JVM; only a file system that does not answer delays the death so long."""
 _OBSERVED: Final = "deltasmelt"
 """Name of the observed aggregates in a frame's plan."""
 _WARM_PROPERTIES: Final = ", ".join(
@@ -202,9 +204,14 @@ class Jvm:
             self.forget()
 
     def abandon(self) -> None:
-        """Kill the JVM that this process started: it is in the middle of a call, and would not answer."""
-        if (process := self.process()) is not None:
-            process.kill()
+        """End all work: kill a JVM of this process, which is in the middle of a call and would not answer.
+
+        A JVM that `spark-submit` started ends after this process; its jobs are cancelled.
+        """
+        if (process := self.process()) is None:
+            self.cancel()
+        else:
+            kill(process)
 
     def forget(self) -> None:
         """Detach PySpark from a session that did not stop, so that the next start creates a new session."""
@@ -359,6 +366,14 @@ def context_class() -> Any:
 
 class _NoContext:
     _active_spark_context = _gateway = _jvm = None
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a JVM, and wait for its death: a killed process may still complete a step in the kernel."""
+    process.kill()
+    with suppress(subprocess.TimeoutExpired):
+        # With a limit the wait takes no lock, so a handler of a signal may wait, too.
+        process.wait(_DEATH_SECONDS)
 
 
 def jvm_process() -> subprocess.Popen[bytes] | None:
