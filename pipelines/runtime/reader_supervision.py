@@ -27,6 +27,7 @@ import contextlib
 import json
 import logging
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -160,6 +161,7 @@ class ReaderProcess:
         self._streamed = self._copied = self._copying = False
         self._start_again_at: float | None = None
         self._kill_at: float | None = None
+        self._kill_level = logging.WARNING
         self.finished = False
         self.restarts = 0
 
@@ -243,12 +245,13 @@ class ReaderProcess:
 
         Args:
             moment: seconds to wait for the end at once.
-            limit: seconds until `stop` kills the process; None: `STOP_SECONDS`.
+            limit: seconds until `stop` kills the process, for a person who waits; None: `STOP_SECONDS`.
         """
         process, self._start_again_at = self._process, None
         if process is None or self._kill_at is not None:
             return
         self._kill_at = time.monotonic() + (STOP_SECONDS if limit is None else limit)
+        self._kill_level = logging.WARNING if limit is None else logging.INFO
         if process.poll() is None:
             process.terminate()
         if process.stdin is not None:
@@ -267,8 +270,8 @@ class ReaderProcess:
         try:
             process.wait(max(0.0, kill_at - time.monotonic()))
         except subprocess.TimeoutExpired:
-            _LOGGER.warning("the reader process did not end in its time; killing it")
-            process.kill()
+            _LOGGER.log(self._kill_level, "the reader process did not end in its time; killing it")
+            _kill(process)
             process.wait()
         self._await_reports()
         with self._news:
@@ -278,7 +281,7 @@ class ReaderProcess:
     def kill(self) -> None:
         """End the process as a crash would; `check` restarts the process."""
         if self._process is not None:
-            self._process.kill()
+            _kill(self._process)
 
     def _await_reports(self) -> None:
         """Wait, for a limited time, until all reports of an ended process are read and passed on."""
@@ -319,7 +322,7 @@ class ReaderProcess:
             except Exception as error:
                 _LOGGER.exception("a report of the reader could not be read; the reader is stopped")
                 self._error = self._error or error
-                process.kill()
+                _kill(process)
 
     def _receive(self, event: dict[str, Any]) -> None:
         kind = event.pop("event", None)
@@ -341,6 +344,17 @@ class ReaderProcess:
         # While a reader copies tables, the stream may advance although each copy ends the process. So only
         # more copied rows of a table than ever before, or a complete table, count then.
         return self._copied or (self._streamed and not self._copying)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a reader with all processes of its session, such as the JVM of a snapshot by Spark.
+
+    Spark's Python workers have sessions of their own, and end as soon as their JVM has ended.
+    """
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
 
 
 def _ignore(_: dict[str, Any]) -> None:
