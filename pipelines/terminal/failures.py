@@ -200,7 +200,8 @@ def _foreign(error: BaseException) -> str:
 def _print(text: str, *, after_keys: bool = False) -> None:
     """Print to standard error; on a terminal, colour the words that begin a line.
 
-    With `after_keys` the line replaces the keys that the terminal shows, `^C`.
+    With `after_keys` the line replaces a begun line, such as a question, and the keys that the terminal shows
+    there, `^C`.
     """
     if output.as_json():
         output.report(text, level="error")
@@ -211,7 +212,7 @@ def _print(text: str, *, after_keys: bool = False) -> None:
         sys.stderr.flush()
         return
     if after_keys:
-        sys.stderr.write("\r")
+        sys.stderr.write("\n" if console.is_dumb_terminal else "\r\x1b[K")
     for line in text.splitlines():
         begin, colon, text_after = line.partition(": ")
         style = _MARKED.get(begin) if colon else None

@@ -203,9 +203,9 @@ time.sleep(300)
 """
 
 
-@pytest.mark.parametrize(("limit", "least", "most"), [(None, 1.9, 3.4), (0.3, 1.4, 2.4)])
+@pytest.mark.parametrize(("limit", "least"), [(None, 1.9), (0.3, 0.3)])
 def test_unresponsive_reader_is_killed_in_time(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: float | None, least: float, most: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: float | None, least: float
 ) -> None:
     """A person at a terminal has less patience: `limit`."""
     heard = threading.Event()
@@ -215,6 +215,9 @@ def test_unresponsive_reader_is_killed_in_time(
     assert heard.wait(30)
     stop_time = time.monotonic()
     reader.request_end(limit=limit)
-    time.sleep(1.5)  # silver and gold end
+    due = reader._kill_at
+    time.sleep(0.5)  # silver and gold end
     reader.stop()
-    assert least < time.monotonic() - stop_time < most, "counted from the moment when it was asked"
+    assert due is not None
+    assert due - stop_time >= least, "counted from the moment when it was asked"
+    assert least < time.monotonic() - stop_time < 60, "the reader itself would run for minutes"

@@ -79,13 +79,14 @@ def test_error_colours_follow_terminal_and_user(environment: dict[str, str], red
     assert "[slot-lost]" in output
 
 
-def test_interruption_replaces_pressed_keys_of_terminal() -> None:
+@pytest.mark.parametrize(("term", "between"), [("xterm-256color", "\r\x1b[K"), ("dumb", "\r\n")])
+def test_interruption_replaces_begun_line_of_terminal(term: str, between: str) -> None:
     program = (
         "import sys; from deltasmelt.pipelines.terminal.failures import report\n"
-        "sys.stderr.write('^C'); report(KeyboardInterrupt())"
+        "sys.stderr.write('drop the slot? [y/n] (n): ^C'); report(KeyboardInterrupt())"
     )
-    output, _ = on_a_terminal(program)
-    assert output == "^C\rinterrupted\r\n"
+    output, _ = on_a_terminal(program, TERM=term)
+    assert output == f"drop the slot? [y/n] (n): ^C{between}interrupted\r\n"
 
 
 def test_output_outside_terminal_neither_moves_nor_has_colour() -> None:
