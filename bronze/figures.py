@@ -1,10 +1,11 @@
 """Times, sizes and counts as text for people: one form for messages, tables, pages and reports. Pure.
 
 * A count has its noun, and commas between thousands: ``1 change``, ``12,345 changes``.
-* A measured time has a decimal below a minute, an estimate none. Nothing shows less than a tenth of a second.
+* A measured time has a decimal below a minute, an estimate none. Only a statement's time has milliseconds.
 * A moment is in UTC, without fractions of a second.
 * Bytes count by thousands (kB, MB, GB), as in the pipeline file. WAL beside its limit, and memory,
-  count as in the settings of PostgreSQL and Java, where 1 GB is 1,024 MB: a limit of 50 GB is ``50 GB``.
+  count as in the settings of PostgreSQL and Java, where 1 GB is 1,024 MB: a limit of 50 GB is ``50 GB``,
+  and a limit of 10,000 MB, which is no simple number of GB, is ``10,000 MB``.
 
 Values of rows, and JSON for programs, keep every digit.
 """
@@ -48,8 +49,12 @@ def bytes_text(count: int | None) -> str:
 def setting_text(count: float) -> str:
     """Return bytes of WAL or memory in the units of settings of PostgreSQL and Java."""
     size, unit = count / (1 << 20), "MB"
+    if 0 < size < 0.05:
+        return "less than 0.1 MB"
+    # A setting is a whole number of MB; a measured size is mostly none.
+    exact = size.is_integer()
     for larger in ("GB", "TB"):
-        if abs(size) >= 1024:
+        if abs(size) >= 1024 and not (exact and round(size / 1024, 1) * 1024 != size):
             size, unit = size / 1024, larger
     return f"{size:,.1f}".removesuffix(".0") + f" {unit}"
 
@@ -67,6 +72,11 @@ def seconds_text(seconds: float | None) -> str:
     return f"{hours // 24} d {hours % 24} h"
 
 
+def timing_text(seconds: float) -> str:
+    """Return the measured time of a statement."""
+    return f"{seconds * 1000:.0f} ms" if seconds < 0.9995 else seconds_text(seconds)
+
+
 def estimate_text(seconds: float) -> str:
     """Return an estimated time, as exact as an estimate is."""
     if seconds < 120:
@@ -75,8 +85,13 @@ def estimate_text(seconds: float) -> str:
 
 
 def moment_text(moment: datetime) -> str:
-    """Return a moment in UTC."""
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    """Return a moment in UTC; a moment without a zone is in UTC."""
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    try:
+        return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    except OverflowError:  # in UTC the year would be 0, or 10000
+        return moment.isoformat(" ", "seconds")
 
 
 def clock_text() -> str:

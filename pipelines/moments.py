@@ -11,10 +11,11 @@ from deltasmelt.bronze.figures import moment_text
 from deltasmelt.bronze.lsn import Lsn
 
 _LSN: Final = re.compile(r"[0-9A-Fa-f]+/[0-9A-Fa-f]+|\d+")
+_ZONE: Final = re.compile(r"\s+UTC$")
 
 
 def parse_as_of(text: str, *, where: str = "--as-of") -> Lsn | datetime:
-    """Parse the value of ``--as-of``: an LSN, or a time (ISO 8601; UTC without a zone).
+    """Parse the value of ``--as-of``: an LSN, or a time (ISO 8601; UTC without a zone; or `moment_text`).
 
     Raises:
         ConfigurationError: the text is neither an LSN nor a time.
@@ -22,15 +23,15 @@ def parse_as_of(text: str, *, where: str = "--as-of") -> Lsn | datetime:
     if _LSN.fullmatch(text.strip()):
         return Lsn.parse(text)
     try:
-        time = datetime.fromisoformat(text.strip())
-    except ValueError:
+        time = datetime.fromisoformat(_ZONE.sub("+00:00", text.strip()))
+        return (time if time.tzinfo is not None else time.replace(tzinfo=UTC)).astimezone(UTC)
+    except (ValueError, OverflowError):  # the years 1 to 9999, in UTC
         raise ConfigurationError(
             f"{text!r} is neither an LSN nor a time",
             code="as-of",
             where=where,
             remedy="use e.g. 0/16B3748, or 2026-01-31T12:00:00Z",
         ) from None
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 def moment_of(moment: str | datetime | int | None, *, where: str) -> Lsn | datetime | None:

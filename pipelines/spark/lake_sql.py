@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 from contextlib import suppress
+from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.config.suggestions import suggestion
@@ -75,7 +76,12 @@ def cut_at(control: ControlTables, *, with_gold: bool, at: Lsn | datetime | None
     oldest = next(iter(control.cuts("silver")), None)
     begins = "no cut exists"
     if oldest is not None:
-        moment = "" if oldest.commit_ts is None else f" ({moment_text(oldest.commit_ts)})"
+        # Rounded up, so that the moment, as the message shows it, selects the cut.
+        moment = (
+            ""
+            if oldest.commit_ts is None
+            else f" ({moment_text(oldest.commit_ts + timedelta(microseconds=999_999))})"
+        )
         begins = f"the oldest cut is {oldest.commit_lsn}{moment}"
     raise DefiniteError(
         f"no cut is recorded as of {named_moment(at)}: {begins}",

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import ConfigurationError
-from deltasmelt.bronze.figures import counted, moment_text, seconds_text
+from deltasmelt.bronze.figures import counted, moment_text, timing_text
 from deltasmelt.bronze.lsn import ZERO
 from deltasmelt.pipelines.moments import parse_as_of
 from deltasmelt.pipelines.spark.lake_sql import LakeSql, cut_of
@@ -212,7 +212,7 @@ class SqlSession:
         if self._display.fresh and self._person and self.cut_read is not None:
             parts.append(f"as of {cut_text(self.cut_read)}")
         if self._display.timing:
-            parts.append(seconds_text(seconds))
+            parts.append(timing_text(seconds))
         if parts:
             self._output.report(", ".join(parts), style="dim")
 

@@ -11,6 +11,7 @@ from deltasmelt.bronze.figures import (
     moment_text,
     seconds_text,
     setting_text,
+    timing_text,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +30,15 @@ def test_sizes_and_durations_are_readable_with_unknowns_marked() -> None:
 def test_limits_are_as_their_setting_is_written() -> None:
     sizes = (0, 1 << 19, 100 << 20, 50 << 30, 1536 << 20, 2 << 40)
     assert [setting_text(size) for size in sizes] == ["0 MB", "0.5 MB", "100 MB", "50 GB", "1.5 GB", "2 TB"]
+    assert [setting_text(size << 20) for size in (10_000, 51_300, 100_000_000)] == [
+        "10,000 MB", "51,300 MB", "100,000,000 MB",
+    ]  # fmt: skip
+    measured = (40_000, (1 << 34) + 5)
+    assert [setting_text(size) for size in measured] == ["less than 0.1 MB", "16 GB"]
+
+
+def test_statements_show_milliseconds() -> None:
+    assert [timing_text(seconds) for seconds in (0.0412, 0.9996, 2.35)] == ["41 ms", "1.0 s", "2.4 s"]
 
 
 def test_counts_agree_with_their_nouns() -> None:
@@ -44,6 +54,12 @@ def test_moments_are_in_utc_without_fractions() -> None:
     moment = datetime(2026, 1, 31, 12, 0, 0, 123456, tzinfo=UTC)
     assert moment_text(moment) == "2026-01-31 12:00:00 UTC"
     assert moment_text(moment.astimezone(timezone(timedelta(hours=2)))) == "2026-01-31 12:00:00 UTC"
+
+
+def test_moments_without_zone_or_outside_utc_are_shown() -> None:
+    assert moment_text(datetime(2026, 1, 31, 12)) == "2026-01-31 12:00:00 UTC"  # noqa: DTZ001
+    east = datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=2)))
+    assert moment_text(east) == "0001-01-01 00:00:00+02:00"
 
 
 def test_no_other_module_formats_times() -> None:

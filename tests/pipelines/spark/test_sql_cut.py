@@ -84,5 +84,8 @@ def test_as_of_accepts_lsns_and_times() -> None:
     assert parse_as_of("23803720") == Lsn(23803720)
     assert parse_as_of("2026-01-01T12:00:00+02:00") == datetime(2026, 1, 1, 10, tzinfo=UTC)
     assert parse_as_of("2026-01-01 12:00") == datetime(2026, 1, 1, 12, tzinfo=UTC)
+    assert parse_as_of("2026-01-01 12:00:00 UTC") == datetime(2026, 1, 1, 12, tzinfo=UTC), "from a message"
+    with pytest.raises(ConfigurationError):  # before the first year of UTC
+        parse_as_of("0001-01-01T00:00:00+02:00")
     with pytest.raises(ConfigurationError):
         parse_as_of("soon")
