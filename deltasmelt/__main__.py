@@ -9,6 +9,7 @@ handler, a container stopped in its first second would run until SIGKILL.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -27,12 +28,10 @@ def main() -> None:
 
     if in_main_thread:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        run()
-    finally:
-        # Otherwise the interpreter's end first collects garbage among the objects of all loaded libraries,
-        # for up to a second.
-        gc.freeze()
+    # Otherwise the interpreter's end first collects garbage among the objects of all loaded libraries, for up
+    # to a second.
+    atexit.register(gc.freeze)
+    run()
 
 
 def _end(number: int, _: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,3 +17,11 @@ def wait_for(condition: Callable[[], object], seconds: float = 500) -> None:
         waited = time.monotonic() - start
         assert waited < seconds, "waited in vain"
         time.sleep(0.02 if waited < 5 else 0.1)
+
+
+def runs(pid: int) -> bool:
+    """Check whether a process runs; a zombie may stay where process 1 awaits no orphans."""
+    try:
+        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False

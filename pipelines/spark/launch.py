@@ -16,10 +16,12 @@ query (`gold.builder.build_start`).
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import re
 import shlex
+import shutil
 import signal
 import threading
 from concurrent.futures import Future
@@ -84,6 +86,8 @@ _STEADY: Final = (
 _DEADLY: Final = "-XX:+ExitOnOutOfMemoryError"
 _SUBMIT: Final = "PYSPARK_SUBMIT_ARGS"
 _SHELL: Final = "pyspark-shell"
+_REPORT: Final = "_PYSPARK_DRIVER_CONN_INFO_PATH"
+"""Variable of `launch_gateway`: the file by which the JVM reports its port."""
 
 
 def refusal(name: str, reason: str) -> ConfigurationError:
@@ -149,7 +153,8 @@ def _launched(arguments: PopenArguments) -> Any:
 
     An interruption inside `launch_gateway` would lose the process. Here the thread still receives the
     gateway, and then ends the JVM, which has run no statement. If this process ends before, so does the JVM:
-    its standard input closes.
+    its standard input closes. Meanwhile the caller removes the JVM's settings and closes its log: a JVM that
+    the thread starts later has neither, and ends just the same.
     """
     from pyspark.java_gateway import launch_gateway  # noqa: PLC0415
 
@@ -166,6 +171,7 @@ def _launched(arguments: PopenArguments) -> Any:
         return gateway.result()
     except BaseException:
         gateway.add_done_callback(_end_jvm)
+        atexit.register(arguments.remove_folder)
         raise
 
 
@@ -181,8 +187,17 @@ class PopenArguments(dict[str, Any]):
     `launch_gateway` reads `os.environ`, where the secrets must stay: a further thread may start the reader.
     """
 
+    folder: Path | None = None
+    """Folder for the JVM's report of its port; `launch_gateway` removes the folder unless its thread dies."""
+
+    def remove_folder(self) -> None:
+        """Remove the folder at the end of the process."""
+        if self.folder is not None:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
     def __setitem__(self, name: str, value: Any) -> None:
         if name == "env":
+            self.folder = Path(value[_REPORT]).parent if _REPORT in value else None
             value = without_secret_variables(value)
             value.pop(local_folder.VARIABLE, None)  # the variable would override the setting
         super().__setitem__(name, value)

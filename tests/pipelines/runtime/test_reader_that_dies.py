@@ -14,7 +14,7 @@ import pytest
 from deltasmelt.bronze.errors import DefiniteError
 from deltasmelt.pipelines.runtime.reader_supervision import ReaderProcess
 from deltasmelt.pipelines.settings import load_pipeline
-from tests.patience import wait_for
+from tests.patience import runs, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -196,8 +196,10 @@ def test_failure_during_report_ends_run(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 DEAF = """#!{python}
-import signal, time
+import pathlib, signal, subprocess, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = subprocess.Popen(["sleep", "300"], stdout=subprocess.DEVNULL)
+pathlib.Path(__file__).with_name("child").write_text(str(child.pid))
 print('{{"event": "progress", "durable": 1, "snapshots": {{}}}}', flush=True)
 time.sleep(300)
 """
@@ -207,7 +209,7 @@ time.sleep(300)
 def test_unresponsive_reader_is_killed_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: float | None, least: float
 ) -> None:
-    """A person at a terminal has less patience: `limit`."""
+    """A person at a terminal has less patience: `limit`. The child is the JVM of a snapshot by Spark."""
     heard = threading.Event()
     reader = reader_of(tmp_path, monkeypatch, lambda _: heard.set(), DEAF)
     monkeypatch.setattr("deltasmelt.pipelines.runtime.reader_supervision.STOP_SECONDS", 2.0)
@@ -221,3 +223,4 @@ def test_unresponsive_reader_is_killed_in_time(
     assert due is not None
     assert due - stop_time >= least, "counted from the moment when it was asked"
     assert least < time.monotonic() - stop_time < 60, "the reader itself would run for minutes"
+    wait_for(lambda: not runs(int((tmp_path / "child").read_text())), 60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -14,7 +15,7 @@ import pytest
 
 from deltasmelt import __main__ as entry
 from deltasmelt.pipelines.terminal.interrupts import Terminated, terminable
-from tests.patience import wait_for
+from tests.patience import runs, wait_for
 
 
 class Dying:
@@ -97,10 +98,17 @@ def test_ctrl_c_does_not_await_starting_jvm(tmp_path: Path) -> None:
     submit.parent.mkdir()
     submit.write_text("#!/bin/sh\necho $$ > started\nexec cat\n")
     submit.chmod(0o755)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
     process = subprocess.Popen(
         [sys.executable, "-c", STARTS],
         cwd=tmp_path,
-        env={**os.environ, "SPARK_HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[3])},
+        env={
+            **os.environ,
+            "SPARK_HOME": str(tmp_path),
+            "TMPDIR": str(temporary),
+            "PYTHONPATH": str(Path(__file__).parents[3]),
+        },
         stderr=subprocess.PIPE,
         text=True,
     )
@@ -113,23 +121,14 @@ def test_ctrl_c_does_not_await_starting_jvm(tmp_path: Path) -> None:
     finally:
         process.kill()
     assert said.splitlines()[-1] == "KeyboardInterrupt"
-    wait_for(lambda: not _runs(jvm), 120)  # its standard input is closed
-
-
-def _runs(pid: int) -> bool:
-    """Check whether a process runs; a zombie may stay where process 1 awaits no orphans."""
-    try:
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    assert list(temporary.iterdir()) == []
+    wait_for(lambda: not runs(jvm), 120)  # its standard input is closed
 
 
 def test_end_of_process_collects_no_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_exit: list[object] = []
     monkeypatch.setattr("deltasmelt.pipelines.cli.main", lambda: sys.exit(130))
-    before = gc.get_freeze_count()
-    try:
-        with pytest.raises(SystemExit):
-            entry.main()
-        assert gc.get_freeze_count() > before
-    finally:
-        gc.unfreeze()
+    monkeypatch.setattr(atexit, "register", at_exit.append)
+    with pytest.raises(SystemExit):
+        entry.main()
+    assert at_exit == [gc.freeze], "not before: a job runner may go on"
