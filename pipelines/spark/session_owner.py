@@ -72,10 +72,12 @@ class Owned:
         except BaseException as error:
             # Also behind the error of a clean-up, which cannot reach a JVM killed by `end_writing`.
             if interruption_behind(error, INTERRUPTIONS) is not None:
-                # The caller then releases the lake's lock, so the server gets time to end every statement.
                 access = access_of(self.spark)
-                finish_within(SPARK_STOP_SECONDS, access.abandon)
-                access.forget()  # a caller that goes on gets a new session
+                if access.process() is None:
+                    # The caller then releases the lake's lock, so the server gets time to end all statements.
+                    finish_within(SPARK_STOP_SECONDS, access.abandon)
+                else:  # in the middle of a call, which would not answer
+                    stop_session(self.spark, patience=0.0)
             raise
 
     def end(

@@ -204,14 +204,8 @@ class Jvm:
             self.forget()
 
     def abandon(self) -> None:
-        """End all work: kill a JVM of this process, which is in the middle of a call and would not answer.
-
-        A JVM that `spark-submit` started ends after this process; its jobs are cancelled.
-        """
-        if (process := self.process()) is None:
-            self.cancel()
-        else:
-            kill(process)
+        """Cancel the jobs of an interrupted command, whose JVM belongs to `spark-submit`."""
+        self.cancel()
 
     def forget(self) -> None:
         """Detach PySpark from a session that did not stop, so that the next start creates a new session."""
