@@ -267,6 +267,7 @@ def leased(
     command: str,
     wait: bool,
     say: Callable[[str], None] = _LOGGER.info,
+    stop: threading.Event | None = None,
 ) -> Iterator[Lease]:
     """Hold a lease during the block.
 
@@ -274,8 +275,10 @@ def leased(
         name: subject of the lease: a stage, or the writing of a layer.
         wait: whether to wait for a living holder; otherwise a living holder is an error.
         say: reports that this process waits for a holder that may have ended.
+        stop: ends the wait.
 
     Raises:
+        InterruptedError: `stop` was set during the wait.
         DefiniteError: ``already-running``: the holder is alive.
         TransientError: ``lake-unreachable``: the store is unreachable or refuses.
     """
@@ -283,7 +286,8 @@ def leased(
         # In a catalog a Spark statement renews the lease and may wait while a large MERGE occupies all cores,
         # so leases last longer there (`bronze.config.timing`). A holder with a late renewal fails before its
         # next commit, and continues after a successful renewal.
-        lease = _taken(root, name, command=command, wait=wait, pace=Pace(place_of(root).lease), say=say)
+        pace = Pace(place_of(root).lease)
+        lease = _taken(root, name, command=command, wait=wait, pace=pace, say=say, stop=stop)
         _held[root, name] = lease
         keeper = threading.Thread(target=lease.keep, name=f"smelt-lease-{name}", daemon=True)
         keeper.start()
@@ -302,7 +306,14 @@ def _turn(root: str, name: str) -> threading.Lock:
 
 
 def _taken(
-    root: str, name: str, *, command: str, wait: bool, pace: Pace, say: Callable[[str], None]
+    root: str,
+    name: str,
+    *,
+    command: str,
+    wait: bool,
+    pace: Pace,
+    say: Callable[[str], None],
+    stop: threading.Event | None,
 ) -> Lease:
     """Poll until the lease is free or has expired, then take the lease."""
     tried: dict[bytes, float] = {}
@@ -346,7 +357,14 @@ def _taken(
         if not told and not free and not wait:
             told = True
             say(f"{name} is held {held_by(found)}: waiting to see whether the holder still runs")
-        time.sleep(pace.looks)
+        _pause(pace.looks, stop)
+
+
+def _pause(seconds: float, stop: threading.Event | None) -> None:
+    if stop is None:
+        time.sleep(seconds)
+    elif stop.wait(seconds):
+        raise InterruptedError("the run ended during its wait for another process")
 
 
 def watch(root: str, names: Iterable[str]) -> None:

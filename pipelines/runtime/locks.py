@@ -122,12 +122,12 @@ def writing(lake: Lake, layer: str, *, stop: threading.Event | None = None) -> I
     """Hold the exclusive right to write a layer's tables while the block runs; wait for another holder.
 
     Raises:
-        InterruptedError: `stop` was set during the wait, in a lake with files as locks.
+        InterruptedError: `stop` was set during the wait.
     """
     folder = lake.locks
     if folder is None:
         with (
-            leased(lake.root, writing_of(layer), command=f"writing {layer}", wait=True),
+            leased(lake.root, writing_of(layer), command=f"writing {layer}", wait=True, stop=stop),
             terminable(),
             before_interruption(end_writing),
         ):

@@ -12,7 +12,7 @@ import pytest
 
 from deltasmelt.bronze.errors import DefiniteError, TransientError
 from deltasmelt.bronze.lake import objects
-from deltasmelt.bronze.lake.leases import object_of, still_writing, writing_of
+from deltasmelt.bronze.lake.leases import leased, object_of, still_writing, writing_of
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.pipelines.runtime import supervisor
 from deltasmelt.pipelines.runtime.locks import lake_lock, writing
@@ -171,9 +171,19 @@ def test_further_signals_do_not_shorten_end(run: tuple[Run, Jvm], monkeypatch: p
     assert not is_locked(jvm.lake)
 
 
-def test_wait_for_lock_ends_with_run(lake_path: str) -> None:
+@pytest.mark.parametrize("in_store", [False, True])
+def test_wait_for_lock_ends_with_run(
+    lake_path: str,
+    place: str,
+    in_store: bool,  # noqa: FBT001
+) -> None:
     """A pool's thread inside a wait without a limit would prevent the end of the process."""
-    lake, stop, outcomes = Lake(path=lake_path), threading.Event(), [""]
+    lake, stop, outcomes = Lake(path=place if in_store else lake_path), threading.Event(), []
+    holder = (
+        leased(lake.root, writing_of("silver"), command="smelt maintain", wait=False)
+        if in_store
+        else writing(lake, "silver")
+    )
 
     def wait() -> None:
         try:
@@ -182,7 +192,7 @@ def test_wait_for_lock_ends_with_run(lake_path: str) -> None:
         except InterruptedError:
             outcomes.append("ended")
 
-    with writing(lake, "silver"):
+    with holder:
         waiting = threading.Thread(target=wait)
         waiting.start()
         waiting.join(0.3)
@@ -191,7 +201,7 @@ def test_wait_for_lock_ends_with_run(lake_path: str) -> None:
         waiting.join(60)
     with writing(lake, "silver", stop=stop):
         outcomes.append("free again")
-    assert outcomes == ["", "ended", "free again"]
+    assert outcomes == ["ended", "free again"]
 
 
 def test_signal_during_deferral_takes_effect_afterwards() -> None:
