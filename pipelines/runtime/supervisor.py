@@ -15,8 +15,8 @@ The parts, and why none hangs:
   crash would, before the lake's locks are released. Only a lake in a folder allows this: a killed process
   has no request to a store under way, which could arrive after the release. A reader that copies by Spark
   ends in order, too: its Python workers write into the lake, and outlive their JVM by a moment;
-* a further interruption during this end changes nothing: otherwise the locks could be released while a
-  statement still runs, and commits without them.
+* a further interruption, at once or during this end, changes nothing: otherwise the locks could be released
+  while a statement still runs, and commits without them.
 
 `is_little` decides whether a job has little to carry: the JVM then compiles quickly and does not optimise.
 Most of a short job's cost is compiling code with few runs. Measured: a JVM with its quick compiler alone
@@ -43,10 +43,10 @@ from deltasmelt.pipelines.spark.jvm_death import death_reported
 from deltasmelt.pipelines.spark.launch import session_fingerprint
 from deltasmelt.pipelines.spark.session import SPARK_STOP_SECONDS
 from deltasmelt.pipelines.spark.session_owner import Owned, existing_session, take
-from deltasmelt.pipelines.terminal.interrupts import deferred
+from deltasmelt.pipelines.terminal.interrupts import deferred, joined
 from deltasmelt.pipelines.terminal.jvm_errors import in_words
 from deltasmelt.pipelines.terminal.logs import spark_log
-from deltasmelt.silver.spark.access import access_of, kill
+from deltasmelt.silver.spark.access import access_of, kill_jvm
 from deltasmelt.silver.spark.lazy_session import LazySession, lazily
 
 if TYPE_CHECKING:
@@ -192,6 +192,7 @@ class Supervisor:
         self._done = threading.Event()
         self._failure: BaseException | None = None
         self._held = ExitStack()
+        self._signals = ExitStack()
         self._taken: Owned | Borrowed | None = None
         self._worker: threading.Thread | None = None
         self._progress = progress
@@ -207,6 +208,7 @@ class Supervisor:
         self.stages: Stages | None = None
 
     def __enter__(self) -> Self:
+        self._signals.enter_context(joined())
         try:
             lake = self._pipeline.lake_address()
             self._held.enter_context(lake_lock(lake, self._layers, command=self._command))
@@ -218,7 +220,7 @@ class Supervisor:
                 self._worker = threading.Thread(target=self._work, name="stages", daemon=True)
                 self._worker.start()
         except BaseException as error:
-            with deferred():
+            with self._signals, deferred():
                 self._end(hurried=self._hurried_by(error))
             raise
         return self
@@ -226,7 +228,7 @@ class Supervisor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with deferred():
+        with self._signals, deferred():
             failure = None if error is None else in_words(error)
             try:
                 self._end(hurried=self._hurried_by(error))
@@ -393,7 +395,7 @@ class Supervisor:
         if isinstance(self._taken, Owned):
             process = access_of(self._taken.spark).process()
             if process is not None:
-                kill(process)
+                kill_jvm(process)
 
     def _end_stages(self, seconds: float, *, hurried: bool) -> None:
         if self._worker is not None:

@@ -40,7 +40,7 @@ from deltasmelt.pipelines.spark.launch import (
 from deltasmelt.pipelines.spark.remote import REMOTE, is_elsewhere, remote_session
 from deltasmelt.pipelines.terminal.logs import spark_log
 from deltasmelt.pipelines.terminal.output import waiting
-from deltasmelt.silver.spark.access import access_of, context_class, kill
+from deltasmelt.silver.spark.access import access_of, context_class, kill_jvm
 from deltasmelt.silver.spark.semantics import AS_MICROSECONDS, PINNED
 from deltasmelt.silver.spark.tuning import all_settings, change, cores_of
 
@@ -217,7 +217,7 @@ def stop_session(spark: SparkSession, *, patience: float = SPARK_STOP_SECONDS) -
     access, until = access_of(spark), time.monotonic() + patience
     process = access.process()
     if patience <= 0 and process is not None:
-        kill(process)
+        kill_jvm(process)
     # If the JVM or the server never answers, the thread ends with the JVM, or with this process.
     stopping = threading.Thread(target=access.end, name="spark-stop", daemon=True)
     stopping.start()
@@ -232,7 +232,7 @@ def stop_session(spark: SparkSession, *, patience: float = SPARK_STOP_SECONDS) -
     try:
         process.wait(max(until - time.monotonic(), 1.0))
     except subprocess.TimeoutExpired:
-        kill(process)
+        kill_jvm(process)
     local_folder.remove()
     return process.returncode
 

@@ -36,7 +36,7 @@ from deltasmelt.pipelines.spark.session import (
 )
 from deltasmelt.pipelines.terminal.interrupts import INTERRUPTIONS, Terminated, interruption_behind
 from deltasmelt.pipelines.terminal.logs import spark_log
-from deltasmelt.silver.spark.access import access_of, kill
+from deltasmelt.silver.spark.access import access_of, kill_jvm
 from deltasmelt.silver.spark.connect import cancel_work
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ def end_writing() -> None:
     """
     let_expire()
     if _jvm is not None:
-        kill(_jvm)
+        kill_jvm(_jvm)
 
 
 def finish_within(seconds: float, work: Callable[[], None]) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import sys
 import threading
+import time
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
 _NUMBERS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _REPEAT_SECONDS: Final = 0.05
+_TOGETHER_SECONDS: Final = 1.0
+_effective_at = -math.inf  # time of the last interruption in a block of `joined`
 
 
 class Terminated(BaseException):
@@ -65,6 +69,28 @@ def deferred() -> Iterator[None]:
         yield
     if arrived and sys.exception() is None:
         arrived[0]()
+
+
+@contextmanager
+def joined() -> Iterator[None]:
+    """Let interruptions that arrive within a second take effect as one.
+
+    A service ends by several signals at once. The second would interrupt the first step of the block's end,
+    before the end has begun with `deferred`. After this time, a person can repeat an interruption.
+    """
+    global _effective_at  # noqa: PLW0603 - of the process, as handlers of signals are
+    if threading.current_thread() is threading.main_thread():
+        _effective_at = -math.inf
+
+    def receive(interrupt: Callable[[], None]) -> None:
+        global _effective_at  # noqa: PLW0603 - as above
+        now = time.monotonic()
+        if now - _effective_at >= _TOGETHER_SECONDS:
+            _effective_at = now
+            interrupt()
+
+    with _handled(receive):
+        yield
 
 
 @contextmanager
@@ -136,6 +162,8 @@ def terminable() -> Iterator[None]:
         if not isinstance(lost.exc_value, Terminated | KeyboardInterrupt):
             previous_hook(lost)
             return
+        global _effective_at  # noqa: PLW0603 - as in `joined`
+        _effective_at = -math.inf
         number = lost.exc_value.number if isinstance(lost.exc_value, Terminated) else signal.SIGINT
         # Later and from a thread: raised here, the signal would be lost, too.
         timer = threading.Timer(_REPEAT_SECONDS, os.kill, (os.getpid(), number))

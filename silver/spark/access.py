@@ -362,7 +362,7 @@ class _NoContext:
     _active_spark_context = _gateway = _jvm = None
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
+def kill_jvm(process: subprocess.Popen[bytes]) -> None:
     """Kill a JVM, and wait for its death: a killed process may still complete a step in the kernel."""
     process.kill()
     with suppress(subprocess.TimeoutExpired):

@@ -20,6 +20,7 @@ from deltasmelt.pipelines.runtime.supervisor import Supervisor
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.spark import session_owner
 from deltasmelt.pipelines.spark.session_owner import Owned
+from deltasmelt.pipelines.terminal import interrupts
 from deltasmelt.pipelines.terminal.interrupts import Terminated, deferred, terminable
 
 if TYPE_CHECKING:
@@ -149,8 +150,21 @@ class Running:
         return self.jvm
 
 
-def test_further_signals_do_not_shorten_end(run: tuple[Run, Jvm], monkeypatch: pytest.MonkeyPatch) -> None:
+def together(*numbers: signal.Signals) -> None:
+    """Send signals that Python receives at the same moment, as from a service that ends."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    for number in numbers:
+        signal.raise_signal(number)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, numbers)
+
+
+@pytest.mark.parametrize("numbers", [[signal.SIGINT], [signal.SIGINT, signal.SIGTERM]])
+def test_further_signals_do_not_shorten_end(
+    run: tuple[Run, Jvm], monkeypatch: pytest.MonkeyPatch, numbers: list[signal.Signals]
+) -> None:
     supervised, jvm = run
+    if len(numbers) == 1:  # further signals come later
+        monkeypatch.setattr(interrupts, "_TOGETHER_SECONDS", 0.0)
 
     def end(_: Owned, __: object, *, patience: float = 15.0) -> None:
         jvm.steps.append(f"end, {patience}")
@@ -161,9 +175,9 @@ def test_further_signals_do_not_shorten_end(run: tuple[Run, Jvm], monkeypatch: p
     monkeypatch.setattr(Owned, "end", end)
 
     def interrupted() -> None:
-        with supervised:
+        with terminable(), supervised:
             assert supervised.begun.wait(60)
-            signal.raise_signal(signal.SIGINT)
+            together(*numbers)
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
