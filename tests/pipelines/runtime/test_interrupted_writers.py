@@ -25,6 +25,7 @@ from deltasmelt.pipelines.terminal.interrupts import Terminated, deferred, termi
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -192,8 +193,9 @@ def test_wait_for_lock_ends_with_run(
     in_store: bool,  # noqa: FBT001
 ) -> None:
     """A pool's thread inside a wait without a limit would prevent the end of the process."""
-    lake, stop, outcomes = Lake(path=place if in_store else lake_path), threading.Event(), []
-    holder = (
+    lake, stop = Lake(path=place if in_store else lake_path), threading.Event()
+    outcomes: list[str] = []
+    holder: AbstractContextManager[object] = (
         leased(lake.root, writing_of("silver"), command="smelt maintain", wait=False)
         if in_store
         else writing(lake, "silver")

@@ -26,6 +26,7 @@ from deltasmelt.pipelines.commands.run import run_layers
 from deltasmelt.pipelines.commands.verify import run_verify
 from deltasmelt.pipelines.health.status import read_status
 from deltasmelt.pipelines.private import conf_folder
+from deltasmelt.pipelines.runtime.locks import lake_lock
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.spark.lake_sql import LakeSql, cut_of
 from deltasmelt.pipelines.spark.launch import JVM_OPTIONS, jvm_options
@@ -101,6 +102,15 @@ class Shop:
         return cut is not None and cut.commit_lsn >= end - 1
 
 
+def is_free(pipeline: Pipeline) -> bool:
+    """Check whether no process holds the lake's lock of silver."""
+    try:
+        with lake_lock(pipeline.lake_address(), ("silver",), command="smelt silver"):
+            return True
+    except DefiniteError:
+        return False
+
+
 @pytest.fixture(scope="module")
 def shop(server_dsn: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     dsn = make_database(server_dsn)
@@ -144,6 +154,8 @@ def test_a_run_outlives_its_reader_until_ctrl_c(
         assert run.family("deltasmelt.pipelines.runtime.reader_process") not in ([], [reader])
 
         run.process.send_signal(signal.SIGINT)
+        wait_for(lambda: is_free(shop.pipeline), 60)
+        assert not run.family("java"), "its JVM outlives the lake's lock"
         assert run.wait(60) == 130, "two seconds on a quiet machine"
         wait_for(lambda: not run.family(), 60)
     output = run.text()
