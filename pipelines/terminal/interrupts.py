@@ -115,10 +115,10 @@ def _handled(handle: Callable[[Callable[[], None]], None]) -> Iterator[None]:
 
     Signals interrupt the main thread alone; in other threads `handle` receives nothing.
     """
-    before: dict[int, Any] = {}
+    before: dict[signal.Signals, Any] = {}
 
     def receive(number: int, frame: object) -> None:
-        handle(partial(before[number], number, frame))
+        handle(partial(before[signal.Signals(number)], number, frame))
 
     if threading.current_thread() is threading.main_thread():
         for number in _NUMBERS:
