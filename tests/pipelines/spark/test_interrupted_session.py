@@ -16,7 +16,7 @@ from tests.patience import runs
 
 ROOT = Path(__file__).parents[3]
 WRITES = """
-import sys, time
+import logging, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from deltasmelt.pipelines.commands.context import spark_for
@@ -27,6 +27,7 @@ from deltasmelt.pipelines.terminal.output import Output
 from deltasmelt.silver.spark.access import jvm_process
 
 ENDLESS = "SELECT sum(a.id * b.id) FROM range(100000000) a CROSS JOIN range(100000000) b"
+logging.getLogger().addHandler(logging.NullHandler())  # as the command: py4j logs the death of its JVM
 pipeline = load_pipeline(Path(sys.argv[1]))
 lake = pipeline.lake_address()
 pool = ThreadPoolExecutor(1)
