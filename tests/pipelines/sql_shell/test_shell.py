@@ -162,8 +162,10 @@ def test_exported_files_are_whole_or_absent(spark: SparkSession, tmp_path: Path)
         "SELECT id, timestamp'2026-01-31 12:00:00.123456' AS at FROM range(0, 1000, 1, 4) ORDER BY id"
     )
     single_file, folder = tmp_path / "rows.parquet", tmp_path / "rows"
-    assert Export(str(single_file), RowFormat.PARQUET).write(spark, frame) == f"{single_file}: 1000 rows"
-    assert Export(str(folder), RowFormat.PARQUET).write(spark, frame.repartition(3)) == f"{folder}: 1000 rows"
+    assert Export(str(single_file), RowFormat.PARQUET).write(spark, frame) == f"{single_file}: 1,000 rows"
+    assert (
+        Export(str(folder), RowFormat.PARQUET).write(spark, frame.repartition(3)) == f"{folder}: 1,000 rows"
+    )
     assert pq.read_table(single_file).schema.field("at").type == pq.read_table(folder).schema.field("at").type
     assert str(pq.read_table(single_file).schema.field("at").type) == "timestamp[us, tz=UTC]"
     assert pq.read_table(single_file)["id"].to_pylist() == list(range(1000))
@@ -171,7 +173,7 @@ def test_exported_files_are_whole_or_absent(spark: SparkSession, tmp_path: Path)
 
     lines = tmp_path / "rows.jsonl"
     export = Export(str(lines), RowFormat.JSON)
-    assert export.write(spark, frame) == f"{lines}: 1000 rows"
+    assert export.write(spark, frame) == f"{lines}: 1,000 rows"
     assert json.loads(lines.read_text().splitlines()[7])["id"] == 7
     with pytest.raises(DefiniteError, match="already has the rows of an earlier statement"):
         export.write(spark, frame)
@@ -180,7 +182,7 @@ def test_exported_files_are_whole_or_absent(spark: SparkSession, tmp_path: Path)
 
     with settings(spark, {"spark.sql.files.maxRecordsPerFile": "300"}):
         split = tmp_path / "split.parquet"
-        assert Export(str(split), RowFormat.PARQUET).write(spark, frame) == f"{split}: 1000 rows"
+        assert Export(str(split), RowFormat.PARQUET).write(spark, frame) == f"{split}: 1,000 rows"
         assert pq.read_metadata(split).num_rows == 1000
     for name, form in (("late.csv", RowFormat.CSV), ("late", RowFormat.PARQUET)):
         late = Export(str(tmp_path / name), form)
