@@ -251,7 +251,7 @@ def remove_uncreated(uri: str) -> None:
     stays as it is, for example a plain Parquet table of another program. Younger files stay, too
     (`_UNNAMED_SECONDS`): another process may be creating the table.
 
-    A store keeps such files: Delta leaves no trace there that tells them from files of another program.
+    In a store the files stay: Delta leaves no empty log there, so another program's files look the same.
     """
     if local_folder(uri) is None:
         return
