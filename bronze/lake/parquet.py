@@ -340,18 +340,20 @@ class PartWriter:
 
 
 class _Statistics:
-    """Row count, minima and maxima of one file."""
+    """Row count of one file, and minima, maxima and the number of NULLs of its measured columns."""
 
     def __init__(self, measured: Sequence[str]) -> None:
         self._measured = measured
         self.rows = 0
         self._least: dict[str, Any] = {}
         self._greatest: dict[str, Any] = {}
+        self._nulls = dict.fromkeys(measured, 0)
 
     def add(self, rows: pa.Table) -> None:
         self.rows += rows.num_rows
         for name in self._measured:
             column = rows[name]
+            self._nulls[name] += column.null_count
             if pa.types.is_dictionary(column.type):
                 column = pa.chunked_array([chunk.dictionary for chunk in column.chunks])
             found = pc.min_max(column).as_py()
@@ -360,12 +362,11 @@ class _Statistics:
                 self._greatest[name] = max(found["max"], self._greatest.get(name, found["max"]))
 
     def to_json(self) -> str:
-        nulls = {name: 0 for name in self._measured if name in self._least and not name.startswith("table_")}
         return json.dumps(
             {
                 "numRecords": self.rows,
                 "minValues": self._least,
                 "maxValues": self._greatest,
-                "nullCount": nulls,
+                "nullCount": self._nulls,
             }
         )

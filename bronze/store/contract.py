@@ -163,8 +163,11 @@ A version describes the changes of its `relation_id` after (`from_lsn`, `after_l
 """
 REPEATING: Final = ("op", "table_schema", "table_name", "columns.list.element", "unchanged.list.element")
 """Columns of `bronze.changes` with repeating values; only these columns get a dictionary."""
-MEASURED: Final = ("commit_lsn", "seq", "table_schema", "table_name", "op")
-"""Columns of `bronze.changes` whose least and greatest values go into Delta's statistics."""
+MEASURED: Final = ("commit_lsn", "seq", "relation_id", "table_schema", "table_name", "op")
+"""Columns of `bronze.changes` whose least and greatest values go into Delta's statistics.
+
+Files of an earlier release may lack a column; then any row may be in the file.
+"""
 SAME_IN_A_SNAPSHOT: Final = ("commit_lsn", "lsn", "commit_ts", "relation_id", "ingested_at")
 """Columns with one value, or few values, in all rows of a snapshot."""
 _SAME: Final = pa.dictionary(pa.int32(), pa.string())

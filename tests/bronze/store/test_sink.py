@@ -243,6 +243,18 @@ def test_expired_entries_and_files_vanish_but_unnamed_stay(
     assert len(contents(lake_path)) == 159 + 2
 
 
+def test_statistics_state_relations_and_number_of_nulls(lake_path: str) -> None:
+    sink = open_sink(lake_path)
+    message = rows(2, 1).to_pylist()[0] | {"op": "message", "relation_id": None, "table_name": None}
+    sink.write(rows(1, 2))
+    sink.write(pa.Table.from_pylist([message], schema=CHANGES_SCHEMA))
+    sink.commit(at(2))
+    (file,) = pa.table(open_existing(f"{lake_path}/bronze/changes").get_add_actions(flatten=True)).to_pylist()
+    assert (file["min.relation_id"], file["max.relation_id"]) == (1, 1)
+    names = ("commit_lsn", "relation_id", "table_schema", "table_name")
+    assert [file[f"null_count.{name}"] for name in names] == [0, 1, 0, 1]
+
+
 def compact_changes(table: Table) -> bool:
     return compact(table, CHANGES_SCHEMA, many=2, prefix="stream", measured=["commit_lsn"])
 
