@@ -1,9 +1,10 @@
 """Turn the activity of a window into statements: counts and shapes to steps. Pure, no Spark.
 
-One grouped query over the window counts, for every table at once, the changes of each kind (`activity_query`,
-`Activity`). The `Step`s follow from these counts and from the versions of the table's shape. Each step is one
-statement and one Delta commit with its own mark. Schema changes take effect in order with the data: silver
-folds earlier rows into a table of the old shape, then alters the table, then folds the rest.
+The changes of each kind are counted for every table at once, in a large window by one grouped query, in a
+small window from bronze's files (`silver.plan.activity`). The `Step`s follow from these counts and from the
+versions of the table's shape. Each step is one statement and one Delta commit with its own mark. Schema
+changes take effect in order with the data: silver folds earlier rows into a table of the old shape, then
+alters the table, then folds the rest.
 """
 
 from __future__ import annotations

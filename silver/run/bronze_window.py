@@ -6,7 +6,12 @@ window once. Cached rows belong to one pinned version and never change, so a sta
 the cached rows.
 
 In a local lake this process counts a small window from the same files (`rows_here`), so no table waits for a
-statement. A failed read ends the cycle before any table is written, as a failed statement does.
+statement. Here "local" means a folder, also a folder that a cluster shares: then the driver counts, at most
+20,000 rows in 32 MiB of files.
+
+A failed read of the counted columns ends the cycle before any table is written, as a failed statement does.
+The tables' own statements read all other columns. So a damaged page of `new` fails each table with changes
+in the window, as in a large window. No such table is written, and each continues from its own mark.
 
 Measured: a cycle with 20 changes to one table took 2.05 s without the cached rows, and takes 1.28 s.
 """
@@ -15,12 +20,17 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
+from deltasmelt.bronze.effects import Effect, perform
+from deltasmelt.bronze.lake.parquet import open_whole
 from deltasmelt.bronze.store.contract import CHANGES, OP_SNAPSHOT
+from deltasmelt.bronze.store.row_groups import groups_from
 from deltasmelt.silver.plan.activity import COUNTED, counted_columns
 from deltasmelt.silver.spark.access import access_of, computed
 from deltasmelt.silver.spark.small_reads import rows_of_files
@@ -122,14 +132,28 @@ def _snapshot_rows(files: pa.Table, lsn: Lsn, end: Lsn | None) -> dict[int, int]
     return dict(zip(rows["min.relation_id"].to_pylist(), rows["num_records_sum"].to_pylist(), strict=True))
 
 
-def rows_here(bronze: Table, later: Later) -> pa.Table | None:
-    """Return the rows of the files for `silver.plan.activity.activities_in`, read by this process.
+def rows_here(bronze: Table, later: Later, low: Lsn) -> pa.Table | None:
+    """Return the rows after `low` for `silver.plan.activity.activities_in`, read by this process.
 
-    None where the window is large, or files alone do not show the rows.
+    Earlier rows may be among the rows. None where the window is large, or files alone do not show the rows.
     """
     if not later.paths or not later.is_small or not bronze.is_plain():
         return None
-    return pa.concat_tables(counted_columns(bronze.read_file(path, [*COUNTED])) for path in later.paths)
+    return pa.concat_tables(
+        rows
+        for path in later.paths
+        for rows in perform(Effect.READ_FILE, f"{bronze.table_uri}/{path}", partial(_read, bronze, path, low))
+    )
+
+
+def _read(bronze: Table, path: str, low: Lsn) -> list[pa.Table]:
+    """Return the counted columns of a file's row groups that may hold rows after `low`.
+
+    `old` may decode to hundreds of times the file's size, so `old` goes after each group.
+    """
+    with open_whole(bronze.table_uri, path) as file, pq.ParquetFile(file) as parquet:
+        groups = groups_from(parquet.metadata, low + 1)
+        return [counted_columns(parquet.read_row_group(group, [*COUNTED])) for group in groups]
 
 
 def whole(lake: Lake, bronze: Table) -> str:

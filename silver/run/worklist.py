@@ -454,7 +454,7 @@ class Worklist:
             return changes, {}
         small = later.rows <= SMALL
         # In a store each file would cost one more request.
-        counted = None if self._lake.is_remote or not small else rows_here(bronze, later)
+        counted = None if self._lake.is_remote or not small else rows_here(bronze, later, low)
         found = {} if counted is None else activities_in(counted, starts, end)
         if counted is not None and not any(activity.effective for activity in found.values()):
             return changes, {}

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from deltasmelt.bronze.lake.delta import open_existing
@@ -13,7 +14,8 @@ from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.bronze.lake.parquet import PartWriter
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.contract import CHANGES, CHANGES_SCHEMA, MEASURED, ROWS_SCHEMA
-from deltasmelt.silver.run.bronze_window import files_after
+from deltasmelt.silver.plan.activity import activities_in
+from deltasmelt.silver.run.bronze_window import files_after, rows_here
 from tests.silver.histories import INT, TEXT, BronzeWriter, change, placed, relation
 
 if TYPE_CHECKING:
@@ -80,3 +82,38 @@ def test_files_of_other_relations_are_skipped(files: Files) -> None:
     assert [rows(), rows(1), rows(2), rows(3)] == [11, 11, 4, 4]
     assert files_after(files.bronze, Lsn(10)).snapshots == {1: 5}
     assert former.name in files_after(files.bronze, Lsn(10), None, [3]).paths
+
+
+def test_row_groups_of_earlier_windows_stay_unread(files: Files) -> None:
+    """Compaction joins files: a damaged page of an earlier window then stops no later window."""
+    path = files.add(*((lsn, [update(ONE, old=["1", "x" * 1000])]) for lsn in (20, 21, 22)))
+    footer, content = pq.read_metadata(path).row_group(0), bytearray(path.read_bytes())
+    for column in map(footer.column, range(footer.num_columns)):
+        at = column.data_page_offset
+        content[at : at + column.total_compressed_size] = bytes(column.total_compressed_size)
+    path.write_bytes(content)
+    later = files_after(files.bronze, Lsn(20))
+    rows = rows_here(files.bronze, later, Lsn(20))
+    assert rows is not None
+    assert rows["commit_lsn"].to_pylist() == [21, 22]
+    with pytest.raises((OSError, pa.ArrowException)):
+        rows_here(files.bronze, later, Lsn(19))
+
+
+def test_files_of_every_writer_are_counted(files: Files) -> None:
+    """A copy's file has dictionaries; a message has no relation; an erased record has no values."""
+    copied = [change(ONE, "snapshot", new=["1", "c"]), change(ONE, "snapshot_end")]
+    message = change(ONE, "message", relation_id=None, table_schema=None, table_name=None)
+    files.add((20, copied), schema=ROWS_SCHEMA)
+    files.add((21, [message, change(TWO, "erased")]))
+    files.add((22, [update(TWO, old=["1", "o"], unchanged=["big"]), change(ONE, "truncate"), update(TWO)]))
+    rows = rows_here(files.bronze, files_after(files.bronze, Lsn(10)), Lsn(10))
+    assert rows is not None
+    found = activities_in(rows, dict.fromkeys((1, 2, 3), Lsn(10)), Lsn(30))
+    assert {relation: {op: n for op, n in one.counts.items() if n} for relation, one in found.items()} == {
+        1: {"snapshot": 1, "truncate": 1},
+        2: {"update": 2},
+    }
+    assert (found[1].snapshot, found[1].truncated, len(found[1].barriers)) == (Lsn(20), (22, 1), 2)
+    assert (found[2].facts.old_tuples, found[2].facts.moved_unchanged_toast) == (1, 1)
+    assert found[2].facts.unchanged_toast == {"big"}
