@@ -147,7 +147,11 @@ class Descriptions:
 
 
 _RANGED_ABOVE: Final = SMALL_TARGET
-"""Number of rows up to which a read of all keys costs less than a query for key ranges."""
+_RANGED_ABOVE_BYTES: Final = 32 * 2**20
+"""Rows and bytes of a table up to which a read of all its files costs less than a query for key ranges.
+
+A MERGE first reads the keys of all files, but a table of versions reads all values (`fold.row_versions`).
+"""
 _TINY_TARGET: Final = 128 * 2**10
 """Bytes of a table up to which a MERGE rewrites the whole table.
 
@@ -241,9 +245,10 @@ class StepRunner:
         if small and step.mode == "merge" and size <= _TINY_TARGET:
             plan = plan | REWRITTEN
         with settings(session, plan):
-            return self._run(session, step, small=small, rows=rows)
+            ranged = rows > _RANGED_ABOVE or size > _RANGED_ABOVE_BYTES
+            return self._run(session, step, small=small, rows=rows, ranged=ranged)
 
-    def _run(self, session: SparkSession, step: Step, *, small: bool, rows: int) -> int:
+    def _run(self, session: SparkSession, step: Step, *, small: bool, rows: int, ranged: bool) -> int:
         table, window = step.table, step.window
         target = self._lake.sql("silver", table.name)
         stored = self._shaped(session, step, target)
@@ -255,14 +260,14 @@ class StepRunner:
         if step.mode == "versions":
 
             def ranges(folded: Fold) -> dict[int, tuple[str, str]]:
-                return self._ranges(session, table, folded, stored.files, rows)
+                return self._ranges(session, table, folded, stored.files) if ranged else {}
 
             versions = step_source.versions(session, step, before, ranges, keep=small)
             self._read_target(session, small=small, rows=rows)
             return self._merge(session, step, stored, versions)
         folded = step_source.folded(session, step, before, keep=small and step.mode == "merge")
         if step.mode == "merge":
-            within = self._ranges(session, table, folded, stored.files, rows)
+            within = self._ranges(session, table, folded, stored.files) if ranged else {}
             known = small and not window.facts.inserts and not window.facts.old_tuples
             known = known and (stored.mark is None or stored.mark < window.end)
             known = known and may_be_known(session, self._uri(table))
@@ -352,11 +357,9 @@ class StepRunner:
         return stored
 
     def _ranges(
-        self, session: SparkSession, table: SilverTable, folded: Fold, files: int, rows: int
+        self, session: SparkSession, table: SilverTable, folded: Fold, files: int
     ) -> dict[int, tuple[str, str]]:
-        """Return key ranges of the fold, where the target is large and the MERGE may skip files."""
-        if rows <= _RANGED_ABOVE:
-            return {}
+        """Return key ranges of the fold, where the MERGE may skip files."""
         keys = {
             position: name
             for position, name in folded.keys.items()
