@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from deltasmelt.bronze.drift.membership import NOT_CARRIED
 from deltasmelt.bronze.effects import guarded
@@ -42,6 +43,7 @@ from deltasmelt.bronze.store.relations import append_relations
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from deltasmelt.bronze.lake.location import Lake
 
@@ -165,6 +167,15 @@ def _write(uri: str, rows: pa.Table, marks: list[Transaction]) -> None:
         writer = PartWriter(uri, "stream", schema=CHANGES_SCHEMA, measured=MEASURED, repeating=REPEATING)
         writer.write(rows)
         delta.open_existing(uri).commit(writer.finish(), CHANGES_SCHEMA, marks)
+
+
+def damage(path: Path, column: str) -> None:
+    """Overwrite a column's pages in a file's first row group; the footer stays."""
+    group, content = pq.read_metadata(path).row_group(0), bytearray(path.read_bytes())
+    (found,) = (one for one in map(group.column, range(group.num_columns)) if one.path_in_schema == column)
+    start = min(found.data_page_offset, found.dictionary_page_offset or found.data_page_offset)
+    content[start : start + found.total_compressed_size] = bytes(found.total_compressed_size)
+    path.write_bytes(content)
 
 
 def change(shape: Relation, op: str, **cells: Any) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from deltasmelt.bronze.lake.delta import open_existing
@@ -16,7 +15,7 @@ from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.contract import CHANGES, CHANGES_SCHEMA, MEASURED, ROWS_SCHEMA
 from deltasmelt.silver.plan.activity import activities_in
 from deltasmelt.silver.run.bronze_window import files_after, rows_here
-from tests.silver.histories import INT, TEXT, BronzeWriter, change, placed, relation
+from tests.silver.histories import INT, TEXT, BronzeWriter, change, damage, placed, relation
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -87,11 +86,7 @@ def test_files_of_other_relations_are_skipped(files: Files) -> None:
 def test_row_groups_of_earlier_windows_stay_unread(files: Files) -> None:
     """Compaction joins files: a damaged page of an earlier window then stops no later window."""
     path = files.add(*((lsn, [update(ONE, old=["1", "x" * 1000])]) for lsn in (20, 21, 22)))
-    footer, content = pq.read_metadata(path).row_group(0), bytearray(path.read_bytes())
-    for column in map(footer.column, range(footer.num_columns)):
-        at = column.data_page_offset
-        content[at : at + column.total_compressed_size] = bytes(column.total_compressed_size)
-    path.write_bytes(content)
+    damage(path, "old.list.element")
     later = files_after(files.bronze, Lsn(20))
     rows = rows_here(files.bronze, later, Lsn(20))
     assert rows is not None
