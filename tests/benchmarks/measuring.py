@@ -36,8 +36,9 @@ class Run:
 
 
 def bench_server() -> EmbeddedServer:
-    """Return a server with checkpoints too rare to disturb a run."""
-    return EmbeddedServer(settings={"max_wal_size": "16GB", "checkpoint_timeout": "1h"})
+    """Return a server with checkpoints too rare to disturb a run, and a limit of WAL that no run reaches."""
+    rare = {"max_wal_size": "16GB", "checkpoint_timeout": "1h"}
+    return EmbeddedServer(settings=rare | {"max_slot_wal_keep_size": "50GB"})
 
 
 def machine() -> str:

@@ -11,12 +11,14 @@ import resource
 import sys
 import time
 
+from deltasmelt.bronze.memory import choose_arrow_allocator
 from deltasmelt.pipelines.without_pandas import load_pyarrow
 
 
 def main() -> None:
     """Run the reader once."""
     start = time.monotonic()
+    choose_arrow_allocator()  # as the command does
     load_pyarrow()
     from deltasmelt.bronze.config.sections import BronzeSettings, SnapshotSettings, SourceSettings  # noqa: PLC0415 - after pandas is hidden
     from deltasmelt.bronze.lake.location import Lake  # noqa: PLC0415
