@@ -17,8 +17,10 @@ from datetime import UTC
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import datetime
 
+_NAMED = 3
 _VOWELS = frozenset("aeiou")
 
 
@@ -32,6 +34,12 @@ def plural(number: int, noun: str) -> str:
     if number == 1:
         return noun
     return f"{noun[:-1]}ies" if noun.endswith("y") and noun[-2] not in _VOWELS else f"{noun}s"
+
+
+def listed(names: Sequence[object], most: int = _NAMED) -> str:
+    """Return the first few names, and the number of the other names."""
+    shown = ", ".join(map(str, names[:most]))
+    return f"{shown} and {len(names) - most:,} more" if len(names) > most else shown
 
 
 def bytes_text(count: int | None) -> str:

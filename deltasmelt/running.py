@@ -32,7 +32,7 @@ from deltasmelt.bronze.figures import estimate_text
 from deltasmelt.bronze.store.ownership import require_own_lake
 from deltasmelt.pipelines.commands.run import run_layers
 from deltasmelt.pipelines.health.status import read_status
-from deltasmelt.pipelines.runtime.progress_text import reader_text
+from deltasmelt.pipelines.runtime.progress_text import reader_text, seconds_of
 from deltasmelt.pipelines.runtime.supervisor import END_SECONDS
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.terminal.failures import Failure
@@ -219,8 +219,7 @@ class _Values:
     def cut(self, cut: Cut, runs: list[Run]) -> None:
         changes = {run.name: run.changes for run in runs if run.changes or run.mode == "full"}
         if changes:
-            seconds = max(run.seconds for run in runs)
-            self._receive(Progress(cut.layer, cut.commit_lsn, changes, seconds))
+            self._receive(Progress(cut.layer, cut.commit_lsn, changes, seconds_of(runs)))
 
     def reader(self, event: dict[str, Any]) -> None:
         present = (event["changes"], reader_text(event))

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from deltasmelt.bronze.figures import listed
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -45,5 +47,4 @@ def there_are(names: Sequence[str]) -> str:
     """Return a text with the candidates, the first few by name."""
     if not names:
         return "available: none"
-    remainder = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return f"available: {', '.join(names[:_LISTED])}{remainder}"
+    return f"available: {listed(names, _LISTED)}"

@@ -116,6 +116,7 @@ class Silver:
         self._relations = RelationsWatch(lake)
         self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="silver")
         self.runs: list[Run] = []
+        self._folding: Sequence[Future[Run]] = ()
         self._sessions = Sessions(spark)
         self._source = Source(lake)
         self._comments = CommentsWatch(lake)
@@ -146,6 +147,12 @@ class Silver:
     def owes_retry(self) -> bool:
         """Check whether the pause of a failed table is over, and no long work of the table is under way."""
         return self._failed_tables.owes_retry and not self.long_work.tables
+
+    @property
+    def folding(self) -> tuple[int, int]:
+        """Return how many tables the present cycle has folded, and how many it folds; any thread may read."""
+        futures = self._folding
+        return sum(future.done() for future in futures), len(futures)
 
     def cycle(
         self,
@@ -334,6 +341,7 @@ class Silver:
             else:
                 short.append((work, self._pool.submit(self._run, work)))
         begun_works = [*short, *long]
+        self._folding = [future for _, future in short]
         try:
             wait(future for _, future in short)
             if long:
@@ -349,6 +357,7 @@ class Silver:
                     transient.append(error)
         finally:  # also after an error: the next cycle replaces the view that all tables read
             wait(future for _, future in begun_works)
+            self._folding = ()
         if transient:
             raise transient[0]
         return runs

@@ -16,6 +16,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from deltasmelt.bronze.errors import TransientError
+from deltasmelt.bronze.figures import listed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -30,7 +31,6 @@ REMEDY: Final = (
 )
 
 _MOST: Final = 5
-_NAMED: Final = 3
 _SESSIONS_QUERY: Final = """
     SELECT pid, coalesce(usename, '?'), coalesce(datname, ''), coalesce(application_name, ''),
            coalesce(state, ''), extract(epoch FROM now() - xact_start)::int
@@ -93,9 +93,7 @@ class Wait:
 
         `blockers` is the text of `running_transactions`.
         """
-        named = ", ".join(str(table) for table in tables[:_NAMED])
-        suffix = f" and {len(tables) - _NAMED} more" if len(tables) > _NAMED else ""
-        message = f"copying {named}{suffix} waits for open transactions: {blockers}"
+        message = f"copying {listed(tables)} waits for open transactions: {blockers}"
         error = TransientError(message, code="copies-wait-for-transactions", where=where, remedy=REMEDY)
         with self._lock:
             self._since = time.monotonic() if self._since is None else self._since

@@ -170,7 +170,8 @@ def run_layers(
             if watching is not None:
                 watching.runs(supervisor.alive, supervisor.restarts)
 
-            if not _ended(supervisor, _POLL_SECONDS[until_caught_up], stop):
+            lines = reporter if isinstance(reporter, ProgressReporter) else None
+            if not _ended(supervisor, _POLL_SECONDS[until_caught_up], stop, lines):
                 return
         if until_caught_up:
             stalled = standing_still(
@@ -190,9 +191,13 @@ def run_layers(
         output.report("caught up")
 
 
-def _ended(supervisor: Supervisor, seconds: float, stop: threading.Event | None) -> bool:
-    """Wait for the end of the stages; return False if `stop` is set before."""
+def _ended(
+    supervisor: Supervisor, seconds: float, stop: threading.Event | None, lines: ProgressReporter | None
+) -> bool:
+    """Wait for the end of the stages, and report a long cycle; return False if `stop` is set before."""
     while not supervisor.wait(seconds):
+        if lines is not None and supervisor.stages is not None:
+            lines.folding(*supervisor.stages.folding)
         if stop is not None and stop.is_set():
             return False
     return True

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pydantic import SecretStr
 
 from deltasmelt.bronze.config.sections import SourceSettings
-from deltasmelt.bronze.figures import counted
+from deltasmelt.bronze.figures import counted, listed
 from deltasmelt.bronze.postgres.connection import connect, translated
 from deltasmelt.bronze.postgres.conninfo import address_of
 from deltasmelt.gold.drafting.files import draft_text
@@ -44,6 +44,7 @@ _DOCUMENTS: Final = "documents"
 SCHEMA_FILE: Final = "document.schema.json"
 """Schema file next to the document files; with the schema, editors complete and check the documents."""
 _LISTED: Final = 20
+_JOINS: Final = 5
 
 
 def run_init(output: Output, *, dsn: str | None, out: Path, schemas: Sequence[str] = ()) -> None:
@@ -120,10 +121,10 @@ def _print_written(output: Output, out: Path, catalog: SourceCatalog, where: str
 
 def _print_documents(output: Output, proposal: Proposal, documents: Mapping[Path, Draft]) -> None:
     for path, draft in documents.items():
-        joined = [join.name for join in draft.joins]
         output.line(
             f"wrote {path}: one document per row of {draft.root}, {counted(len(draft.fields), 'field')}, "
-            f"joins {counted(draft.depth, 'level')} deep: {', '.join(joined)}"
+            f"joins {counted(draft.depth, 'level')} deep: "
+            f"{listed([join.name for join in draft.joins], _JOINS)}"
         )
     if not documents:
         output.line(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from deltasmelt.bronze.figures import bytes_text, clock_text, counted, estimate_text, seconds_text
+from deltasmelt.bronze.figures import bytes_text, clock_text, counted, estimate_text, listed, seconds_text
 from deltasmelt.bronze.progress import SnapshotView, is_under_way, snapshot_view
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from deltasmelt.bronze.lake.control import Cut, Run
     from deltasmelt.pipelines.runtime.maintenance import MaintenanceResult
@@ -32,22 +32,36 @@ class ProgressReporter:
         self._printed = ""
         self._snapshots: dict[str, Any] = {}
         self._waits = False
+        self._folding = ""
+        self._folding_since = 0.0
 
     def cut(self, cut: Cut, runs: list[Run]) -> None:
         """Report a new cut of a layer."""
         changes = sum(run.changes for run in runs)
-        seconds = max((run.seconds for run in runs), default=0.0)
         if not changes and not any(run.mode == "full" for run in runs):
             return
         moved = sum(1 for run in runs if run.changes)
+        noun = "table" if cut.layer == "silver" else "document"
         self._output.report(
             f"{clock_text()} {cut.layer:6} as of {cut.commit_lsn}: "
-            f"{counted(changes, 'change')} in "
-            f"{counted(moved, 'table' if cut.layer == 'silver' else 'document')}, {seconds_text(seconds)}"
+            f"{counted(changes, 'change')} in {counted(moved, noun)}, {seconds_text(seconds_of(runs))}"
         )
         for run in runs:
             if run.mode == "full" and run.reason:
                 self._output.report(f"         {run.name}: full build ({run.reason})")
+
+    def folding(self, done: int, total: int) -> None:
+        """Report how many tables a long cycle of silver has folded; `total` is 0 between two cycles."""
+        now, text = time.monotonic(), f"silver {done} of {counted(total, 'table')}" if total else ""
+        if self._move is not None:
+            if text != self._folding:
+                self._move(text or "running")
+        elif not self._folding:
+            self._folding_since = now
+        elif text and text != self._folding and now - self._folding_since >= _REPORT_SECONDS:
+            self._folding_since = now
+            self._output.report(f"{clock_text()} {text}")
+        self._folding = text
 
     def reader(self, event: dict[str, Any]) -> None:
         """Report news of the reader at most every few seconds, and the end of a snapshot at once."""
@@ -56,7 +70,7 @@ class ProgressReporter:
         self._end_of_snapshots(event["snapshots"])
         self._end_of_wait(event)
         text = reader_text(event)
-        if self._move is not None:
+        if self._move is not None and not self._folding:
             self._move(f"bronze {text}" if text else "running")
             if self._snapshots and not event["copies_wait"]:
                 return
@@ -88,6 +102,14 @@ class ProgressReporter:
             )
 
 
+def seconds_of(runs: Sequence[Run]) -> float:
+    """Return the seconds from the first begin of parallel runs to the last end."""
+    if not runs:
+        return 0.0
+    begin = min(run.started_at for run in runs)
+    return max((run.started_at - begin).total_seconds() + run.seconds for run in runs)
+
+
 def reader_text(event: dict[str, Any]) -> str:
     """Return the reader's progress in a few words."""
     if event["phase"] == "waiting":
@@ -108,7 +130,7 @@ def snapshot_text(view: SnapshotView) -> str:
     remaining = "" if view.seconds_left is None else f", about {estimate_text(view.seconds_left)} left"
     return (
         f"snapshot: {counted(view.rows, 'row')}, {bytes_text(view.bytes)}, {view.fraction:.0%}{remaining}; "
-        f"not complete yet: {', '.join(view.tables)}"
+        f"not complete yet: {listed(view.tables)}"
     )
 
 

@@ -160,6 +160,11 @@ class Stages:
         """Silver's tables as described by bronze's newest relations."""
         return silver_catalog(self._relations.read(), self._settings)
 
+    @property
+    def folding(self) -> tuple[int, int]:
+        """Return how many tables silver's present cycle has folded, and how many it folds."""
+        return (0, 0) if self._silver is None else self._silver.folding
+
     def carry(
         self, target: Callable[[], Lsn | None], stop: threading.Event, *, patience: float = math.inf
     ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
@@ -138,6 +139,45 @@ def test_counts_agree_with_their_nouns(capsys: pytest.CaptureFixture[str]) -> No
     shown = capsys.readouterr().err
     assert ": 1 change in 1 table, 1.0 s" in shown
     assert ": 2,000 changes in 1 table, 1.0 s" in shown
+
+
+def test_seconds_of_cut_span_its_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    runs = [
+        Run("silver", f"t{late}", "snapshot", None, Lsn(1), changes=1, seconds=4.0,
+            started_at=begin + timedelta(seconds=late))
+        for late in (0, 3, 471)
+    ]  # fmt: skip
+    ProgressReporter(Output()).cut(Cut("silver", Lsn(1), None, {}), runs)
+    assert ": 3 changes in 3 tables, 7 min 55 s" in capsys.readouterr().err
+
+
+def test_long_fold_of_many_tables_is_reported(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    moved: list[str] = []
+    on_terminal, lines = ProgressReporter(Output(), moved.append), ProgressReporter(Output())
+    clock = 1000.0
+    monkeypatch.setattr(time, "monotonic", lambda: clock)
+    for done in (0, 1, 40, 41, 94):
+        on_terminal.folding(done, 94)
+        lines.folding(done, 94)
+        on_terminal.reader(Progress().report())
+        clock += 4
+    for reporter in (on_terminal, lines):
+        reporter.folding(0, 0)
+    shown = [line.split(" ", 1)[1] for line in capsys.readouterr().err.splitlines()]
+    assert shown == ["silver 40 of 94 tables", "silver 94 of 94 tables"]
+    assert moved == [f"silver {done} of 94 tables" for done in (0, 1, 40, 41, 94)] + ["running"]
+
+
+def test_snapshot_names_few_tables() -> None:
+    progress = Progress()
+    for number in range(94):
+        progress.copying(f"public.t{number:02}", 1000)
+    view = snapshot_view(progress.read()["snapshots"], time.time())
+    assert view is not None
+    assert snapshot_text(view).endswith("not complete yet: public.t00, public.t01, public.t02 and 91 more")
 
 
 def test_another_process_sees_it_while_it_is_fresh(tmp_path: Path) -> None:
