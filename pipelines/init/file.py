@@ -156,12 +156,20 @@ def _exclude(catalog: SourceCatalog) -> Iterator[str]:
 def _rules(catalog: SourceCatalog) -> Iterator[str]:
     """Return proposed rules, as comments, for columns whose names suggest secrets or personal data."""
     proposed: dict[TableName, dict[str, Action]] = {}
+    types = {
+        (described.table.table, column.name): column.spark_type
+        for described in catalog.described
+        for column in described.table.columns
+    }
     for table in catalog.tables:
         relation = table.relation
         # A key column must stay unique, and the replica identity needs each of its columns.
         bound = {*relation.key, *(column.name for column in relation.columns if column.in_identity)}
         for column in relation.columns:
-            action = proposed_action(column.name, key=column.name in bound, table=table.table.name)
+            spark_type = types.get((table.table, column.name), "STRING")
+            action = proposed_action(
+                column.name, key=column.name in bound, table=table.table.name, spark_type=spark_type
+            )
             if action is not None:
                 proposed.setdefault(table.table, {})[column.name] = action
     if not proposed:

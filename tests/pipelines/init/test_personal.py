@@ -33,6 +33,20 @@ def test_names_get_the_action_of_their_words(action: str | None, names: str) -> 
     assert proposed_action("iban", key=True) == "hash"
 
 
+def test_numbers_flags_and_moments_get_no_rule() -> None:
+    for spark_type in ("BOOLEAN", "BIGINT", "TIMESTAMP"):
+        for name in ("needs_password_change", "api_token_id"):
+            assert proposed_action(name, key=False, spark_type=spark_type) is None
+    assert proposed_action("email_known_to_work", key=False, spark_type="BOOLEAN") is None
+    assert proposed_action("phone", key=False, spark_type="BIGINT") == "mask"
+    assert proposed_action("pin", key=False, spark_type="INT") == "exclude"
+
+
+def test_texts_of_messages_get_no_rule() -> None:
+    for name in ("mail_subject", "email_body_template", "mail_template"):
+        assert proposed_action(name, key=False) is None
+
+
 def test_values_in_tables_of_secrets_are_excluded() -> None:
     for table, column in (("api_keys", "key"), ("backup_codes", "code"), ("login_sessions", "data")):
         assert proposed_action(column, key=False, table=table) == "exclude"
