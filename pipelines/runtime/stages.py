@@ -38,6 +38,7 @@ from deltasmelt.pipelines.runtime.catalog_names import CatalogNames
 from deltasmelt.pipelines.runtime.clustering import by_name, clustered
 from deltasmelt.pipelines.runtime.locks import writing
 from deltasmelt.pipelines.runtime.progress_text import maintenance_text
+from deltasmelt.pipelines.terminal.failures import open_error_text
 from deltasmelt.silver.cycle import Silver
 from deltasmelt.silver.run.long_work import GRACE_SECONDS
 from deltasmelt.silver.schema.catalog import silver_catalog
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS: Final = 0.1
 POLL_SECONDS_IN_STORES: Final = 1.0  # each poll of an object store costs a request
+_POLLS_PER_READ_OF_ERRORS: Final = 100
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
 PATIENCE_SECONDS: Final = 600.0  # of retries after temporary failures, in a run that must catch up
@@ -100,6 +102,7 @@ class Stages:
         maintain: maintain the tables between cycles, if this pays (`pipelines.runtime.maintenance`).
         after_cycle: receives the session after each cycle with a cut of silver; returns at once.
         unreadable: errors of unreadable documents, by name.
+        announce: receives each new error of a table or document as text.
 
     Attributes:
         silver_cut: the newest cut of silver made or found by this process.
@@ -117,7 +120,11 @@ class Stages:
         maintain: bool = False,
         after_cycle: Callable[[SparkSession], None] | None = None,
         unreadable: Mapping[str, SmeltError] | None = None,
+        announce: Callable[[str], None] | None = None,
     ) -> None:
+        self._announce = announce
+        self._announced: frozenset[OpenError] = frozenset()
+        self._errors_due = 0.0
         self._spark = spark = lazily(spark)
         self._lake = pipeline.lake_address()
         self._control = ControlTables(self._lake)
@@ -183,6 +190,7 @@ class Stages:
             try:
                 goal = target()
                 moved = self.cycle(at_once=goal is not None)
+                self._announce_errors()
             except Exception as error:
                 if isinstance(error, InterruptedError) and stop.is_set():
                     return
@@ -206,6 +214,17 @@ class Stages:
                 return
             if not moved:
                 stop.wait(self._poll_seconds)
+
+    def _announce_errors(self) -> None:
+        """Announce the errors that any process has recorded since the last read."""
+        if self._announce is None or time.monotonic() < self._errors_due:
+            return
+        self._errors_due = time.monotonic() + _POLLS_PER_READ_OF_ERRORS * self._poll_seconds
+        errors = self._control.open_errors()
+        for error in errors:
+            if error not in self._announced:
+                self._announce(f"{error.scope} {open_error_text(error)}")
+        self._announced = frozenset(errors)
 
     def _is_idle(self) -> bool:
         """Check whether no long work is left to a later cycle."""

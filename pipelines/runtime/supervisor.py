@@ -155,7 +155,7 @@ class Supervisor:
             LSN for the later stages to reach.
         command: name of the command for the lake's lock.
         observe: receives each cut with its runs.
-        announce: receives slow activities, in a few words.
+        announce: receives slow activities in a few words, and in a run without an end errors of tables.
         loaded_reader: an already loaded process of the reader (`loaded_reader`).
         after_cycle: receives the session after each cycle of a continuous run; returns at once.
         patient: keep the lake's locks until the last statement has ended: the process lives on.
@@ -335,6 +335,7 @@ class Supervisor:
                     observe=self._observe,
                     maintain=self._until is None,
                     after_cycle=self._after_cycle if self._until is None else None,
+                    announce=self._announce if self._until is None else None,
                 )
                 patience = math.inf if self._until is None else PATIENCE_SECONDS
                 self.stages.carry(self._goal, self._stop, patience=patience)

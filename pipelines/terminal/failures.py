@@ -92,11 +92,7 @@ def tables_stopped(
     """
     parts = [f"{', '.join(names)} (stopped by errors)"] if names else []
     parts += [f"{', '.join(waiting)} (waiting for data of bronze or silver)"] if waiting else []
-    shown = [
-        f"{error.name}: {error.message} [{error.code}]"
-        + (f"\n  remedy: {error.remedy}" if error.remedy else "")
-        for error in errors[:_SHOWN]
-    ]
+    shown = [open_error_text(error) for error in errors[:_SHOWN]]
     remedy = (
         "correct the cause above, then run the command again"
         if shown and len(errors) <= _SHOWN
@@ -108,6 +104,12 @@ def tables_stopped(
         )
     first = f"caught up except for: {'; '.join(parts)}"
     return Failure("\n".join([first, *shown, f"remedy: {remedy}"]), exit_code=TABLES_STOPPED)
+
+
+def open_error_text(error: OpenError) -> str:
+    """Return an open error of a table or document, with its remedy in a second line."""
+    remedy = f"\n  remedy: {error.remedy}" if error.remedy else ""
+    return f"{error.name}: {error.message} [{error.code}]{remedy}"
 
 
 def without_secrets(text: str) -> str:

@@ -1,0 +1,51 @@
+"""A continuous run announces errors of tables and documents; no Spark needed."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, NoReturn
+
+from deltasmelt.bronze.lake.control import OpenError
+from deltasmelt.bronze.lake.control_tables import ControlTables
+from deltasmelt.pipelines.runtime import stages as stages_module
+from deltasmelt.pipelines.runtime.stages import Stages
+from deltasmelt.pipelines.settings import load_pipeline
+from deltasmelt.silver.spark.lazy_session import LazySession
+from tests.bronze.store.test_sink import at, open_sink
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+
+def no_spark() -> NoReturn:
+    raise AssertionError("nothing needs Spark")
+
+
+def test_new_errors_are_announced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stages_module, "_POLLS_PER_READ_OF_ERRORS", 1)
+    file = tmp_path / "pipeline.yml"
+    file.write_text("pipeline: p\nsource: {host: db, slot: s, publication: p}\nlake: {path: lake}\n")
+    pipeline = load_pipeline(file)
+    open_sink(str(tmp_path / "lake")).commit(at(10))
+    control, stop, lines = ControlTables(pipeline.lake_address()), threading.Event(), list[str]()
+    control.open_error(OpenError("table", "public.t", "table-without-key", "no key", "add one"))
+    later = [
+        OpenError("document", "d", "document-invalid", "no column"),
+        OpenError("table", "public.u", "table-privilege", "no SELECT"),
+    ]
+
+    def announce(text: str) -> None:
+        lines.append(text)
+        if later:
+            control.open_error(later.pop(0))
+        else:
+            stop.set()
+
+    Stages(LazySession(no_spark), pipeline, [], announce=announce).carry(lambda: None, stop)
+    assert lines == [
+        "table public.t: no key [table-without-key]\n  remedy: add one",
+        "document d: no column [document-invalid]",
+        "table public.u: no SELECT [table-privilege]",
+    ]
