@@ -147,4 +147,4 @@ def _print_tables(title: str, tables: tuple[TableStatus, ...], output: Output) -
         ]
         for table in tables
     ]
-    output.table(columns, rows, right=columns[2:])
+    output.table(columns, rows, right=columns[2:], spare=columns[3:])

@@ -94,6 +94,8 @@ GOOD: Final = "green"
 TITLE: Final = "bold"
 QUIET: Final = "dim"
 """Styles of every command's output."""
+_GAP: Final = 2
+"""Columns of the terminal between two columns of a table."""
 
 
 @cache
@@ -248,8 +250,12 @@ class Output:
         *,
         title: str | None = None,
         right: Sequence[str] = (),
+        spare: Sequence[str] = (),
     ) -> None:
-        """Print rows under their headings; the columns in `right` are flush right."""
+        """Print rows under their headings; the columns in `right` are flush right.
+
+        On a terminal that is too narrow, the last columns in `spare` are left out, so that names stay whole.
+        """
         columns, right = [list(map(visible, names)) for names in (columns, right)]
         cells = [[visible(text_value(value)) for value in row] for row in rows]
         title = None if title is None else visible(title)
@@ -265,11 +271,22 @@ class Output:
             title=title, title_justify="left", header_style="bold",
             box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False, show_edge=False,
         )  # fmt: skip
+        columns = self._fitting(columns, cells, spare)
         for column in columns:
             table.add_column(escape(column), justify="right" if column in right else "left", overflow="fold")
         for row in cells:
-            table.add_row(*(escape(cell) for cell in row))
+            table.add_row(*(escape(cell) for cell in row[: len(columns)]))
         self.console.print(table, soft_wrap=False)
+
+    def _fitting(self, columns: list[str], cells: Sequence[Sequence[str]], spare: Sequence[str]) -> list[str]:
+        """Return the columns without the last ones in `spare` that do not fit into the terminal."""
+        ends, end = [], -_GAP
+        for column, *column_cells in zip(columns, *cells, strict=True):
+            end += _GAP + max(map(len, [column, *column_cells]))
+            ends.append(end)
+        while columns[-1] in spare and ends[len(columns) - 1] > self.console.width:
+            columns = columns[:-1]
+        return columns
 
     def _plain_table(
         self, columns: Sequence[str], cells: list[list[str]], title: str | None, right: Sequence[str]

@@ -67,3 +67,24 @@ def test_terminal_shows_values_as_they_are(
     for text in ("head:key:", "cell x:100:y [red]", "title:key:"):
         assert text in captured.out
     assert "message a:key:b" in captured.err
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [(80, ["state", "rows", "seconds"]), (70, ["state", "rows"]), (60, ["state"]), (30, ["state"])],
+)
+def test_narrow_terminal_leaves_out_spare_columns(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, width: int, shown: list[str]
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    name = "public.a_table_whose_name_is_as_long_as_names_get"
+    columns = ("tables", "state", "rows", "seconds", "last change of the table")
+    Output().table(
+        columns, [(name, "streaming", 5000, 1.5, "2026-01-01")], right=columns[2:], spare=columns[2:]
+    )
+    lines = capsys.readouterr().out.splitlines()
+    assert [column for column in columns[1:] if column in lines[0]] == shown
+    assert (name in lines[2]) == (width >= 60)
