@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _WANTED_ALL_THE_SAME: Final = COPY_ONLY | {"table-not-published", "publication-partition-root"}
 """Problems that do not keep a table out of the publication."""
+_NEXT_TABLE: Final = ", ONLY "
+_SHOWN: Final = 5
 
 
 def publication_findings(
@@ -122,22 +124,34 @@ def _to_do(
             f"the role does not own {len(foreign)} of the tables ({names}{' …' if len(foreign) > 5 else ''})"
         )
     if reasons:
+        remedy = f"as owner of the tables and the publication, or as a superuser: {sql}"
+        if publication is not None and publication.owned:
+            remedy += " Or leave the tables out with source.exclude"
+        else:
+            remedy = f"set source.manage to false, since the role may change nothing; then, {remedy}"
         yield Finding(
             level="error",
             code="publication-privilege",
             subject=subject,
             message=f"{state}, and role {role} cannot {'create' if missing else 'correct'} it: "
             f"{'; '.join(reasons)}",
-            remedy="set source.manage to false, since the role may change nothing; then, as owner of the "
-            f"tables and the publication: {sql}",
+            remedy=remedy,
         )
     else:
         yield Finding(
             level="info",
             code="publication-to-do",
             subject=subject,
-            message=f"{state}; the next start runs: {sql}",
+            message=f"{state}; the next start runs: {_shortened(sql)}",
         )
+
+
+def _shortened(sql: str) -> str:
+    """Return statements that a person need not run, with the first few of many tables."""
+    shown = sql.split(_NEXT_TABLE)
+    if len(shown) <= _SHOWN:
+        return sql
+    return f"{_NEXT_TABLE.join(shown[:_SHOWN])}, … and {len(shown) - _SHOWN} more tables"
 
 
 def _out_of(publication: Publication, table: SourceTable, source: SourceSettings) -> str:

@@ -79,6 +79,16 @@ def test_an_inspection_changes_nothing(dsn: str) -> None:
         assert connection.execute(count.encode()).fetchone() == (0, 0)
 
 
+def test_statement_for_many_tables_names_few(dsn: str) -> None:
+    execute(dsn, *(f"CREATE TABLE t{number} (id int PRIMARY KEY)" for number in range(1, 10)))
+    shown = finding_of(findings(source(dsn)), "publication-to-do").message
+    assert shown.endswith('ONLY "public"."t5", … and 4 more tables')
+    [missing] = [
+        found for found in findings(source(dsn, manage=False)) if found.code == "publication-missing"
+    ]
+    assert '"public"."t9"' in str(missing.remedy)
+
+
 def test_excluded_table_is_error_with_cure(dsn: str) -> None:
     execute(dsn, "CREATE TABLE bare (a int); CREATE TABLE fine (id int PRIMARY KEY)")
     reported = findings(source(dsn))
