@@ -80,7 +80,8 @@ if TYPE_CHECKING:
 
 _JUST_NOW: Final = 1.0  # seconds for which a caller's read of `bronze.changes` serves a cycle
 
-_THREADS: Final = min(4, max(2, os.cpu_count() or 2))
+_WORKERS: Final = min(16, max(2, os.cpu_count() or 2))
+"""Number of tables merged at once, by default. The driver plans each MERGE, so more cores merge more tables."""
 
 
 class Silver:
@@ -114,7 +115,7 @@ class Silver:
         self._bronze: Table | None = None
         self._lease: Lease | None = None
         self._relations = RelationsWatch(lake)
-        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix="silver")
+        self._pool = ThreadPoolExecutor(settings.workers or _WORKERS, thread_name_prefix="silver")
         self.runs: list[Run] = []
         self._folding: Sequence[Future[Run]] = ()
         self._sessions = Sessions(spark)
