@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 _JUST_NOW: Final = 1.0  # seconds for which a caller's read of `bronze.changes` serves a cycle
 
 _WORKERS: Final = min(16, max(2, os.cpu_count() or 2))
-"""Number of tables merged at once, by default. The driver plans each MERGE, so more cores merge more tables."""
+"""Default number of tables merged at once: the driver plans each MERGE, so more cores merge more tables."""
 
 
 class Silver:

@@ -126,20 +126,19 @@ WHERE commit_lsn > {int(low)} AND commit_lsn <= {int(end)}
 GROUP BY relation_id"""
 
 
-_COUNTED: Final = pa.schema(
+COUNTED: Final = pa.schema(
     {
         "relation_id": pa.int64(), "commit_lsn": pa.int64(), "seq": pa.int64(), "op": pa.string(),
         "commit_ts": pa.timestamp("us", tz="UTC"), "old": pa.bool_(), "unchanged": pa.list_(pa.string()),
     }
 )  # fmt: skip
-COUNTED: Final = (*_COUNTED.names,)
-"""Columns of `bronze.changes` that `counted_columns` needs."""
+"""Rows of `counted_columns`, which needs the columns of `bronze.changes` with these names."""
 
 
 def counted_columns(rows: pa.Table) -> pa.Table:
     """Return what `activities_in` counts: whether an old tuple exists, in place of its values."""
     place = rows.schema.get_field_index("old")
-    return rows.set_column(place, "old", pc.is_valid(rows["old"])).select(COUNTED).cast(_COUNTED)
+    return rows.set_column(place, "old", pc.is_valid(rows["old"])).select(COUNTED.names).cast(COUNTED)
 
 
 def activities_in(rows: pa.Table, starts: Mapping[int, Lsn], end: Lsn) -> dict[int, Activity]:

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 from deltasmelt.bronze.effects import Effect, perform
 from deltasmelt.bronze.lake.parquet import open_whole
-from deltasmelt.bronze.store.contract import CHANGES, OP_SNAPSHOT
+from deltasmelt.bronze.store.contract import CHANGES, OP_SNAPSHOT, OP_SNAPSHOT_END
 from deltasmelt.bronze.store.row_groups import groups_from
 from deltasmelt.silver.plan.activity import COUNTED, counted_columns
 from deltasmelt.silver.spark.access import access_of, computed
@@ -72,7 +72,7 @@ class Later:
         paths: relative to the table's folder.
         rows: number of rows in all files.
         size: bytes of all files together.
-        snapshots: by relation, the rows of files that hold only later snapshot rows of the relation.
+        snapshots: by relation, the later snapshot rows in files that hold nothing else of changes.
     """
 
     paths: tuple[str, ...]
@@ -120,16 +120,22 @@ def files_after(bronze: Table, lsn: Lsn, end: Lsn | None = None, relations: Coll
 
 
 def _snapshot_rows(files: pa.Table, lsn: Lsn, end: Lsn | None) -> dict[int, int]:
-    """Return `Later.snapshots` of files that have statistics."""
+    """Return `Later.snapshots` of files that have statistics.
+
+    The last file of a copy ends with the record of the copy's end.
+    """
     within = pc.greater(files["min.commit_lsn"], int(lsn))
     if end is not None:
         within = pc.and_(within, pc.less_equal(files["max.commit_lsn"], int(end)))
-    for name in ("min.op", "max.op"):
-        within = pc.and_(within, pc.equal(files[name], OP_SNAPSHOT))
-    within = pc.and_(within, pc.equal(files["min.relation_id"], files["max.relation_id"]))
-    found = files.filter(pc.and_(within, pc.is_valid(files["num_records"])))
-    rows = found.group_by("min.relation_id").aggregate([("num_records", "sum")])
-    return dict(zip(rows["min.relation_id"].to_pylist(), rows["num_records_sum"].to_pylist(), strict=True))
+    ends = pc.equal(files["max.op"], OP_SNAPSHOT_END)
+    within = pc.and_(within, pc.equal(files["min.op"], OP_SNAPSHOT))
+    within = pc.and_(within, pc.or_(ends, pc.equal(files["max.op"], OP_SNAPSHOT)))
+    for name in ("relation_id", "commit_lsn"):  # of one copy
+        within = pc.and_(within, pc.equal(files[f"min.{name}"], files[f"max.{name}"]))
+    copied = pc.subtract(files["num_records"], pc.cast(ends, pa.int64()))
+    found = files.append_column("copied", copied).filter(pc.and_(within, pc.is_valid(copied)))
+    rows = found.group_by("min.relation_id").aggregate([("copied", "sum")])
+    return dict(zip(rows["min.relation_id"].to_pylist(), rows["copied_sum"].to_pylist(), strict=True))
 
 
 def rows_here(bronze: Table, later: Later, low: Lsn) -> pa.Table | None:
@@ -139,11 +145,10 @@ def rows_here(bronze: Table, later: Later, low: Lsn) -> pa.Table | None:
     """
     if not later.paths or not later.is_small or not bronze.is_plain():
         return None
-    return pa.concat_tables(
-        rows
-        for path in later.paths
-        for rows in perform(Effect.READ_FILE, f"{bronze.table_uri}/{path}", partial(_read, bronze, path, low))
-    )
+    found = [COUNTED.empty_table()]  # where the log states no LSNs, no row group may be left
+    for path in later.paths:
+        found += perform(Effect.READ_FILE, f"{bronze.table_uri}/{path}", partial(_read, bronze, path, low))
+    return pa.concat_tables(found)
 
 
 def _read(bronze: Table, path: str, low: Lsn) -> list[pa.Table]:
@@ -153,7 +158,7 @@ def _read(bronze: Table, path: str, low: Lsn) -> list[pa.Table]:
     """
     with open_whole(bronze.table_uri, path) as file, pq.ParquetFile(file) as parquet:
         groups = groups_from(parquet.metadata, low + 1)
-        return [counted_columns(parquet.read_row_group(group, [*COUNTED])) for group in groups]
+        return [counted_columns(parquet.read_row_group(group, COUNTED.names)) for group in groups]
 
 
 def whole(lake: Lake, bronze: Table) -> str:

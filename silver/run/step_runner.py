@@ -150,7 +150,8 @@ _RANGED_ABOVE: Final = SMALL_TARGET
 _RANGED_ABOVE_BYTES: Final = 32 * 2**20
 """Rows and bytes of a table up to which a read of all its files costs less than a query for key ranges.
 
-A MERGE first reads the keys of all files, but a table of versions reads all values (`fold.row_versions`).
+The bytes count for a table of versions alone, which reads all values (`fold.row_versions`). Any other MERGE
+first reads the keys.
 """
 _TINY_TARGET: Final = 128 * 2**10
 """Bytes of a table up to which a MERGE rewrites the whole table.
@@ -245,7 +246,7 @@ class StepRunner:
         if small and step.mode == "merge" and size <= _TINY_TARGET:
             plan = plan | REWRITTEN
         with settings(session, plan):
-            ranged = rows > _RANGED_ABOVE or size > _RANGED_ABOVE_BYTES
+            ranged = rows > _RANGED_ABOVE or (step.mode == "versions" and size > _RANGED_ABOVE_BYTES)
             return self._run(session, step, small=small, rows=rows, ranged=ranged)
 
     def _run(self, session: SparkSession, step: Step, *, small: bool, rows: int, ranged: bool) -> int:

@@ -125,11 +125,11 @@ class Folding:
 
     def copy(self, note: str) -> None:
         """Write a new copy of the large table that replaces all rows; the rows lie in own files."""
-        rows = [change(LARGE, "snapshot", new=[str(number), note]) for number in range(MANY)]
-        for half in (rows[: MANY // 2], rows[MANY // 2 :]):
-            self.bronze.add(self.lsn + 6, half)
-            self.bronze.commit(self.lsn + 5)
-        self.bronze.snapshot(LARGE, self.lsn + 6, [])
+        rows = [[str(number), note] for number in range(MANY)]
+        self.bronze.add(self.lsn + 6, [change(LARGE, "snapshot", new=row) for row in rows[: MANY // 2]])
+        self.bronze.commit(self.lsn + 5)
+        self.bronze.snapshot(LARGE, self.lsn + 6, rows[MANY // 2 :])
+        self.bronze.commit(self.lsn + 5)
         self.lsn += 10
 
     @property

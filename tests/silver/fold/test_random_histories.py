@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from deltasmelt.silver.run import key_ranges, step_runner
 from tests.silver.histories import random_tables
 from tests.silver.lakes import Lakes
 
@@ -31,10 +32,11 @@ TORTURE = pytest.param(*LONG, marks=pytest.mark.torture)
 
 
 @pytest.fixture(autouse=True)
-def ranged(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Let a MERGE into a small table skip files by key ranges, as into a large table; not with False."""
-    if getattr(request, "param", True):
-        monkeypatch.setattr("deltasmelt.silver.run.step_runner._RANGED_ABOVE", -1)
+def ranged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each MERGE into a small table its key ranges as literals, as a MERGE into a large table has."""
+    monkeypatch.setattr(step_runner, "_RANGED_ABOVE", -1)
+    monkeypatch.setattr(key_ranges, "_RANGES_ABOVE", 1)
+    monkeypatch.setattr(key_ranges, "_RANGE_HOLDS", 2.0)
 
 
 def check(lakes: Lakes, tables: list[RandomTable], seed: int) -> None:
@@ -158,11 +160,7 @@ def test_histories_and_soft_deletes_are_the_source(
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("seed", "spaces", "ranged"),
-    [(20241121, 150, True), pytest.param(*LONG, False, marks=pytest.mark.torture)],
-    indirect=["ranged"],
-)
+@pytest.mark.parametrize(("seed", "spaces"), [(20241121, 150), TORTURE])
 def test_rows_of_all_identities_are_the_source(
     spark: SparkSession, lake_path: str, seed: int, spaces: int
 ) -> None:

@@ -69,7 +69,8 @@ def test_files_of_other_relations_are_skipped(files: Files) -> None:
     """A file of an earlier release states no relation, so its rows may be of any."""
     message = change(ONE, "message", relation_id=None, table_schema=None, table_name=None)
     copied = [change(ONE, "snapshot", new=[str(key), "c"]) for key in range(5)]
-    files.add((20, copied), schema=ROWS_SCHEMA)
+    files.add((20, copied[:3]), schema=ROWS_SCHEMA)
+    files.add((20, [*copied[3:], change(ONE, "snapshot_end")]), schema=ROWS_SCHEMA)
     files.add((21, [update(ONE), message]))
     files.add((22, [message]))
     files.add((23, [update(ONE), update(TWO)]))
@@ -78,7 +79,7 @@ def test_files_of_other_relations_are_skipped(files: Files) -> None:
     def rows(*relations: int) -> int:
         return files_after(files.bronze, Lsn(10), None, relations).rows
 
-    assert [rows(), rows(1), rows(2), rows(3)] == [11, 11, 4, 4]
+    assert [rows(), rows(1), rows(2), rows(3)] == [12, 12, 4, 4]
     assert files_after(files.bronze, Lsn(10)).snapshots == {1: 5}
     assert former.name in files_after(files.bronze, Lsn(10), None, [3]).paths
 
@@ -93,6 +94,16 @@ def test_row_groups_of_earlier_windows_stay_unread(files: Files) -> None:
     assert rows["commit_lsn"].to_pylist() == [21, 22]
     with pytest.raises((OSError, pa.ArrowException)):
         rows_here(files.bronze, later, Lsn(19))
+
+
+def test_window_without_row_group_is_empty(files: Files) -> None:
+    """A table property may keep the LSNs of a file out of the log; the file's own footer states them."""
+    files.add((20, [update(ONE)]), measured=())
+    later = files_after(files.bronze, Lsn(20))
+    assert later.rows == 1
+    rows = rows_here(files.bronze, later, Lsn(20))
+    assert rows is not None
+    assert activities_in(rows, {1: Lsn(20)}, Lsn(30)) == {}
 
 
 def test_files_of_every_writer_are_counted(files: Files) -> None:
