@@ -302,6 +302,8 @@ def _unpublished(facts: TableFacts, publication: Publication | None) -> Iterator
     add = f"ALTER PUBLICATION {quote_identifier(facts.publication)} ADD TABLE ONLY {table.quoted};"
     if publication is None:
         add = f"GRANT {quote_identifier(facts.owner)} TO {quote_identifier(facts.role)};"
+    if facts.refuses_updates:  # in the publication, the application's writes would fail
+        add = f"(only after the table has a replica identity: its UPDATEs and DELETEs would fail) {add}"
     yield TableError(
         table,
         f"publication {facts.publication} does not contain the table, and the reader may not add the table: "

@@ -126,7 +126,7 @@ def _to_do(
     if reasons:
         remedy = f"as owner of the tables and the publication, or as a superuser: {sql}"
         if publication is not None and publication.owned:
-            remedy += " Or leave the tables out with source.exclude"
+            remedy += " or leave the tables out with source.exclude"
         else:
             remedy = f"set source.manage to false, since the role may change nothing; then, {remedy}"
         yield Finding(

@@ -445,6 +445,25 @@ def test_missing_privileges_are_problems_with_the_grant(dsn: str, role: tuple[st
     assert [table.problem for table in tables(theirs, tables=["*.*"], manage=False).values()] == [None, None]
 
 
+def test_table_without_identity_is_not_to_be_published(dsn: str, role: tuple[str, str]) -> None:
+    name, theirs = role
+    execute(
+        dsn,
+        f"CREATE TABLE a (id int PRIMARY KEY); CREATE TABLE bare (id int); GRANT SELECT ON a, bare TO {name}",
+    )
+    remedies = {
+        table_name: str(problem.remedy)
+        for table_name, table in tables(theirs).items()
+        for problem in table.problems
+        if problem.code == "table-not-published"
+    }
+    warning = "only after the table has a replica identity"
+    assert {table_name: warning in remedy for table_name, remedy in remedies.items()} == {
+        "public.a": False,
+        "public.bare": True,
+    }
+
+
 def test_unpublishable_table_stops_alone(dsn: str, role: tuple[str, str]) -> None:
     name, theirs = role
     execute(dsn, f"""
