@@ -89,7 +89,9 @@ def estimate_text(seconds: float) -> str:
     """Return an estimated time, as exact as an estimate is."""
     if seconds < 120:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:,.0f} min" if seconds < 7200 else f"{seconds / 3600:,.0f} h"
+    if seconds < 7200:
+        return f"{seconds / 60:,.0f} min"
+    return f"{seconds / 3600:,.0f} h" if seconds < 48 * 3600 else f"{seconds / 86400:,.0f} d"
 
 
 def moment_text(moment: datetime) -> str:

@@ -24,7 +24,13 @@ def test_sizes_and_durations_are_readable_with_unknowns_marked() -> None:
     assert [seconds_text(age) for age in (None, 0.04, 59.97, 61, 7260, 200_000)] == [
         "?", "0.0 s", "1 min 0 s", "1 min 1 s", "2 h 1 min", "2 d 7 h",
     ]  # fmt: skip
-    assert [estimate_text(left) for left in (0, 16.4, 600, 9000)] == ["0 s", "16 s", "10 min", "2 h"]
+    assert [estimate_text(left) for left in (0, 16.4, 600, 9000, 6462000)] == [
+        "0 s",
+        "16 s",
+        "10 min",
+        "2 h",
+        "75 d",
+    ]
 
 
 def test_limits_are_as_their_setting_is_written() -> None:
