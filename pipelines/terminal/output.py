@@ -256,7 +256,7 @@ class Output:
 
         On a terminal that is too narrow, the last columns in `spare` are left out, so that names stay whole.
         """
-        columns, right = [list(map(visible, names)) for names in (columns, right)]
+        columns, right, spare = [list(map(visible, names)) for names in (columns, right, spare)]
         cells = [[visible(text_value(value)) for value in row] for row in rows]
         title = None if title is None else visible(title)
         if not self.rich:
@@ -284,7 +284,7 @@ class Output:
         for column, *column_cells in zip(columns, *cells, strict=True):
             end += _GAP + max(map(len, [column, *column_cells]))
             ends.append(end)
-        while columns[-1] in spare and ends[len(columns) - 1] > self.console.width:
+        while len(columns) > 1 and columns[-1] in spare and ends[len(columns) - 1] > self.console.width:
             columns = columns[:-1]
         return columns
 

@@ -51,7 +51,7 @@ def test_terminal_controls_are_shown_and_json_keeps_value() -> None:
 
 ARGUMENTS: dict[str, Any] = {
     "columns": (HOSTILE, "n"), "rows": [(HOSTILE, {"a": [HOSTILE]})], "right": (HOSTILE,), "title": HOSTILE,
-    "plain": {HOSTILE: [HOSTILE]}, "style": None,
+    "spare": (HOSTILE, "n"), "plain": {HOSTILE: [HOSTILE]}, "style": None,
 }  # fmt: skip
 SHOWING = [name for name, _ in inspect.getmembers(Output, inspect.isfunction) if not name.startswith("_")]
 
