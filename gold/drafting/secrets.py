@@ -84,9 +84,4 @@ def _is_pair(*words: str) -> bool:
 
 def is_secret(column: SilverColumn) -> bool:
     """Check whether a draft should hide a column."""
-    return may_hold_secret(column.spark_type) and speaks_of_secret(column.name)
-
-
-def may_hold_secret(spark_type: str) -> bool:
-    """Check whether values of a type may be secrets: not numbers, moments and booleans."""
-    return types.base(spark_type) not in _HARMLESS
+    return types.base(column.spark_type) not in _HARMLESS and speaks_of_secret(column.name)

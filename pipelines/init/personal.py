@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.gold.drafting.secrets import (
     is_value_of_secret,
-    may_hold_secret,
     speaks_of_secret,
     table_speaks_of_secrets,
 )
+from deltasmelt.gold.language import types
 
 if TYPE_CHECKING:
     from deltasmelt.bronze.rules import Action
@@ -33,33 +33,42 @@ _PAIRS: Final[dict[tuple[str, str], Action]] = {
     ("family", "name"): "hash", ("user", "name"): "hash", ("birth", "date"): "mask",
     ("of", "birth"): "mask", ("ip", "address"): "hash", ("street", "address"): "mask",
 }  # fmt: skip
-_FACTS: Final = frozenset(
-    {"at", "count", "is", "has", "verified", "sent", "opt", "confirmed", "enabled", "subject", "template"}
-)
+_FACTS: Final = frozenset({"at", "count", "is", "has", "verified", "sent", "opt", "confirmed", "enabled"})
 """Words of a name that speaks about a personal value and does not contain one: ``email_verified``."""
-_TYPES_OF_FACTS: Final = frozenset({"BOOLEAN", "TIMESTAMP", "TIMESTAMP_NTZ"})
+_OF_MESSAGES: Final = frozenset({"subject", "template"})
+"""Last words of a name for a part of messages to all persons: ``mail_subject``, but not ``subject_email``."""
+_MOMENTS: Final = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_NTZ"})
+_NUMBERS: Final = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL"})
 
 
 def proposed_action(name: str, *, key: bool, table: str = "", spark_type: str = "STRING") -> Action | None:
     """Return the proposed action for a column; None for a name that suggests nothing.
 
     `key` states whether the key or the replica identity needs the column: then only ``hash`` is possible.
-    A column like ``key`` is a secret in a `table` like ``api_keys``. The column's type decides whether its
-    values may be secrets: the number in ``api_token_id`` only references a token.
+    A column like ``key`` is a secret in a `table` like ``api_keys``. A flag or a moment is no secret, and the
+    number in ``api_token_id`` only references a secret.
     """
     words = [word.lower() for word in _WORDS.findall(name)]
-    if not _FACTS.isdisjoint(words) or spark_type in _TYPES_OF_FACTS:
+    if not _FACTS.isdisjoint(words):
         return None
-    may_be_secret = may_hold_secret(spark_type)
-    action = _action(words, secret=may_be_secret and speaks_of_secret(name))
-    if may_be_secret and table_speaks_of_secrets(table) and is_value_of_secret(name):
-        action = "exclude"
+    base = types.base(spark_type)
+    is_moment, is_flag = base in _MOMENTS, base == "BOOLEAN"
+    refers = base in _NUMBERS and words[-1:] == ["id"]
+    is_secret = speaks_of_secret(name) or (table_speaks_of_secrets(table) and is_value_of_secret(name))
+    is_secret = is_secret and not (is_moment or is_flag or refers)
+    action: Action | None = "exclude" if is_secret else _action(words)
+    # Neither a flag nor a moment is the e-mail address in its name, but a moment may be a birth date.
+    if (action == "hash" and (is_moment or is_flag)) or (action == "mask" and is_flag):
+        return None
     return "hash" if action is not None and key else action
 
 
-def _action(words: list[str], *, secret: bool) -> Action | None:
-    if secret or not _EXCLUDED.isdisjoint(words):
+def _action(words: list[str]) -> Action | None:
+    """Return the action for a name that is no secret's."""
+    if not _EXCLUDED.isdisjoint(words):
         return "exclude"
+    if not _OF_MESSAGES.isdisjoint(words[-1:]):
+        return None
     for pair in pairwise(words):
         if pair in _PAIRS:
             return _PAIRS[pair]

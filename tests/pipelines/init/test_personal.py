@@ -34,17 +34,36 @@ def test_names_get_the_action_of_their_words(action: str | None, names: str) -> 
 
 
 def test_numbers_flags_and_moments_get_no_rule() -> None:
-    for spark_type in ("BOOLEAN", "BIGINT", "TIMESTAMP"):
-        for name in ("needs_password_change", "api_token_id"):
-            assert proposed_action(name, key=False, spark_type=spark_type) is None
+    for name, spark_type in (
+        ("needs_password_change", "BOOLEAN"),
+        ("api_token_id", "BIGINT"),
+        ("password_change", "TIMESTAMP"),
+    ):
+        assert proposed_action(name, key=False, spark_type=spark_type) is None
     assert proposed_action("email_known_to_work", key=False, spark_type="BOOLEAN") is None
-    assert proposed_action("phone", key=False, spark_type="BIGINT") == "mask"
-    assert proposed_action("pin", key=False, spark_type="INT") == "exclude"
+    assert proposed_action("last_email", key=False, spark_type="TIMESTAMP") is None
+
+
+@pytest.mark.parametrize(
+    ("action", "spark_type", "names"),
+    [
+        ("mask", "TIMESTAMP", "birth_date date_of_birth dob birthday dateOfBirth"),
+        ("exclude", "BOOLEAN", "medical religion"),
+        ("exclude", "INT", "otp otp_code verification_code reset_code pin"),
+        ("mask", "BIGINT", "phone"),
+    ],
+)
+def test_types_keep_rules_of_personal_values(action: str, spark_type: str, names: str) -> None:
+    for name in names.split():
+        assert proposed_action(name, key=False, spark_type=spark_type) == action, name
+    assert proposed_action("code", key=False, spark_type="INT", table="backup_codes") == "exclude"
 
 
 def test_texts_of_messages_get_no_rule() -> None:
     for name in ("mail_subject", "email_body_template", "mail_template"):
         assert proposed_action(name, key=False) is None
+    persons = ("subject_email", "subject_phone", "subject_token", "template_api_key")
+    assert [proposed_action(name, key=False) for name in persons] == ["hash", "mask", "exclude", "exclude"]
 
 
 def test_values_in_tables_of_secrets_are_excluded() -> None:
