@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from deltasmelt.bronze.catalog.problems import COPY_ONLY
 from deltasmelt.bronze.catalog.publication import read_publication
 from deltasmelt.bronze.checks.finding import Finding
+from deltasmelt.bronze.figures import counted
 from deltasmelt.bronze.identifiers import quote_identifier
 from deltasmelt.bronze.setup.publication import publication_statements
 
@@ -142,16 +143,18 @@ def _to_do(
             level="info",
             code="publication-to-do",
             subject=subject,
-            message=f"{state}; the next start runs: {_shortened(sql)}",
+            message=f"{state}; the next start runs: {' '.join(map(_shortened, statements))}",
         )
 
 
-def _shortened(sql: str) -> str:
-    """Return statements that a person need not run, with the first few of many tables."""
-    shown = sql.split(_NEXT_TABLE)
-    if len(shown) <= _SHOWN:
-        return sql
-    return f"{_NEXT_TABLE.join(shown[:_SHOWN])}, … and {len(shown) - _SHOWN} more tables"
+def _shortened(statement: str) -> str:
+    """Return a statement that a person need not run, with few of its tables without columns and filter."""
+    first, *others = statement.split(_NEXT_TABLE)
+    hidden = {table for table in others[_SHOWN - 1 : -1] if "(" not in table}
+    if not hidden:
+        return statement
+    *shown, last = (table for table in others if table not in hidden)
+    return f"{_NEXT_TABLE.join([first, *shown])}, … {counted(len(hidden), 'more table')} …{_NEXT_TABLE}{last}"
 
 
 def _out_of(publication: Publication, table: SourceTable, source: SourceSettings) -> str:
