@@ -70,8 +70,9 @@ class ProgressReporter:
         self._end_of_snapshots(event["snapshots"])
         self._end_of_wait(event)
         text = reader_text(event)
-        if self._move is not None and not self._folding:
-            self._move(f"bronze {text}" if text else "running")
+        if self._move is not None:
+            if not self._folding:
+                self._move(f"bronze {text}" if text else "running")
             if self._snapshots and not event["copies_wait"]:
                 return
         if time.monotonic() - self._last < _REPORT_SECONDS:

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze import backoff
 from deltasmelt.bronze.errors import SmeltError, TransientError
+from deltasmelt.bronze.figures import counted
 from deltasmelt.bronze.lake.control import OpenError
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.failures import vanished
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS: Final = 0.1
 POLL_SECONDS_IN_STORES: Final = 1.0  # each poll of an object store costs a request
 _POLLS_PER_READ_OF_ERRORS: Final = 100
+_ANNOUNCED: Final = 5
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
 PATIENCE_SECONDS: Final = 600.0  # of retries after temporary failures, in a run that must catch up
@@ -123,7 +125,7 @@ class Stages:
         announce: Callable[[str], None] | None = None,
     ) -> None:
         self._announce = announce
-        self._announced: frozenset[OpenError] = frozenset()
+        self._announced: frozenset[tuple[str, str, str]] = frozenset()
         self._errors_due = 0.0
         self._spark = spark = lazily(spark)
         self._lake = pipeline.lake_address()
@@ -185,12 +187,13 @@ class Stages:
             SmeltError: a failure without hope for a retry, or longer than `patience`.
         """
         self._stop = stop
+        self._errors_due = time.monotonic() + self._errors_pause  # the reader may close some first
         pauses, failing_since = backoff.Backoff(_FIRST_PAUSE, _LONGEST_PAUSE), math.inf
         while not stop.is_set():
             try:
+                self._announce_errors()
                 goal = target()
                 moved = self.cycle(at_once=goal is not None)
-                self._announce_errors()
             except Exception as error:
                 if isinstance(error, InterruptedError) and stop.is_set():
                     return
@@ -216,15 +219,23 @@ class Stages:
                 stop.wait(self._poll_seconds)
 
     def _announce_errors(self) -> None:
-        """Announce the errors that any process has recorded since the last read."""
+        """Announce the errors that any process has opened since the last read, the first few of many."""
         if self._announce is None or time.monotonic() < self._errors_due:
             return
-        self._errors_due = time.monotonic() + _POLLS_PER_READ_OF_ERRORS * self._poll_seconds
+        self._errors_due = time.monotonic() + self._errors_pause
         errors = self._control.open_errors()
-        for error in errors:
-            if error not in self._announced:
-                self._announce(f"{error.scope} {open_error_text(error)}")
-        self._announced = frozenset(errors)
+        # A retry may change an error's message, but the error stays the same.
+        new = [error for error in errors if error.key not in self._announced]
+        for error in new[:_ANNOUNCED]:
+            self._announce(f"{error.scope} {open_error_text(error)}")
+        if len(new) > _ANNOUNCED:
+            more = counted(len(new) - _ANNOUNCED, "more new error")
+            self._announce(f"{more}; `smelt status` shows each with its remedy")
+        self._announced = frozenset(error.key for error in errors)
+
+    @property
+    def _errors_pause(self) -> float:
+        return _POLLS_PER_READ_OF_ERRORS * self._poll_seconds
 
     def _is_idle(self) -> bool:
         """Check whether no long work is left to a later cycle."""

@@ -109,7 +109,7 @@ def tables_stopped(
 def open_error_text(error: OpenError) -> str:
     """Return an open error of a table or document, with its remedy in a second line."""
     remedy = f"\n  remedy: {error.remedy}" if error.remedy else ""
-    return f"{error.name}: {error.message} [{error.code}]{remedy}"
+    return without_secrets(f"{error.name}: {error.message} [{error.code}]{remedy}")
 
 
 def without_secrets(text: str) -> str:

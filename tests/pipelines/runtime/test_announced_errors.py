@@ -31,21 +31,27 @@ def test_new_errors_are_announced_once(tmp_path: Path, monkeypatch: pytest.Monke
     open_sink(str(tmp_path / "lake")).commit(at(10))
     control, stop, lines = ControlTables(pipeline.lake_address()), threading.Event(), list[str]()
     control.open_error(OpenError("table", "public.t", "table-without-key", "no key", "add one"))
+    secret = "no SELECT at postgresql://me:hidden@db/shop"
     later = [
-        OpenError("document", "d", "document-invalid", "no column"),
-        OpenError("table", "public.u", "table-privilege", "no SELECT"),
+        [OpenError("document", "d", "document-invalid", "no column")],
+        [OpenError("table", f"public.u{number}", "table-privilege", secret) for number in range(7)],
     ]
 
     def announce(text: str) -> None:
         lines.append(text)
+        control.restate_error(OpenError("table", "public.t", "table-without-key", f"still {len(lines)}"))
         if later:
-            control.open_error(later.pop(0))
-        else:
+            control.record_errors(later.pop(0))
+        elif text.startswith("2 more"):
             stop.set()
 
     Stages(LazySession(no_spark), pipeline, [], announce=announce).carry(lambda: None, stop)
     assert lines == [
         "table public.t: no key [table-without-key]\n  remedy: add one",
         "document d: no column [document-invalid]",
-        "table public.u: no SELECT [table-privilege]",
+        *(
+            f"table public.u{number}: no SELECT at postgresql://me:***@db/shop [table-privilege]"
+            for number in range(5)
+        ),
+        "2 more new errors; `smelt status` shows each with its remedy",
     ]

@@ -157,12 +157,13 @@ def test_long_fold_of_many_tables_is_reported(
 ) -> None:
     moved: list[str] = []
     on_terminal, lines = ProgressReporter(Output(), moved.append), ProgressReporter(Output())
-    clock = 1000.0
+    clock, copying = 1000.0, Progress()
+    copying.copying("public.t", 1000)
     monkeypatch.setattr(time, "monotonic", lambda: clock)
     for done in (0, 1, 40, 41, 94):
         on_terminal.folding(done, 94)
         lines.folding(done, 94)
-        on_terminal.reader(Progress().report())
+        on_terminal.reader(copying.report())
         clock += 4
     for reporter in (on_terminal, lines):
         reporter.folding(0, 0)
