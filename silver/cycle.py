@@ -26,7 +26,6 @@ across cycles (`silver.run.long_work`).
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -58,7 +57,7 @@ from deltasmelt.silver.schema.catalog import histories, silver_catalog
 from deltasmelt.silver.schema.decimals import UNREPRESENTABLE_ROWS, lossy_decimals, lossy_inside
 from deltasmelt.silver.spark.access import Sessions, access_of, warm_up
 from deltasmelt.silver.spark.lazy_session import lazily
-from deltasmelt.silver.spark.tuning import TASK_BYTES, leave_a_core
+from deltasmelt.silver.spark.tuning import TASK_BYTES, leave_a_core, local_cores
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -80,8 +79,10 @@ if TYPE_CHECKING:
 
 _JUST_NOW: Final = 1.0  # seconds for which a caller's read of `bronze.changes` serves a cycle
 
-_WORKERS: Final = min(16, max(2, os.cpu_count() or 2))
-"""Default number of tables merged at once: the driver plans each MERGE, so more cores merge more tables."""
+_WORKERS: Final = 4
+"""Default number of tables merged at once by a Spark elsewhere; a local Spark merges as many as its cores."""
+_LEAST_LOCAL: Final = 2
+_MOST_LOCAL: Final = 16
 
 
 class Silver:
@@ -115,7 +116,7 @@ class Silver:
         self._bronze: Table | None = None
         self._lease: Lease | None = None
         self._relations = RelationsWatch(lake)
-        self._pool = ThreadPoolExecutor(settings.workers or _WORKERS, thread_name_prefix="silver")
+        self._pool: ThreadPoolExecutor | None = None
         self.runs: list[Run] = []
         self._folding: Sequence[Future[Run]] = ()
         self._sessions = Sessions(spark)
@@ -260,7 +261,8 @@ class Silver:
 
     def close(self) -> None:
         """Wait for running work, end the threads and drop cached rows."""
-        self._pool.shutdown(wait=True)
+        if self._pool is not None:
+            self._pool.shutdown(wait=True)
         self.long_work.close()
         self._source.close()
 
@@ -330,17 +332,18 @@ class Silver:
 
         On return, and on every error, only tables of `long_work` still run.
         """
+        if not busy:
+            return []
+        pool = self._begun_pool()
         runs: list[Run] = []
         transient: list[TransientError] = []
-        if busy:
-            self._spark.get()
         short: list[tuple[Work, Future[Run]]] = []
         long: list[tuple[Work, Future[Run]]] = []
         for work in busy:
             if leaves and self.long_work.suits(work):
                 long.append((work, self.long_work.submit(partial(self._run_long, work, attempt.bronze))))
             else:
-                short.append((work, self._pool.submit(self._run, work)))
+                short.append((work, pool.submit(self._run, work)))
         begun_works = [*short, *long]
         self._folding = [future for _, future in short]
         try:
@@ -362,6 +365,16 @@ class Silver:
         if transient:
             raise transient[0]
         return runs
+
+    def _begun_pool(self) -> ThreadPoolExecutor:
+        """Return the threads that merge tables; start Spark first, whose cores bound the threads."""
+        session = self._spark.get()
+        if self._pool is None:
+            workers = self._settings.workers
+            if workers is None and access_of(session).runs_locally:
+                workers = min(_MOST_LOCAL, max(_LEAST_LOCAL, local_cores(session)))
+            self._pool = ThreadPoolExecutor(workers or _WORKERS, thread_name_prefix="silver")
+        return self._pool
 
     def _run_long(self, work: Work, bronze: Table) -> Run:
         """Run all steps of a table with a large window of `bronze`."""

@@ -18,7 +18,8 @@ class SilverSettings(Section):
         on_drop_column: whether silver keeps a column that the source dropped.
         every: least time from the begin of a cycle to that of the next; 0 or without it, as fast as changes
             come. A job that ends by itself does not wait.
-        workers: number of tables that a cycle merges at once; without it, the machine's cores, 2 to 16.
+        workers: number of tables that a cycle merges at once; without it, as many as the cores of a local
+            Spark, 2 to 16, and 4 with any other Spark.
         cluster: per ``schema.table`` the columns by which its rows are put together in files, in place of the
             key; an empty list: the key. Without it, what documents find a table's rows by.
         types: Spark type per ``schema.table.column``, in place of the mapped one.

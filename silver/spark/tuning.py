@@ -139,6 +139,12 @@ def cores_of(master: str, *, machine: int) -> int:
     return machine if found[1] == "*" else int(found[1])
 
 
+def local_cores(session: SparkSession) -> int:
+    """Return how many tasks a session in this process's JVM runs at once."""
+    # Java counts the cores that a container may use; Python counts those of the machine.
+    return cores_of(setting(session, "spark.master", ""), machine=session.sparkContext.defaultParallelism)
+
+
 def runs_tasks_once(master: str) -> bool:
     """Check whether Spark repeats no task: ``local``, ``local[4]``; not ``local[4,2]``, and no cluster.
 
@@ -265,8 +271,7 @@ def leave_a_core(session: SparkSession, rows: int) -> None:
     `session` runs no other work, and its tasks run on this machine. `rows` is the largest number of rows in a
     written file: each task writes many times `TASK_BYTES`, and a MERGE reads whole files.
     """
-    # Java counts the cores that a container may use; Python counts those of the machine.
-    cores = cores_of(setting(session, "spark.master", ""), machine=session.sparkContext.defaultParallelism)
+    cores = local_cores(session)
     if cores > 1:
         for name, value in _LESS_THAN_ALL.items():
             change(session, name, value.format(tasks=cores - 1, splits=max(1, cores - 2), rows=rows))

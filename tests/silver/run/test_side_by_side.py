@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def test_no_table_is_processed_after_aborted_cycle(lake_path: str) -> None:
     """An unrecordable error leaves the cycle, like a stop."""
     lake = Lake(path=lake_path)
-    silver = Silver(cast("Any", None), lake, SilverSettings(), ControlTables(lake))
+    silver = Silver(cast("Any", None), lake, SilverSettings(workers=2), ControlTables(lake))
     entered, exited = Event(), Event()
 
     def run(_silver: Silver, work: Work) -> None:
