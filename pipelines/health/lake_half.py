@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -36,6 +36,7 @@ from deltasmelt.pipelines.health.clustering import clustering_hints
 from deltasmelt.pipelines.runtime.maintenance import stops
 from deltasmelt.pipelines.runtime.reader_progress import read_progress
 from deltasmelt.pipelines.runtime.retention import BronzeRetention
+from deltasmelt.pipelines.terminal.failures import without_secrets
 from deltasmelt.silver.schema.decimals import UNREPRESENTABLE_ROWS
 
 if TYPE_CHECKING:
@@ -134,7 +135,10 @@ class LakeReader:
             raise vanished(self._lake.label)
         cuts = {layer: self._control.latest_cut(layer) for layer in ("silver", "gold")}
         unfinished = [erasure.error for erasure in self._erasures.unfinished()]
-        errors = (*self._control.open_errors(), *unfinished)
+        errors = tuple(
+            replace(error, message=without_secrets(error.message))
+            for error in (*self._control.open_errors(), *unfinished)
+        )
         relations = self._relations.read()
         silver = cuts["silver"]
         positions = [cut.commit_lsn for cut in cuts.values() if cut is not None]

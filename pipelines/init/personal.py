@@ -36,7 +36,8 @@ _PAIRS: Final[dict[tuple[str, str], Action]] = {
 _FACTS: Final = frozenset({"at", "count", "is", "has", "verified", "sent", "opt", "confirmed", "enabled"})
 """Words of a name that speaks about a personal value and does not contain one: ``email_verified``."""
 _OF_MESSAGES: Final = frozenset({"subject", "template"})
-"""Last words of a name for a part of messages to all persons: ``mail_subject``, but not ``subject_email``."""
+"""Last words of a name for a part of messages: ``mail_subject``; ``subject_email`` is a person's address."""
+_MAIL: Final = frozenset({"email", "mail"})
 _MOMENTS: Final = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_NTZ"})
 _NUMBERS: Final = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL"})
 
@@ -67,11 +68,10 @@ def _action(words: list[str]) -> Action | None:
     """Return the action for a name that is no secret's."""
     if not _EXCLUDED.isdisjoint(words):
         return "exclude"
-    if not _OF_MESSAGES.isdisjoint(words[-1:]):
-        return None
     for pair in pairwise(words):
         if pair in _PAIRS:
             return _PAIRS[pair]
-    if not _HASHED.isdisjoint(words):
+    of_message = not _OF_MESSAGES.isdisjoint(words[-1:]) and words[-2:-1] != ["of"]
+    if not (_HASHED - _MAIL if of_message else _HASHED).isdisjoint(words):
         return "hash"
     return "mask" if not _MASKED.isdisjoint(words) else None

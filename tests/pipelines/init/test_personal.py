@@ -62,8 +62,10 @@ def test_types_keep_rules_of_personal_values(action: str, spark_type: str, names
 def test_texts_of_messages_get_no_rule() -> None:
     for name in ("mail_subject", "email_body_template", "mail_template"):
         assert proposed_action(name, key=False) is None
-    persons = ("subject_email", "subject_phone", "subject_token", "template_api_key")
-    assert [proposed_action(name, key=False) for name in persons] == ["hash", "mask", "exclude", "exclude"]
+    persons = ("subject_email", "email_of_subject", "subject_phone", "dob_subject", "national_id_subject")
+    actions = ["hash", "hash", "mask", "mask", "exclude"]
+    assert [proposed_action(name, key=False) for name in persons] == actions
+    assert proposed_action("subject_token", key=False) == "exclude"
 
 
 def test_values_in_tables_of_secrets_are_excluded() -> None:

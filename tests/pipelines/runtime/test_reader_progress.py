@@ -159,6 +159,7 @@ def test_long_fold_of_many_tables_is_reported(
     on_terminal, lines = ProgressReporter(Output(), moved.append), ProgressReporter(Output())
     clock, copying = 1000.0, Progress()
     copying.copying("public.t", 1000)
+    copying.copied("public.t", 10)
     monkeypatch.setattr(time, "monotonic", lambda: clock)
     for done in (0, 1, 40, 41, 94):
         on_terminal.folding(done, 94)

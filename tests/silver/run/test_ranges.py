@@ -44,6 +44,7 @@ def test_few_wide_rows_are_skipped_by_file(
         silver.cycle()
         merged = DeltaTable(lake.uri("silver", "wide")).history(1)[0]["operationParameters"]
         assert (">=" in merged["predicate"]) == skips, merged
+    assert silver._begun_pool()._max_workers == 2, "as many as the cores of local[2]"
     silver.close()
     assert dict(cells_at(spark, lake, "wide", "id, note"))[3] == "40"
     assert control.open_errors() == []
