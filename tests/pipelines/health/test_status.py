@@ -71,10 +71,10 @@ def test_lag_of_connected_reader_is_age_of_bronze(database: str, tmp_path: Path)
     try:
         stream.start(ZERO)
         time.sleep(3)
+        least = time.monotonic() - start
         status = read_status(pipeline)
     finally:
         stream.close()
-    least = time.monotonic() - start
     rungs = {rung.name: rung for rung in status.ladder}
     assert status.slot is not None
     assert status.slot.active_pid is not None
