@@ -27,7 +27,8 @@ from deltasmelt.pipelines.health.status_json import plain_status, status_schema
 from deltasmelt.pipelines.monitor.alerts import Alerts
 from deltasmelt.pipelines.settings import load_pipeline
 from deltasmelt.pipelines.terminal.output import Output
-from tests.bronze.replaying import execute, read_all, source_of
+from tests.bronze.replaying import execute, fetch, read_all, source_of
+from tests.patience import wait_for
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -93,6 +94,9 @@ def test_reader_hidden_from_the_role_names_the_grant(
     read_all(source, str(tmp_path / "lake"))
     execute(source, f"CREATE ROLE {name} LOGIN REPLICATION; GRANT SELECT ON t TO {name}")
     pipeline = pipeline_of(tmp_path, make_conninfo(database, user=name), source.slot)
+    # The walsender of `read_all` may live on for a moment, and is a reader that the role may not see.
+    active = "SELECT active FROM pg_replication_slots WHERE slot_name = %s"
+    wait_for(lambda: not fetch(source, active, source.slot), 30)
     try:
         show_status(pipeline, Output())
         assert "received" not in capsys.readouterr().out, "without a reader"
