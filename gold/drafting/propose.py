@@ -349,7 +349,7 @@ def _add_columns(
 def _deleted_at(table: SilverTable) -> str | None:
     """Return a column with the time of a row's deletion, by the names that frameworks use."""
     for column in table.columns:
-        moment = types.base(column.spark_type) in {"TIMESTAMP", "TIMESTAMP_NTZ", "DATE"}
+        moment = types.is_moment(column.spark_type)
         if column.name.lower() in _DELETED and moment and not column.not_null:
             return column.name
     return None

@@ -21,6 +21,7 @@ _DECIMAL: Final = re.compile(
 _LITERAL: Final = re.compile(r"0*(\d*)(?:[.](\d*))?([A-Z]*)", re.IGNORECASE)
 _SCIENTIFIC: Final = re.compile(r"[\d.]+e[+-]?\d+", re.IGNORECASE)
 _FLOATING: Final = frozenset({"FLOAT", "DOUBLE", "REAL"})
+_MOMENTS: Final = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_NTZ"})
 _WORD: Final = re.compile(r"\w+")
 
 
@@ -43,6 +44,11 @@ def is_floating(ddl: str) -> bool:
 def is_numeric(ddl: str) -> bool:
     """Check whether values can be added up."""
     return base(ddl) in {*_INTEGERS, *_FLOATING, "DECIMAL", "NUMERIC"}
+
+
+def is_moment(ddl: str) -> bool:
+    """Check whether values are dates or timestamps."""
+    return base(ddl) in _MOMENTS
 
 
 def digits(ddl: str) -> tuple[int, int] | None:
@@ -134,8 +140,7 @@ def comparable(left: str, right: str) -> bool:
         return False
     if is_numeric(left) and is_numeric(right):
         return True
-    moments = {"DATE", "TIMESTAMP", "TIMESTAMP_NTZ"}
-    if base(left) in moments and base(right) in moments:
+    if is_moment(left) and is_moment(right):
         return base(left) == base(right)
     return re.sub(r"\s", "", left.upper()) == re.sub(r"\s", "", right.upper())
 
@@ -161,12 +166,10 @@ def holds(ddl: str, value: str | float) -> bool:
         return isinstance(value, int) and -limit <= value < limit
     if is_numeric(ddl):
         return isinstance(value, int | float)
-    return isinstance(value, str) and (kind == "STRING" or _is_moment(kind, value))
+    return isinstance(value, str) and (kind == "STRING" or (is_moment(ddl) and _states_moment(kind, value)))
 
 
-def _is_moment(kind: str, text: str) -> bool:
-    if kind not in {"DATE", "TIMESTAMP", "TIMESTAMP_NTZ"}:
-        return False
+def _states_moment(kind: str, text: str) -> bool:
     try:
         (date if kind == "DATE" else datetime).fromisoformat(text)
     except ValueError:

@@ -38,8 +38,6 @@ _FACTS: Final = frozenset({"at", "count", "is", "has", "verified", "sent", "opt"
 _OF_MESSAGES: Final = frozenset({"subject", "template"})
 """Last words of a name for a part of messages: ``mail_subject``; ``subject_email`` is a person's address."""
 _MAIL: Final = frozenset({"email", "mail"})
-_MOMENTS: Final = frozenset({"DATE", "TIMESTAMP", "TIMESTAMP_NTZ"})
-_NUMBERS: Final = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT", "DECIMAL"})
 
 
 def proposed_action(name: str, *, key: bool, table: str = "", spark_type: str = "STRING") -> Action | None:
@@ -52,9 +50,8 @@ def proposed_action(name: str, *, key: bool, table: str = "", spark_type: str = 
     words = [word.lower() for word in _WORDS.findall(name)]
     if not _FACTS.isdisjoint(words):
         return None
-    base = types.base(spark_type)
-    is_moment, is_flag = base in _MOMENTS, base == "BOOLEAN"
-    refers = base in _NUMBERS and words[-1:] == ["id"]
+    is_moment, is_flag = types.is_moment(spark_type), types.base(spark_type) == "BOOLEAN"
+    refers = types.digits(spark_type) is not None and words[-1:] == ["id"]
     is_secret = speaks_of_secret(name) or (table_speaks_of_secrets(table) and is_value_of_secret(name))
     is_secret = is_secret and not (is_moment or is_flag or refers)
     action: Action | None = "exclude" if is_secret else _action(words)
