@@ -49,10 +49,9 @@ def failure_of(result: QualityResult) -> Failure | None:
         return Failure(result.summary())
     # Stopped tables decide the exit code only if no expectation fails.
     if result.stopped:
-        names = ", ".join(dict.fromkeys(result.stopped))
         return Failure(
-            f"{result.summary()}, but without objects that an error has stopped: {names}"
-            f"\nremedy: `smelt status` shows each error with its remedy",
+            f"{result.summary()}, but without objects that an error has stopped: "
+            f"{', '.join(result.stopped)}\nremedy: `smelt status` shows each error with its remedy",
             exit_code=TABLES_STOPPED,
         )
     return None

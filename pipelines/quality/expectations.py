@@ -183,8 +183,8 @@ class QualityResult:
 
     @property
     def stopped(self) -> tuple[str, ...]:
-        """Tables and documents left out because an error has stopped them."""
-        return tuple(item.subject for item in self.left_out if item.stopped)
+        """Tables and documents left out because errors have stopped them."""
+        return tuple(dict.fromkeys(item.subject for item in self.left_out if item.stopped))
 
     @property
     def passed(self) -> tuple[Result, ...]:
