@@ -227,6 +227,9 @@ class _Values:
             self._last = present
             self._receive(Progress("bronze", None, {"": present[0]}, doing=present[1]))
 
+    def folding(self, done: int, total: int) -> None:
+        """Drop the numbers: a program receives the cycle's cut."""
+
 
 def start(
     file: str | Path, *, until_caught_up: bool = False, progress: Callable[[Progress], None] | None = None

@@ -49,6 +49,9 @@ class ProgressReceiver(Protocol):
     def reader(self, event: dict[str, Any]) -> None:
         """Receive an event of the reader."""
 
+    def folding(self, done: int, total: int) -> None:
+        """Receive how many tables silver's present cycle has folded; `total` is 0 between two cycles."""
+
 
 def head_of_source(pipeline: Pipeline) -> Lsn:
     """Return the server's present WAL position.
@@ -170,8 +173,7 @@ def run_layers(
             if watching is not None:
                 watching.runs(supervisor.alive, supervisor.restarts)
 
-            lines = reporter if isinstance(reporter, ProgressReporter) else None
-            if not _ended(supervisor, _POLL_SECONDS[until_caught_up], stop, lines):
+            if not _ended(supervisor, _POLL_SECONDS[until_caught_up], stop, reporter):
                 return
         if until_caught_up:
             stalled = standing_still(
@@ -192,12 +194,12 @@ def run_layers(
 
 
 def _ended(
-    supervisor: Supervisor, seconds: float, stop: threading.Event | None, lines: ProgressReporter | None
+    supervisor: Supervisor, seconds: float, stop: threading.Event | None, progress: ProgressReceiver
 ) -> bool:
     """Wait for the end of the stages, and report a long cycle; return False if `stop` is set before."""
     while not supervisor.wait(seconds):
-        if lines is not None and supervisor.stages is not None:
-            lines.folding(*supervisor.stages.folding)
+        if supervisor.stages is not None:
+            progress.folding(*supervisor.stages.folding)
         if stop is not None and stop.is_set():
             return False
     return True
