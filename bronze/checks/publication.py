@@ -82,7 +82,7 @@ def publication_findings(
             code="publication-carries-more",
             subject=subject,
             message=f"the publication also contains {len(unselected)} tables that the patterns do not "
-            f"select: {', '.join(unselected[:5])}" + (" …" if len(unselected) > 5 else ""),
+            f"select: {', '.join(unselected[:_SHOWN])}" + (" …" if len(unselected) > _SHOWN else ""),
         )
 
 
@@ -120,10 +120,9 @@ def _to_do(
     if publication is not None and not publication.owned:
         reasons.append(f"the role does not own the publication (the owner is {publication.owner})")
     if foreign:
-        names = ", ".join(str(table.table) for table in foreign[:5])
-        reasons.append(
-            f"the role does not own {len(foreign)} of the tables ({names}{' …' if len(foreign) > 5 else ''})"
-        )
+        names = ", ".join(str(table.table) for table in foreign[:_SHOWN])
+        names += " …" if len(foreign) > _SHOWN else ""
+        reasons.append(f"the role does not own {len(foreign)} of the tables ({names})")
     if reasons:
         remedy = f"as owner of the tables and the publication, or as a superuser: {sql}"
         if publication is not None and publication.owned:
