@@ -1,10 +1,12 @@
 """Fixtures of all tests: real servers, and one real Spark session per process."""
 
+import faulthandler
 import signal
 from collections.abc import Generator
 from typing import Any, Final
 
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 from tests import random_examples  # noqa: F401 - sets Hypothesis up
 from tests.fix_postgres import (
@@ -40,7 +42,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # likewise under nohup
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
-LONG_FIXTURE_SECONDS: Final = 1500
+_DUMP_SECONDS: Final = 5
+"""How much earlier than pytest-timeout the process ends."""
+
+LONG_FIXTURE_SECONDS: Final = 1200
 """Timeout of a long test, valid on a busy machine: its fixture plays many histories and counts towards it."""
 
 
@@ -70,6 +75,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Prevent a test without marks from starting a process."""
     return (yield from hold(item))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
+    """End the process at the timeout, with the stacks of all threads.
+
+    Of several processes only one has a terminal, so pytest-timeout's stacks are lost. Its thread also needs
+    the interpreter's lock, which the hanging call may hold; this timer does not.
+    """
+    seconds = max(settings.timeout - _DUMP_SECONDS, _DUMP_SECONDS)
+    faulthandler.dump_traceback_later(seconds, exit=True, file=item.config.stash[fault_handler_stderr_fd_key])
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_timeout_cancel_timer() -> None:
+    """Cancel the timer of `pytest_timeout_set_timer`."""
+    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,11 +1,13 @@
 """Progress of a long test run: a line for each finished file.
 
 The dots of several processes inform no reader. A line names the file, the number of tests, the total seconds
-of all processes for the file, and the finished share of the whole run.
+of all processes for the file, and the finished share of the whole run. While no test ends, lines name the
+running tests.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Final
@@ -19,13 +21,18 @@ if TYPE_CHECKING:
 
 FEW_FILES: Final = 3
 """Largest number of files for which a run still prints pytest's dots."""
+SILENT_SECONDS: Final = 240.0
+"""Seconds without a finished test after which a line names the running tests."""
 
 
 class FileByFile:
     """A pytest plugin that prints a line for each finished file; runs in the process with the terminal."""
 
-    def __init__(self, terminal: TerminalReporter) -> None:
+    def __init__(self, terminal: TerminalReporter, *, silence: float = SILENT_SECONDS) -> None:
         self._terminal = terminal
+        self._silence = silence
+        self._running: dict[str, float] = {}
+        self._finished, self._ended = threading.Event(), threading.Event()
         self._tests: dict[str, set[str]] = {}
         self._left: dict[str, set[str]] = {}
         self._seconds: defaultdict[str, float] = defaultdict(float)
@@ -51,6 +58,28 @@ class FileByFile:
         self._tests = dict(tests_of_files)
         self._left = {file: set(tests) for file, tests in tests_of_files.items()}
 
+    def pytest_runtestloop(self) -> None:
+        """Start to watch for silence."""
+        threading.Thread(target=self._watch, name="silence", daemon=True).start()
+
+    def pytest_sessionfinish(self) -> None:
+        """End the watch."""
+        self._ended.set()
+        self._finished.set()
+
+    def _watch(self) -> None:
+        while not self._ended.is_set():
+            if not self._finished.wait(self._silence) and self._speaks:
+                now = time.monotonic()
+                self._terminal.ensure_newline()
+                for test, started in sorted(self._running.items()):
+                    self._terminal.write_line(f"running: {test}, for {now - started:.0f} s")
+            self._finished.clear()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Record the start of a test."""
+        self._running[nodeid] = time.monotonic()
+
     @property
     def _speaks(self) -> bool:
         return len(self._tests) > FEW_FILES
@@ -65,8 +94,10 @@ class FileByFile:
         file = _file(report.nodeid)
         self._seconds[file] += report.duration
         self._failed[file] += report.failed
-        if report.when != "teardown":
+        if report.when in {"setup", "call"}:
             return
+        self._running.pop(report.nodeid, None)
+        self._finished.set()
         self._done += 1
         remaining = self._left.get(file, set())
         remaining.discard(report.nodeid.split("@")[0])

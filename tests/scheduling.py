@@ -134,23 +134,53 @@ class FromBothEnds(LoadFileScheduling):  # type: ignore[misc]  # xdist has no ty
     """A scheduler of whole files from both ends of the queue.
 
     The first processes run files from the front, all further processes files from the end. A process without
-    Spark ends when only files with Spark are left, to avoid one more JVM.
+    Spark ends when only files with Spark are left, to avoid one more JVM. The process that replaces a dead
+    process with Spark runs files from the front, too.
     """
 
+    def __init__(self, config: pytest.Config, log: Any) -> None:
+        super().__init__(config, log)
+        self._with_spark: set[Any] = set()
+
+    def add_node(self, node: Any) -> None:
+        if len(self._with_spark) < SPARK_PROCESSES:
+            self._with_spark.add(node)
+        super().add_node(node)
+
+    def remove_node(self, node: Any) -> str | None:
+        """Return the test that ended its process, and queue the process's further files.
+
+        The rest of that test's own file does not run: a fixture that hangs would hang for each test. xdist
+        queues every file that the process ever had, and a process that gets a finished file waits for ever.
+        """
+        self._with_spark.discard(node)
+        files: dict[str, list[str]] = {
+            file: pending
+            for file, tests in self.assigned_work.pop(node).items()
+            if (pending := [test for test, finished in tests.items() if not finished])
+        }
+        if not files:
+            return None
+        died, *_ = files.pop(next(iter(files)))
+        for file, pending in files.items():
+            self.workqueue[file] = dict.fromkeys(pending, False)
+            self.workqueue.move_to_end(file, last=not self._needs_spark(file))
+        for other in self.nodes:
+            self._reschedule(other)
+        return died
+
+    def _needs_spark(self, file: str) -> bool:
+        return needs_spark(self.config.rootpath / file)
+
     def _assign_work_unit(self, node: Any) -> None:
-        if not _has_spark(node):
+        if node not in self._with_spark:
             self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
         super()._assign_work_unit(node)
 
     def _reschedule(self, node: Any) -> None:
-        if self.workqueue and not _has_spark(node) and any(map(_has_spark, self.nodes)):
-            last = self.config.rootpath / next(reversed(self.workqueue))
-            if needs_spark(last):
-                if not node.shutting_down:
-                    node.shutdown()
-                return
+        only_spark = self.workqueue and self._needs_spark(next(reversed(self.workqueue)))
+        if only_spark and self._with_spark and node not in self._with_spark:
+            if not node.shutting_down:
+                node.shutdown()
+            return
         super()._reschedule(node)
-
-
-def _has_spark(node: Any) -> bool:
-    return int(node.gateway.id.removeprefix("gw")) < SPARK_PROCESSES

@@ -50,7 +50,7 @@ SCENARIOS = {
 LONG = {"added_defaults", "changed_shapes", "partitions_without_leaf", "retyped"}
 """Scenarios of many tables for `make torture`; a cheaper test holds each claim too."""
 
-pytestmark = pytest.mark.timeout(1800)  # all histories are played in one fixture
+pytestmark = pytest.mark.timeout(1200)  # all histories are played in one fixture
 
 _EXACT = Context(prec=1100)
 """A precision above the number of digits of any numeric in the scenarios."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.spark, pytest.mark.postgres, pytest.mark.timeout(1200)]
 
 NOT_UNIQUE = """\
 CREATE TABLE not_unique (id int, code int NOT NULL);
