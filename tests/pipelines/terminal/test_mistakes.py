@@ -212,7 +212,6 @@ MISTAKES = {
         "silver pipeline.yml", ("Not a directory", "remedy", "lake-folder"),
         files={"lake": "x"},
     ),
-    "no Java": Mistake("silver pipeline.yml", ("Java is missing",)),
 }  # fmt: skip
 
 
@@ -222,8 +221,6 @@ def test_a_mistake_is_told_once_with_its_place(
 ) -> None:
     for name in ("PGHOST", "PGHOSTADDR", "PGDATABASE", "PGUSER", "PGSERVICE"):
         monkeypatch.delenv(name, raising=False)
-    if mistake is MISTAKES["no Java"]:
-        monkeypatch.setenv("JAVA_HOME", str(tmp_path / "no-java"))
     for name, content in {"pipeline.yml": mistake.pipeline, **mistake.files}.items():
         (tmp_path / name).write_bytes(content.encode() if isinstance(content, str) else content)
     words, *whole = mistake.command.split("|")
