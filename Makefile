@@ -11,7 +11,7 @@ ARGS ?=
 
 DOCS := .venv-docs
 
-.PHONY: help demo dist check test lint format docs reference film torture bench-reader bench-latency bench-snapshot bench-silver bench-gold bench-fresh bench-verify bench-first bench-scaling bench-month readers matrix lowest lock java clean
+.PHONY: help demo dist check test lint format docs reference film torture bench-reader bench-latency bench-snapshot bench-silver bench-gold bench-fresh bench-verify bench-first bench-scaling bench-size bench-month readers matrix lowest lock java clean
 
 help:  ## What can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -95,6 +95,9 @@ bench-verify: archive  ## A table compared with PostgreSQL, every row by content
 
 bench-scaling: archive compiled  ## How stages grow with tables, rows and transactions: the slopes of docs/scaling.md
 	@$(BIN)/python -m tests.benchmarks.bench_scaling $(ARGS)
+
+bench-size: archive compiled  ## A table of 10⁶, 10⁷ and 10⁸ rows through all stages: seconds, memory, disk; half an hour and 35 GB
+	@$(BIN)/python -m tests.benchmarks.bench_size $(ARGS)
 
 bench-month: archive compiled  ## A month of one pipeline with a clock that jumps: what grows, and the chart of docs/scaling/growth.md
 	@$(BIN)/python -m tests.benchmarks.bench_month $(ARGS)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.errors import DefiniteError, TableError, TransientError, resnapshot_remedy
 from deltasmelt.bronze.lake.client import DeltaError
-from deltasmelt.bronze.lake.delta import make_room, open_existing, remove_workspaces, workspace
+from deltasmelt.bronze.lake.delta import open_existing, remove_workspaces, workspace
 from deltasmelt.bronze.lake.spark_errors import cause_of
 from deltasmelt.bronze.lsn import Lsn
 from deltasmelt.bronze.store.contract import CHANGES
@@ -42,7 +42,7 @@ from deltasmelt.silver.run.step_runner import StepRunner
 from deltasmelt.silver.run.stored import SILVER_APP
 from deltasmelt.silver.run.table_log import SilverLog
 from deltasmelt.silver.run.writer import Writer
-from deltasmelt.silver.schema import alter, ddl
+from deltasmelt.silver.schema import alter
 from deltasmelt.silver.schema.catalog import COMMIT_LSN, DELETED, VALID_FROM_LSN, VALID_TO, VALID_TO_LSN
 from deltasmelt.silver.schema.clustering import clustered_again
 from deltasmelt.silver.schema.ddl import adopted
@@ -221,15 +221,14 @@ def _copied(
         )
     if not any_ended:
         return False
-    target, uri = scratch.sql("silver", table.name), scratch.uri("silver", table.name)
+    target, writer = scratch.sql("silver", table.name), Writer(scratch, "silver")
     if SilverLog(scratch).read(table.name) is None:
-        make_room(uri)
-        Writer(scratch, "silver").run(session, table.name, *ddl.create(target, table))
+        writer.run(session, table.name, *writer.create(session, table))
     names = [*(column.name for column in table.columns), *table.own_columns]
     values = [_as_of(name, snapshot) if table.history else quote(name) for name in names]
     rows = Insert(dict(zip(names, values, strict=True)), f"{source}\nWHERE {condition}")
     # Replace: an earlier attempt may have committed its copy, although its answer was lost.
-    Writer(scratch, "silver").run(session, table.name, rows.into(target, replaces=True))
+    writer.run(session, table.name, rows.into(target, replaces=True))
     return True
 
 
@@ -273,8 +272,7 @@ def _replace(
     stored = log.read(table.name)
     _require_no_more(stored, uri, end)
     if stored is None:
-        make_room(uri)
-        statements = ddl.create(target, table, checkpoints=lake.place.checkpoint_interval)
+        statements = writer.create(session, table)
     else:  # mostly no statement, because a cycle has just run
         statements, fields = adopted(target, table, stored.fields, stored.relation)
         statements += alter.steps(target, table, fields, settings, emptied=False)

@@ -23,6 +23,7 @@ from deltasmelt.bronze.lake.catalog.scratch import NUMBERED, remove, remove_left
 from deltasmelt.bronze.lake.catalog.sql import MADE_PROPERTY, make_schema
 from deltasmelt.bronze.lake.catalog.table import CatalogTable
 from deltasmelt.bronze.lake.client import DeltaError, TableNotFoundError
+from deltasmelt.bronze.lake.durability import LOG, checksum_path, entry_path
 from deltasmelt.bronze.lake.failures import lake_opened
 from deltasmelt.bronze.lake.lease_objects import LEASES
 from deltasmelt.bronze.lake.location import address_of
@@ -159,6 +160,28 @@ def make_room(uri: str) -> None:
     """
     if isinstance(place_of(uri), Catalog):
         make_schema(uri)
+
+
+def first_entry(uri: str) -> tuple[bytes, bytes] | None:
+    """Return the first log entry of a table in a folder with its checksum; None where either is absent."""
+    folder = local_folder(uri)
+    if folder is None:
+        return None
+
+    def read() -> tuple[bytes, bytes] | None:
+        try:
+            return entry_path(folder / LOG, 0).read_bytes(), checksum_path(folder / LOG, 0).read_bytes()
+        except FileNotFoundError:
+            return None
+
+    return perform(Effect.REFRESH, uri, read)
+
+
+def make_of(uri: str, entry: bytes, checksum: bytes) -> bool:
+    """Make a table in a folder of its first entry; return False if the folder exists."""
+    from deltasmelt.bronze.lake.folder_table import FolderTable  # noqa: PLC0415 - see the module's head
+
+    return FolderTable.make_of(uri, entry, checksum)
 
 
 def overwrite(uri: str, rows: pa.Table) -> None:

@@ -50,6 +50,11 @@ def entry_path(log: Path, version: int) -> Path:
     return log / f"{version:020}.json"
 
 
+def checksum_path(log: Path, version: int) -> Path:
+    """Return the path of a version's checksum in a log."""
+    return log / f"{version:020}.crc"
+
+
 def checkpoint_name(version: int) -> str:
     """Return the name of a version's checkpoint in a log."""
     return f"{version:020}.checkpoint.parquet"

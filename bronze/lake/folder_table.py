@@ -31,6 +31,7 @@ from deltasmelt.bronze.lake.durability import (
     HINT,
     LOG,
     checkpoint_name,
+    checksum_path,
     entries_of,
     entry_path,
     flush_to_disk,
@@ -40,7 +41,7 @@ from deltasmelt.bronze.lake.log_table import LogTable, make_at
 from deltasmelt.bronze.lake.place import local_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     import pyarrow as pa
@@ -60,24 +61,21 @@ class FolderTable(LogTable):
     @classmethod
     def make(cls, uri: str, schema: pa.Schema, description: str, properties: Mapping[str, str]) -> None:
         """Make a table in a staging folder, flush the table and rename the folder; no reader sees a part."""
-        folder = _folder(uri)
-        made = [folder.parent, *(each.parent for each in folder.parents if not each.exists())]
-        prefix = f"_{folder.name}-"
-        _remove_old(folder.parent, prefix)
-        aside = folder.with_name(f"{prefix}{uuid.uuid4()}")
-        try:
-            perform(Effect.CREATE_TABLE, uri, lambda: make_at(str(aside), schema, description, properties))
-            _flush(aside / LOG, [0])
-            flush_to_disk(aside)
-            try:
-                perform(Effect.CREATE_TABLE, uri, lambda: aside.rename(folder))
-            except OSError:
-                if not (folder / LOG).exists():  # no other process made the table
-                    raise
-            for each in made:
-                flush_to_disk(each)
-        finally:
-            shutil.rmtree(aside, ignore_errors=True)
+        _make(uri, lambda aside: make_at(str(aside), schema, description, properties))
+
+    @classmethod
+    def make_of(cls, uri: str, entry: bytes, checksum: bytes) -> bool:
+        """Make a table of its first log entry, like `make`; return False if the folder exists already.
+
+        `checksum` is the entry's version checksum: without it Delta computes the table's state by a job.
+        """
+
+        def write(aside: Path) -> None:
+            (aside / LOG).mkdir(parents=True)
+            entry_path(aside / LOG, 0).write_bytes(entry)
+            checksum_path(aside / LOG, 0).write_bytes(checksum)
+
+        return not _folder(uri).exists() and _make(uri, write)
 
     @property
     def _log(self) -> Path:
@@ -166,6 +164,30 @@ class FolderTable(LogTable):
             flush_to_disk(log)
         finally:
             shutil.rmtree(aside, ignore_errors=True)
+
+
+def _make(uri: str, write: Callable[[Path], None]) -> bool:
+    """Make a table by a function that writes the table into a folder; return False if a table is there."""
+    folder = _folder(uri)
+    made = [folder.parent, *(each.parent for each in folder.parents if not each.exists())]
+    prefix = f"_{folder.name}-"
+    _remove_old(folder.parent, prefix)
+    aside = folder.with_name(f"{prefix}{uuid.uuid4()}")
+    try:
+        perform(Effect.CREATE_TABLE, uri, lambda: write(aside))
+        _flush(aside / LOG, [0])
+        flush_to_disk(aside)
+        try:
+            perform(Effect.CREATE_TABLE, uri, lambda: aside.rename(folder))
+        except OSError:
+            if not (folder / LOG).exists():
+                raise
+            return False  # another process made the table
+        for each in made:
+            flush_to_disk(each)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+    return True
 
 
 def _identity_of(folder: Path) -> tuple[int, int] | None:

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Final
 
 from deltasmelt.bronze.backoff import Pauses
 from deltasmelt.bronze.errors import TransientError
-from deltasmelt.bronze.lake.delta import make_room
 from deltasmelt.silver.fold import write_sql
 from deltasmelt.silver.fold.upsert import as_merge
 from deltasmelt.silver.run import step_source
@@ -26,7 +25,7 @@ from deltasmelt.silver.run.key_ranges import key_ranges
 from deltasmelt.silver.run.marks import Mark, may_be_known
 from deltasmelt.silver.run.stored import SILVER_APP
 from deltasmelt.silver.run.writer import Writer
-from deltasmelt.silver.schema import alter, ddl, deleted_keys, padding
+from deltasmelt.silver.schema import alter, deleted_keys, padding
 from deltasmelt.silver.schema.catalog import COMMIT_LSN, VALID_FROM_LSN
 from deltasmelt.silver.schema.clustering import clustered_again, is_optional
 from deltasmelt.silver.schema.comments import described
@@ -332,9 +331,7 @@ class StepRunner:
         """Change the table to the step's shape; return the table's state."""
         stored = self._log.read(step.table.name)
         if stored is None:
-            uri = self._uri(step.table)
-            make_room(uri)
-            statements = ddl.create(target, step.table, checkpoints=self._lake.place.checkpoint_interval)
+            statements = self._writer.create(session, step.table)
         elif step.mode not in {"alter", "describe"} and self._is_done(step, stored):
             return stored
         else:

@@ -17,10 +17,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from deltasmelt.bronze.lake.delta import make_room
 from deltasmelt.bronze.lake.leases import still_writing
 from deltasmelt.bronze.lake.location import address_of
 from deltasmelt.silver.fold.upsert import as_merge
+from deltasmelt.silver.run import empty_tables
 from deltasmelt.silver.run.marks import writer_of
+from deltasmelt.silver.schema import ddl
 from deltasmelt.silver.spark.tuning import mark_settings, settings
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from deltasmelt.silver.fold.upsert import Insert, Upsert
     from deltasmelt.silver.run.marks import Mark
     from deltasmelt.silver.run.table_log import SilverLog
+    from deltasmelt.silver.schema.catalog import SilverTable
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +78,24 @@ class Writer:
             with settings(session, plan or {}, needed=needed):
                 rows = session.sql(statement).collect()
         return rows
+
+    def create(self, session: SparkSession, table: SilverTable) -> list[str]:
+        """Create a silver table without rows; return statements that only cluster the table.
+
+        A table that exists stays as it is.
+        """
+        uri, place = self.lake.uri(self.layer, table.name), self.lake.place
+        make_room(uri)
+        properties = ddl.properties_of(table, checkpoints=place.checkpoint_interval)
+        first, *later = ddl.create(
+            self.lake.sql(self.layer, table.name), table, checkpoints=place.checkpoint_interval
+        )
+        self.check(table.name)
+        if self.lake.folder is None or later or not empty_tables.copied(session, uri, table, properties):
+            self.run(session, table.name, first)
+            if self.lake.folder is not None and not later:
+                empty_tables.remember(session, uri, table, properties)
+        return later
 
     def merge(self, session: SparkSession, name: str, upsert: Upsert, mark: Mark, *, column: str) -> None:
         """Run a MERGE under its mark; `column` is an LSN column of the table."""

@@ -107,14 +107,14 @@ RELATION_PROPERTY: Final = "deltasmelt.relation"
 """Table property: id of the relation whose rows the table holds, and whose attnums its columns carry."""
 
 
-def create(target: str, table: SilverTable, *, checkpoints: int | None = None) -> list[str]:
-    """Return CREATE TABLE for a missing table; a property names the relation whose rows the table holds.
-
-    `checkpoints` is the number of versions between two checkpoints; None: as in `PROPERTIES`.
-    """
+def definitions(table: SilverTable) -> list[str]:
+    """Return the definitions of a new table's columns."""
     columns = [definition(column) for column in table.columns]
-    columns += [f"{quote(name)} {ddl}" for name, ddl in table.own_columns.items()]
-    clustering = clustering_columns(table)
+    return columns + [f"{quote(name)} {ddl}" for name, ddl in table.own_columns.items()]
+
+
+def properties_of(table: SilverTable, *, checkpoints: int | None = None) -> dict[str, str]:
+    """Return the properties of a new table; see `create`."""
     properties = {
         **PROPERTIES,
         RELATION_PROPERTY: str(table.relation.relation_id),
@@ -127,13 +127,23 @@ def create(target: str, table: SilverTable, *, checkpoints: int | None = None) -
         properties[MAPPING] = BY_NAME
     if not feedable(table):
         properties[FEED] = "false"
+    clustering = clustering_columns(table)
     if is_wide(table, clustering):
         properties[STATISTICS] = statistics_columns(table, clustering)
+    return properties
+
+
+def create(target: str, table: SilverTable, *, checkpoints: int | None = None) -> list[str]:
+    """Return CREATE TABLE for a missing table; a property names the relation whose rows the table holds.
+
+    `checkpoints` is the number of versions between two checkpoints; None: as in `PROPERTIES`.
+    """
+    clustering, properties = clustering_columns(table), properties_of(table, checkpoints=checkpoints)
     cluster = f"\n{cluster_by(clustering)}" if clustering else ""
     options = comma((f"{literal(name)} = {literal(value)}" for name, value in properties.items()), 2)
     head = f"""\
 CREATE TABLE IF NOT EXISTS {target} (
-  {comma(columns, 2)}
+  {comma(definitions(table), 2)}
 ) USING DELTA
 COMMENT {literal(description_of(table))}"""
     # Delta cuts CLUSTER BY out of the text by positions in characters, but Java counts a character beyond
