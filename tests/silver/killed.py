@@ -1,7 +1,7 @@
 """Cycles that end at a named point: inside a test by an exception, or as a process that kills itself.
 
-Points are calls of a cycle: statements by their first word, the record of runs and of the cut. The product
-does not know the points; this module wraps the calls.
+Points are calls of a cycle: statements by their first word, a table's creation, the record of runs and of the
+cut. The product does not know the points; this module wraps the calls.
 
 ``python -m tests.silver.killed LAKE POINT`` starts a process.
 """
@@ -24,6 +24,7 @@ from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.location import Lake
 from deltasmelt.pipelines.spark.session import spark_session
 from deltasmelt.silver.cycle import Silver
+from deltasmelt.silver.run.writer import Writer
 from deltasmelt.silver.settings import SilverSettings
 from tests.fix_spark import rows_of
 from tests.silver.histories import BronzeWriter
@@ -72,10 +73,13 @@ def ending(point: str, stop: Callable[[], None]) -> Iterator[None]:
 
         return call
 
-    owner, name = {"CUT": (ControlTables, "record_cut"), "RUNS": (ControlTables, "record_runs")}.get(
-        kind, (SparkSession, "sql")
-    )
-    with patch.object(owner, name, wrapped(getattr(owner, name), always=kind in ("CUT", "RUNS"))):
+    calls: dict[str, tuple[type, str]] = {
+        "CREATE": (Writer, "create"),
+        "CUT": (ControlTables, "record_cut"),
+        "RUNS": (ControlTables, "record_runs"),
+    }
+    owner, name = calls.get(kind, (SparkSession, "sql"))
+    with patch.object(owner, name, wrapped(getattr(owner, name), always=kind in calls)):
         yield
 
 
