@@ -44,6 +44,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # likewise under nohup
 
 _DUMP_SECONDS: Final = 5
 """How much earlier than pytest-timeout the process ends."""
+_SECONDS: Final = pytest.StashKey[float]()
 
 LONG_FIXTURE_SECONDS: Final = 1200
 """Timeout of a long test, valid on a busy machine: its fixture plays many histories and counts towards it."""
@@ -84,14 +85,26 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: Any) -> None:
     Of several processes only one has a terminal, so pytest-timeout's stacks are lost. Its thread also needs
     the interpreter's lock, which the hanging call may hold; this timer does not.
     """
-    seconds = max(settings.timeout - _DUMP_SECONDS, _DUMP_SECONDS)
-    faulthandler.dump_traceback_later(seconds, exit=True, file=item.config.stash[fault_handler_stderr_fd_key])
+    item.stash[_SECONDS] = max(settings.timeout - _DUMP_SECONDS, _DUMP_SECONDS)
+    _set_timer(item)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> None:
+    """Set the timer again: pytest cancels all timers after a failure."""
+    if _SECONDS in item.stash and not item.config.getoption("usepdb"):
+        _set_timer(item)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_timeout_cancel_timer() -> None:
     """Cancel the timer of `pytest_timeout_set_timer`."""
     faulthandler.cancel_dump_traceback_later()
+
+
+def _set_timer(item: pytest.Item) -> None:
+    stderr = item.config.stash[fault_handler_stderr_fd_key]
+    faulthandler.dump_traceback_later(item.stash[_SECONDS], exit=True, file=stderr)
 
 
 @pytest.hookimpl(optionalhook=True)

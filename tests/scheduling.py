@@ -178,9 +178,14 @@ class FromBothEnds(LoadFileScheduling):  # type: ignore[misc]  # xdist has no ty
         super()._assign_work_unit(node)
 
     def _reschedule(self, node: Any) -> None:
+        if node not in self.registered_collections:
+            return  # a replacement that still collects; `schedule` follows
         only_spark = self.workqueue and self._needs_spark(next(reversed(self.workqueue)))
         if only_spark and self._with_spark and node not in self._with_spark:
             if not node.shutting_down:
                 node.shutdown()
             return
         super()._reschedule(node)
+        # A process runs its last test only after it has got a next test, or has been told to end.
+        if not node.shutting_down and self._pending_of(self.assigned_work[node]) == 1:
+            self._reschedule(node)

@@ -20,7 +20,6 @@ import shutil
 import time
 import uuid
 from contextlib import suppress
-from glob import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from deltalake import DeltaTable
@@ -48,6 +47,7 @@ if TYPE_CHECKING:
 
 _ASIDE: Final = "_checkpoint-"
 _ASIDE_SECONDS: Final = 3600.0
+_UNFINISHED: Final = "_made-"
 
 
 class FolderTable(LogTable):
@@ -170,9 +170,10 @@ def _make(uri: str, write: Callable[[Path], None]) -> bool:
     """Make a table by a function that writes the table into a folder; return False if a table is there."""
     folder = _folder(uri)
     made = [folder.parent, *(each.parent for each in folder.parents if not each.exists())]
-    prefix = f"_{folder.name}-"
-    _remove_old(folder.parent, prefix)
-    aside = folder.with_name(f"{prefix}{uuid.uuid4()}")
+    remove_unfinished(folder.parent)
+    # Not with the table's name, which may be as long as the file system allows.
+    aside = folder.with_name(f"{_UNFINISHED}{uuid.uuid4()}")
+    is_ours = True
     try:
         perform(Effect.CREATE_TABLE, uri, lambda: write(aside))
         _flush(aside / LOG, [0])
@@ -180,14 +181,19 @@ def _make(uri: str, write: Callable[[Path], None]) -> bool:
         try:
             perform(Effect.CREATE_TABLE, uri, lambda: aside.rename(folder))
         except OSError:
-            if not (folder / LOG).exists():
+            if not (folder / LOG).exists():  # no other process made the table
                 raise
-            return False  # another process made the table
+            is_ours = False
         for each in made:
             flush_to_disk(each)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
-    return True
+    return is_ours
+
+
+def remove_unfinished(layer: Path, *, seconds: float = _ASIDE_SECONDS) -> None:
+    """Remove tables that killed processes left unfinished in a layer's folder so many seconds ago."""
+    _remove_old(layer, _UNFINISHED, seconds)
 
 
 def _identity_of(folder: Path) -> tuple[int, int] | None:
@@ -224,9 +230,9 @@ def _link_log(log: Path, aside: Path, version: int) -> None:
         shutil.copyfile(log / HINT, aside / HINT)
 
 
-def _remove_old(folder: Path, prefix: str) -> None:
-    """Remove the staging folders of killed processes; `escape` keeps a table's name from being a pattern."""
-    for aside in folder.glob(f"{escape(prefix)}*"):
+def _remove_old(folder: Path, prefix: str, seconds: float = _ASIDE_SECONDS) -> None:
+    """Remove the staging folders of killed processes."""
+    for aside in folder.glob(f"{prefix}*"):
         with suppress(FileNotFoundError):
-            if time.time() - aside.stat().st_mtime > _ASIDE_SECONDS:
+            if time.time() - aside.stat().st_mtime >= seconds:
                 shutil.rmtree(aside, ignore_errors=True)

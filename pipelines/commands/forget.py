@@ -69,6 +69,7 @@ from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.copies import FRESH, VERIFY, remove_left
 from deltasmelt.bronze.lake.delta import open_existing, open_table
 from deltasmelt.bronze.lake.erasures import Begun, Erasures, digest_of
+from deltasmelt.bronze.lake.folder_table import remove_unfinished
 from deltasmelt.bronze.lake.foreign_commits import first_foreign
 from deltasmelt.bronze.lake.location import folder_name
 from deltasmelt.bronze.rules import key_number
@@ -338,9 +339,11 @@ def require_known(lake: Lake, known: Mapping[str, set[str]], *, clears: bool = T
     Raises:
         DefiniteError: ``erasure-stray``.
     """
+    assert lake.folder is not None  # noqa: S101 - `require_local` has refused other places
     if clears:
         remove_left(lake)
-    assert lake.folder is not None  # noqa: S101 - `require_local` has refused other places
+        for layer in known:  # of any age: no other process writes, because the command holds every lock
+            remove_unfinished(lake.folder / layer, seconds=0)
     strays = [
         f"{layer}/{path.name}"
         for layer, names in known.items()

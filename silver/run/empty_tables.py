@@ -7,7 +7,8 @@ other properties. Protocol, features and the session's own default properties ar
 
 **A pattern is believed only if it reproduces its own table**: the entry that this module would write for the
 pattern's table must be Delta's entry. What this module does not know (column mapping, a new type, a new
-version of Delta with further actions) therefore stays with Delta's statement.
+version of Delta with further actions) therefore stays with Delta's statement, and so do names that Delta
+refuses (`_is_accepted`).
 
 **Points of failure.** The table is written into a staging folder, flushed and renamed
 (`bronze.lake.folder_table`): a kill or a failed call leaves no part of a table. If another process creates
@@ -20,34 +21,31 @@ Delta protocol: https://github.com/delta-io/delta/blob/master/PROTOCOL.md#versio
 from __future__ import annotations
 
 import json
-import re
 import time
 import uuid
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from deltasmelt.bronze.identifiers import folded
 from deltasmelt.bronze.lake.delta import first_entry, make_of
 from deltasmelt.silver.schema.clustering import STATISTICS, clustering_columns
 from deltasmelt.silver.schema.comments import description_of
-from deltasmelt.silver.schema.ddl import MAPPING, NTZ, definitions
+from deltasmelt.silver.schema.ddl import MAPPING, schema_of
 from deltasmelt.silver.spark.access import access_of
+from deltasmelt.silver.spark.tuning import all_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
     from pyspark.sql import SparkSession
 
     from deltasmelt.silver.schema.catalog import SilverTable
 
-_KNOWN: Final = frozenset(
-    {
-        "BOOLEAN", "TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL", "STRING", "BINARY",
-        "DATE", "TIMESTAMP", "ARRAY", "MAP", "STRUCT", NTZ,
-    }
-)  # fmt: skip
-"""Words of types; of these only `NTZ` needs a feature."""
-_QUOTED: Final = re.compile(r"`(?:[^`]|``)*`")
-_WORD: Final = re.compile(r"[A-Z_]+")
+_OF_FEEDS: Final = frozenset({"_change_type", "_commit_version", "_commit_timestamp"})
+"""Columns of a change feed: Delta would take a row with such a value for a change, and not add the row."""
+_WITH_FEATURES: Final = frozenset({"timestamp_ntz", "variant"})
+"""Types, in the JSON of a schema, whose columns enable a feature."""
+_DEFAULTS: Final = "spark.databricks.delta.properties.defaults."
 _CLUSTERING: Final = "delta.clustering"
 _MOST: Final = 64
 """Largest number of remembered kinds; the properties of silver's tables make fewer."""
@@ -55,12 +53,19 @@ _MOST: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """What decides Delta's protocol for a new table, within one application of Spark."""
+    """What decides Delta's protocol for a new table, within one application of Spark.
+
+    Attributes:
+        properties: those that Delta interprets.
+        defaults: the session's settings for further properties.
+        types: those of `_WITH_FEATURES`.
+    """
 
     application: str
     properties: frozenset[tuple[str, str]]
+    defaults: frozenset[tuple[str, str]]
+    types: frozenset[str]
     clustered: bool
-    local_times: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +80,7 @@ class _Pattern:
     requested: frozenset[str]
 
     def written_for(
-        self, schema: str, table: SilverTable, properties: Mapping[str, str]
+        self, table: SilverTable, properties: Mapping[str, str]
     ) -> tuple[tuple[dict[str, Any], ...], dict[str, Any]]:
         """Return the first entry's actions, and the checksum, of another table of the kind."""
         now, transaction = int(time.time() * 1000), str(uuid.uuid4())
@@ -102,7 +107,7 @@ class _Pattern:
                     "id": str(uuid.uuid4()),
                     "createdTime": now,
                     "description": description,
-                    "schemaString": schema,
+                    "schemaString": json.dumps(schema_of(table), separators=(",", ":")),
                     "configuration": {**defaults, **properties},
                 }
                 checksum["metadata"] = body
@@ -127,7 +132,7 @@ def copied(session: SparkSession, uri: str, table: SilverTable, properties: Mapp
     pattern = None if kind is None else _patterns.get(kind)
     if pattern is None:
         return False
-    actions, checksum = pattern.written_for(_schema(table), table, properties)
+    actions, checksum = pattern.written_for(table, properties)
     entry = "".join(f"{json.dumps(action, separators=(',', ':'))}\n" for action in actions)
     return make_of(uri, entry.encode(), json.dumps(checksum, separators=(",", ":")).encode())
 
@@ -156,7 +161,9 @@ def _pattern(
         expected.remove("domainMetadata")
     if sorted(names) != expected or any(len(action) > 1 for action in pattern.actions):
         return None
-    actions, again = pattern.written_for(_schema(table), table, properties)
+    if any("inCommitTimestamp" in action.get("commitInfo", {}) for action in pattern.actions):
+        return None  # a commit's own time, which a copy would repeat
+    actions, again = pattern.written_for(table, properties)
     is_same = list(map(_comparable, actions)) == list(map(_comparable, pattern.actions))
     return pattern if is_same and _comparable(again) == _comparable(pattern.checksum) else None
 
@@ -183,9 +190,13 @@ def _comparable(value: Any) -> Any:
 def _kind(session: SparkSession, table: SilverTable, properties: Mapping[str, str]) -> _Kind | None:
     """Return the kind of a new table; None where a statement creates every table."""
     access = access_of(session)
-    types = [column.spark_type for column in table.columns] + list(table.own_columns.values())
-    words = {word for ddl in types for word in _WORD.findall(_QUOTED.sub("", ddl))}
-    if not access.runs_locally or MAPPING in properties or not words <= _KNOWN:
+    if not access.runs_locally or MAPPING in properties:
+        return None
+    try:
+        schema = schema_of(table)
+    except ValueError:
+        return None
+    if not _is_accepted(schema["fields"]):
         return None
     # Delta does not interpret further properties, and the names of columns with statistics enable no feature.
     interpreted = {
@@ -193,15 +204,39 @@ def _kind(session: SparkSession, table: SilverTable, properties: Mapping[str, st
         for name, value in properties.items()
         if name.startswith("delta.")
     }
+    defaults = {item for item in all_settings(session).items() if item[0].startswith(_DEFAULTS)}
     return _Kind(
         access.name,
         frozenset(interpreted),
+        frozenset(defaults),
+        _WITH_FEATURES.intersection(_leaves(schema)),
         clustered=bool(clustering_columns(table)),
-        local_times=NTZ in words,
     )
 
 
-def _schema(table: SilverTable) -> str:
-    from pyspark.sql.types import StructType  # noqa: PLC0415 - a cycle without work loads no Spark
+def _is_accepted(fields: Sequence[dict[str, Any]], *, inside: bool = False) -> bool:
+    """Check whether Delta accepts the names of a table's columns, or of the fields `inside` a column."""
+    names = [folded(field["name"]) for field in fields]
+    if len({*names}) < len(names) or (not inside and not _OF_FEEDS.isdisjoint(names)):
+        return False
+    structs = [struct for field in fields for struct in _parts(field["type"]) if "fields" in struct]
+    return all(_is_accepted(struct["fields"], inside=True) for struct in structs)
 
-    return StructType.fromDDL(", ".join(definitions(table))).json()
+
+def _leaves(plain: str | dict[str, Any]) -> Iterator[str]:
+    """Yield the simple types in a type or schema."""
+    if isinstance(plain, str):
+        yield plain
+        return
+    for part in _parts(plain):
+        for field in part.get("fields", ()):
+            yield from _leaves(field["type"])
+        yield from (item for item in part.values() if isinstance(item, str))
+
+
+def _parts(plain: str | dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a container and the containers in it, but not those in the fields of a struct."""
+    if isinstance(plain, dict):
+        yield plain
+        for part in ("elementType", "keyType", "valueType"):
+            yield from _parts(plain.get(part, ""))

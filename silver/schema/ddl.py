@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from deltasmelt.bronze.identifiers import folded
 from deltasmelt.silver.schema import deleted_keys, padding
@@ -21,7 +21,14 @@ from deltasmelt.silver.schema.clustering import (
     statistics_columns,
 )
 from deltasmelt.silver.schema.comments import description_of
-from deltasmelt.silver.schema.fields import definition, former_name, free_name
+from deltasmelt.silver.schema.fields import (
+    comment_of,
+    definition,
+    field_of,
+    former_name,
+    free_name,
+    json_of,
+)
 from deltasmelt.silver.sql import comma, literal, quote
 
 if TYPE_CHECKING:
@@ -107,10 +114,22 @@ RELATION_PROPERTY: Final = "deltasmelt.relation"
 """Table property: id of the relation whose rows the table holds, and whose attnums its columns carry."""
 
 
-def definitions(table: SilverTable) -> list[str]:
-    """Return the definitions of a new table's columns."""
-    columns = [definition(column) for column in table.columns]
-    return columns + [f"{quote(name)} {ddl}" for name, ddl in table.own_columns.items()]
+def schema_of(table: SilverTable) -> dict[str, Any]:
+    """Return the columns of a new table in Delta's form, as `create` declares them.
+
+    Raises:
+        ValueError: silver cannot express a type in Delta's form.
+    """
+    fields = [
+        field_of(
+            column.name,
+            json_of(column.spark_type),
+            None if column.attnum is None else comment_of(column, filled=True),
+        )
+        for column in table.columns
+    ]
+    fields += [field_of(name, json_of(ddl)) for name, ddl in table.own_columns.items()]
+    return {"type": "struct", "fields": fields}
 
 
 def properties_of(table: SilverTable, *, checkpoints: int | None = None) -> dict[str, str]:
@@ -138,12 +157,14 @@ def create(target: str, table: SilverTable, *, checkpoints: int | None = None) -
 
     `checkpoints` is the number of versions between two checkpoints; None: as in `PROPERTIES`.
     """
+    columns = [definition(column) for column in table.columns]
+    columns += [f"{quote(name)} {ddl}" for name, ddl in table.own_columns.items()]
     clustering, properties = clustering_columns(table), properties_of(table, checkpoints=checkpoints)
     cluster = f"\n{cluster_by(clustering)}" if clustering else ""
     options = comma((f"{literal(name)} = {literal(value)}" for name, value in properties.items()), 2)
     head = f"""\
 CREATE TABLE IF NOT EXISTS {target} (
-  {comma(definitions(table), 2)}
+  {comma(columns, 2)}
 ) USING DELTA
 COMMENT {literal(description_of(table))}"""
     # Delta cuts CLUSTER BY out of the text by positions in characters, but Java counts a character beyond

@@ -34,6 +34,11 @@ _TYPES: Final = {
     "timestamp": "TIMESTAMP", "timestamp_ntz": "TIMESTAMP_NTZ", "variant": "VARIANT",
 }  # fmt: skip
 
+_JSON_TYPES: Final = {ddl: plain for plain, ddl in _TYPES.items()}
+_WORDS: Final = "|".join([*_JSON_TYPES, "ARRAY", "MAP", "STRUCT", r"DECIMAL(?=\()"])
+_TYPE: Final = re.compile(rf"({_WORDS})\b(?:\((\d+), ?(\d+)\))?")
+_NAME: Final = re.compile(r"`((?:[^`]|``)*)`")
+
 
 @dataclass(frozen=True, slots=True)
 class DeltaColumn:
@@ -104,6 +109,60 @@ def ddl_of(plain: str | dict[str, Any]) -> str:
         return f"MAP<{ddl_of(plain['keyType'])}, {ddl_of(plain['valueType'])}>"
     fields = (f"{quote(entry['name'])}: {ddl_of(entry['type'])}" for entry in plain["fields"])
     return f"STRUCT<{', '.join(fields)}>"
+
+
+def json_of(ddl: str) -> str | dict[str, Any]:
+    """Return a type's form in the JSON of a schema: the inverse of `ddl_of`.
+
+    Raises:
+        ValueError: the text is not a type, or a type that `_TYPES` lacks.
+    """
+    found, end = _json_at(ddl, 0)
+    if end < len(ddl):
+        raise ValueError(f"not the name of a type: {ddl}")
+    return found
+
+
+def _json_at(ddl: str, start: int) -> tuple[str | dict[str, Any], int]:
+    """Return the JSON form of the type that begins at a position, and the position after the type."""
+    word = _TYPE.match(ddl, start)
+    if word is None:
+        raise ValueError(f"not the name of a type: {ddl[start:]}")
+    kind, end = word[1], word.end()
+    if kind == "DECIMAL" and word[2]:
+        return f"decimal({int(word[2])},{int(word[3])})", end
+    if kind == "ARRAY":
+        element, end = _json_at(ddl, _after("<", ddl, end))
+        found: dict[str, Any] = {"type": "array", "elementType": element, "containsNull": True}
+    elif kind == "MAP":
+        key, end = _json_at(ddl, _after("<", ddl, end))
+        value, end = _json_at(ddl, _after(", ", ddl, end))
+        found = {"type": "map", "keyType": key, "valueType": value, "valueContainsNull": True}
+    elif kind == "STRUCT":
+        fields, separator = [], "<"
+        while not ddl.startswith(">", end):
+            name = _NAME.match(ddl, _after(separator, ddl, end))
+            if name is None:
+                raise ValueError(f"not the name of a field: {ddl[end:]}")
+            plain, end = _json_at(ddl, _after(": ", ddl, name.end()))
+            fields.append(field_of(name[1].replace("``", "`"), plain))
+            separator = ", "
+        found = {"type": "struct", "fields": fields}
+    else:
+        return _JSON_TYPES[kind], end
+    return found, _after(">", ddl, end)
+
+
+def _after(expected: str, ddl: str, at: int) -> int:
+    if not ddl.startswith(expected, at):
+        raise ValueError(f"not the name of a type: {ddl[at:]}")
+    return at + len(expected)
+
+
+def field_of(name: str, plain: str | dict[str, Any], comment: str | None = None) -> dict[str, Any]:
+    """Return a column, or a field of a struct, in the JSON of a schema."""
+    metadata = {} if comment is None else {"comment": comment}
+    return {"name": name, "type": plain, "nullable": True, "metadata": metadata}
 
 
 def definition(column: SilverColumn, *, filled: bool = True) -> str:

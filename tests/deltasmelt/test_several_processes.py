@@ -15,7 +15,10 @@ import pytest
 
 ROOT: Final = Path(__file__).parents[2]
 CONFTEST: Final = """
-from tests.conftest import pytest_timeout_cancel_timer, pytest_timeout_set_timer, pytest_xdist_make_scheduler
+from tests.conftest import (
+    pytest_runtest_teardown, pytest_timeout_cancel_timer, pytest_timeout_set_timer,
+    pytest_xdist_make_scheduler,
+)
 import pytest
 from tests.progress import FileByFile
 

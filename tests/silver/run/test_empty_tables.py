@@ -53,6 +53,7 @@ KINDS: dict[str, tuple[SilverTable, SilverTable]] = {
     "history": (table("kept", ("a", TEXT)), KEPT_HISTORY),
     "wide": (table("w1", *WIDE, ("k", INT), key=("k",)), table("w2", *WIDE, ("i", INT), key=("i",))),
     "no feed": (table("f1", ("a`b", TEXT)), table("f2", ("c`d", TEXT))),
+    "a name of 255 bytes": (table("m1"), table("я" * 60 + "." + "ж" * 60)),
 }
 """Two tables of each kind: Delta creates the first, the pattern the second."""
 
@@ -113,7 +114,7 @@ def test_rows_merge_into_such_a_table(spark: SparkSession, lake_path: str) -> No
     assert sorted(map(tuple, changes)) == [(1, "insert"), (2, "delete"), (2, "insert")]
 
 
-def test_delta_creates_mapped_tables_and_existing_folders(spark: SparkSession, lake_path: str) -> None:
+def test_delta_creates_what_a_pattern_may_not(spark: SparkSession, lake_path: str) -> None:
     lake = Lake(path=lake_path)
     writer = Writer(lake, "silver")
     for name in ("odd_1", "odd_2"):
@@ -125,18 +126,27 @@ def test_delta_creates_mapped_tables_and_existing_folders(spark: SparkSession, l
     assert author(lake, "plain_2").startswith("Apache-Spark")
     writer.create(spark, table("plain_2", ("a", TEXT)))  # it exists: it stays as it is
     assert spark.table(lake.sql("silver", "plain_2")).columns[1] == "_commit_lsn"
+    for columns in ([("_change_type", TEXT)], [("a", TEXT), ("A", TEXT)]):
+        with pytest.raises(Exception, match=r"DELTA_|ALREADY_EXISTS"):
+            writer.create(spark, table("refused", *columns))
 
 
 def test_default_properties_of_the_session_stay(spark: SparkSession, lake_path: str) -> None:
     lake, name = Lake(path=lake_path), "spark.databricks.delta.properties.defaults.logRetentionDuration"
-    spark.conf.set(name, "interval 3 days")
+    writer = Writer(lake, "silver")
     try:
-        for table_name in ("d1", "d2"):
-            Writer(lake, "silver").create(spark, table(table_name))
+        for days in (3, 4):
+            spark.conf.set(name, f"interval {days} days")
+            for number in (1, 2):
+                writer.create(spark, table(f"d{days}{number}"))
+                assert f"interval {days} days" in str(log_of(lake, f"d{days}{number}")[0])
     finally:
         spark.conf.unset(name)
-    assert author(lake, "d2") == "deltasmelt"
-    assert "interval 3 days" in str(log_of(lake, "d2")[0])
+    writer.create(spark, table("d5"))
+    assert "logRetentionDuration" not in str(log_of(lake, "d5")[0])
+    assert [author(lake, name) == "deltasmelt" for name in ("d31", "d32", "d41", "d42", "d5")] == [
+        False, True, False, True, False,
+    ]  # fmt: skip
 
 
 def test_a_removed_table_may_be_created_again(spark: SparkSession, lake_path: str) -> None:

@@ -8,7 +8,7 @@ from deltasmelt.bronze.shapes import PgType
 from deltasmelt.silver.schema.alter import steps
 from deltasmelt.silver.schema.catalog import SilverTable, silver_table
 from deltasmelt.silver.schema.ddl import adopted, create
-from deltasmelt.silver.schema.fields import DeltaColumn
+from deltasmelt.silver.schema.fields import DeltaColumn, ddl_of, json_of
 from deltasmelt.silver.settings import SilverSettings
 from tests.silver.histories import INT, TEXT, relation
 
@@ -81,3 +81,23 @@ def test_foreign_relation_with_column_name_requires_mapping() -> None:
     statements, _ = adopted("t", versioned, fields(shape(BEFORE)), "1")
     assert any("RENAME" in statement for statement in statements)
     assert enabled(statements) == [FEATURES[0]]
+
+
+@pytest.mark.parametrize(
+    "ddl",
+    [
+        "BIGINT",
+        "DECIMAL(38,18)",
+        "ARRAY<ARRAY<DECIMAL(10,2)>>",
+        "MAP<STRING, STRUCT<`a``b`: INT, `c: d`: ARRAY<TIMESTAMP_NTZ>>>",
+        "STRUCT<`lower`: DATE, `upper`: DATE, `lower_inc`: BOOLEAN>",
+    ],
+)
+def test_a_types_json_has_its_name(ddl: str) -> None:
+    assert ddl_of(json_of(ddl)) == ddl
+
+
+@pytest.mark.parametrize("ddl", ["", "INTEGER", "DECIMAL", "ARRAY<INT", "INT>", "STRUCT<a: INT>", "CHAR(3)"])
+def test_text_without_a_type_is_refused(ddl: str) -> None:
+    with pytest.raises(ValueError, match="not the name of a"):
+        json_of(ddl)
