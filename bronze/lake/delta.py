@@ -33,6 +33,7 @@ from deltasmelt.bronze.lake.torn_log import DERIVED, set_torn_aside
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
     import pyarrow as pa
 
@@ -182,6 +183,13 @@ def make_of(uri: str, entry: bytes, checksum: bytes) -> bool:
     from deltasmelt.bronze.lake.folder_table import FolderTable  # noqa: PLC0415 - see the module's head
 
     return FolderTable.make_of(uri, entry, checksum)
+
+
+def remove_unfinished(layer: Path) -> None:
+    """Remove all unfinished tables of killed processes in a layer's folder; no process may write there."""
+    from deltasmelt.bronze.lake import folder_table  # noqa: PLC0415 - see the module's head
+
+    folder_table.remove_unfinished(layer, seconds=0)
 
 
 def overwrite(uri: str, rows: pa.Table) -> None:

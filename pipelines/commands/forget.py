@@ -67,9 +67,8 @@ from deltasmelt.bronze.errors import ConfigurationError, DefiniteError
 from deltasmelt.bronze.figures import counted
 from deltasmelt.bronze.lake.control_tables import ControlTables
 from deltasmelt.bronze.lake.copies import FRESH, VERIFY, remove_left
-from deltasmelt.bronze.lake.delta import open_existing, open_table
+from deltasmelt.bronze.lake.delta import open_existing, open_table, remove_unfinished
 from deltasmelt.bronze.lake.erasures import Begun, Erasures, digest_of
-from deltasmelt.bronze.lake.folder_table import remove_unfinished
 from deltasmelt.bronze.lake.foreign_commits import first_foreign
 from deltasmelt.bronze.lake.location import folder_name
 from deltasmelt.bronze.rules import key_number
@@ -343,7 +342,7 @@ def require_known(lake: Lake, known: Mapping[str, set[str]], *, clears: bool = T
     if clears:
         remove_left(lake)
         for layer in known:  # of any age: no other process writes, because the command holds every lock
-            remove_unfinished(lake.folder / layer, seconds=0)
+            remove_unfinished(lake.folder / layer)
     strays = [
         f"{layer}/{path.name}"
         for layer, names in known.items()
