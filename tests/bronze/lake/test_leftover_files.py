@@ -97,15 +97,22 @@ def test_control_tables_remove_them_when_tidied(lake_path: str) -> None:
 
 
 def test_staging_folder_of_killed_creation_is_removed(tmp_path: Path) -> None:
-    staging, young, other = (tmp_path / "control" / name for name in ("_t-1", "_t-2", "_tt-1"))
-    for folder in (staging, young, other):
+    control = tmp_path / "control"
+    old, young = control / "_made-1", control / "_made-2"
+    for folder in (old, young):
         (folder / "_delta_log").mkdir(parents=True)
-    age(staging)
-    age(other)
-    delta.open_or_create(str(tmp_path / "control" / "t"), SCHEMA, description="")
-    assert not staging.exists()
-    assert young.exists()
-    assert other.exists(), "of another table, maybe in the middle of its creation"
+    age(old)
+    delta.open_or_create(str(control / "t"), SCHEMA, description="")
+    assert sorted(path.name for path in control.iterdir()) == ["_made-2", "t"]
+
+
+def test_table_of_another_tables_entry_is_whole(tmp_path: Path) -> None:
+    delta.open_or_create(str(tmp_path / "pattern"), SCHEMA, description="")
+    entry, uri = (tmp_path / "pattern" / "_delta_log" / f"{0:020}.json").read_bytes(), str(tmp_path / "t")
+    assert delta.make_of(uri, entry, b"{}")
+    assert not delta.make_of(uri, b"", b""), "the table stays as it is"
+    assert delta.open_existing(uri).version() == 0
+    assert delta.first_entry(uri) == (entry, b"{}")
 
 
 def test_only_newest_torn_entry_stays_aside(tmp_path: Path) -> None:

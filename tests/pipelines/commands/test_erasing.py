@@ -88,7 +88,10 @@ def test_lake_with_strays_is_refused(tmp_path: Path, stray: str) -> None:
     for known in ("silver/people", "silver/people__history", "silver/pairs", "gold/customer", "bronze/x"):
         (tmp_path / known).mkdir(parents=True)
     owned = known_folders(CATALOG, documents)
+    unfinished = tmp_path / "silver" / "_made-1"  # by a process killed in a table's creation
+    unfinished.mkdir()
     require_known(Lake(str(tmp_path)), owned)
+    assert not unfinished.exists()
     if stray.endswith(".csv"):
         (tmp_path / stray).touch()
     else:
