@@ -9,9 +9,10 @@ PostgreSQL docs: https://www.postgresql.org/docs/current/protocol-replication.ht
 from __future__ import annotations
 
 import select
-from contextlib import suppress
+import time
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import psycopg
 from psycopg import pq
@@ -27,11 +28,14 @@ from deltasmelt.bronze.postgres.liveness import CopyLine
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from psycopg.pq.abc import PGresult
 
     from deltasmelt.bronze.config.sections import SourceSettings
+
+_LAST_WORDS: Final = 2.0
+"""Seconds to wait for the server's own error after a connection failed, or a stream ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +108,10 @@ class ReplicationConnection:
         # (`Timing.client_check`).
         self.query("SELECT")  # starts client_check; a protocol command alone would not
         try:
-            perform(Effect.EXPORT_SNAPSHOT, self.where, lambda: self.pgconn.send_query(sql.encode()))
+            with self._own_errors():
+                perform(Effect.EXPORT_SNAPSHOT, self.where, lambda: self.pgconn.send_query(sql.encode()))
             while self.pgconn.is_busy():
+                # Outside of `_own_errors`: the caller asks other connections, and may meet their loss.
                 if cancelled():
                     self._cancel()
                     return None
@@ -113,12 +119,10 @@ class ReplicationConnection:
                     # If the server has answered but nothing arrived, the backend's wait event reveals the
                     # loss (`bronze.postgres.liveness`).
                     line.nothing_came()
-                perform(Effect.EXPORT_SNAPSHOT, self.where, self.pgconn.consume_input)
-            result = next(
-                iter(self._connection.rest()), None
-            )  # with the end of the command; the snapshot stays
-        except psycopg.OperationalError as error:
-            raise self.lost(error) from error
+                with self._own_errors():
+                    perform(Effect.EXPORT_SNAPSHOT, self.where, self.pgconn.consume_input)
+            with self._own_errors():  # with the end of the command; the snapshot stays
+                result = next(iter(self._connection.rest()), None)
         # Closing the connection does not end the wait, because the server reads nothing from the connection
         # meanwhile. So cancel the wait before giving up, for whatever reason.
         except BaseException:
@@ -138,10 +142,18 @@ class ReplicationConnection:
         with suppress(psycopg.Error, OSError):
             self._connection.cancel_safe(timeout=self._source.timing.cancel)
 
+    @contextmanager
+    def _own_errors(self) -> Iterator[None]:
+        """Translate the loss of this connection."""
+        try:
+            yield
+        except psycopg.OperationalError as error:
+            raise self.lost(error) from error
+
     def lost(self, error: psycopg.OperationalError) -> Exception:
         """Return the error behind the connection's end: the server's last error, if any."""
         with suppress(psycopg.Error):
-            result = self.pgconn.get_result()
+            result = self._result(_LAST_WORDS)
             if result is not None and result.error_field(pq.DiagnosticField.SQLSTATE):
                 return translate_result(result, self._source)
         return translate(error, self._source)
@@ -149,7 +161,7 @@ class ReplicationConnection:
     def ended(self) -> Exception:
         """Return the error with which the server ended the stream."""
         try:
-            result = self.pgconn.get_result()
+            result = self._result(_LAST_WORDS)
         except psycopg.OperationalError as error:
             return translate(error, self._source)
         if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
@@ -160,6 +172,24 @@ class ReplicationConnection:
             where=address_of(self._source),
             remedy="nothing to do if the server was shut down; otherwise read the server's log",
         )
+
+    def _result(self, seconds: float) -> PGresult | None:
+        """Return the command's next result; None if nothing complete arrives within some seconds.
+
+        `PQgetResult` waits for the server, and psycopg holds the interpreter's lock meanwhile: no thread of
+        the process would run. So the function is called only where it does not wait.
+        """
+        deadline = time.monotonic() + seconds
+        while self.pgconn.is_busy() and self.pgconn.status == pq.ConnStatus.OK:
+            remaining = max(deadline - time.monotonic(), 0.0)
+            if not select.select([self.pgconn.socket], [], [], remaining)[0]:
+                return None
+            try:
+                self.pgconn.consume_input()
+            except psycopg.OperationalError:
+                if self.pgconn.status == pq.ConnStatus.OK:
+                    raise
+        return self.pgconn.get_result()
 
     def failure(self, result: PGresult) -> Exception:
         """Return the error of a result with an unexpected status."""

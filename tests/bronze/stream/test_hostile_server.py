@@ -116,6 +116,7 @@ LOST = {
     "a length below its own field": b"d" + struct.pack(">i", 3),
     "a negative length": b"d" + struct.pack(">i", -1),
     "a long message of a kind that is short": b"Z" + struct.pack(">i", 30_001) + bytes(100),
+    "the end of the stream, without that of the command": b"c" + struct.pack(">i", 4),
     "a kind that there is not": b"?" + struct.pack(">i", 2**31 - 1) + bytes(100),
 }
 
