@@ -1,7 +1,7 @@
 """Create a silver table by a copy of another empty table's first log entry, without a statement of Spark.
 
 CREATE TABLE costs about as much planning as the INSERT of a small table's rows (docs/performance/silver.md).
-So Delta creates the first table of each kind (`_kind`), and this table's entry with its checksum is the
+So Delta creates the first table of each kind (`kind_of`), and this table's entry with its checksum is the
 pattern of the application's further tables of that kind: with another id, description, schema, clustering and
 other properties. Protocol, features and the session's own default properties are Delta's choice, as before.
 
@@ -52,8 +52,8 @@ _MOST: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
-    """What decides Delta's protocol for a new table, within one application of Spark.
+class Kind:
+    """The facts by which Delta chooses a new table's protocol, within one application of Spark.
 
     Attributes:
         properties: those that Delta interprets.
@@ -122,13 +122,12 @@ class _Pattern:
         return tuple(actions), checksum
 
 
-_patterns: dict[_Kind, _Pattern | None] = {}
+_patterns: dict[Kind, _Pattern | None] = {}
 """Patterns of the process; None where Delta's entry cannot be reproduced."""
 
 
-def copied(session: SparkSession, uri: str, table: SilverTable, properties: Mapping[str, str]) -> bool:
+def copied(kind: Kind | None, uri: str, table: SilverTable, properties: Mapping[str, str]) -> bool:
     """Create a table by the pattern of its kind; return False if a statement must create the table."""
-    kind = _kind(session, table, properties)
     pattern = None if kind is None else _patterns.get(kind)
     if pattern is None:
         return False
@@ -137,9 +136,8 @@ def copied(session: SparkSession, uri: str, table: SilverTable, properties: Mapp
     return make_of(uri, entry.encode(), json.dumps(checksum, separators=(",", ":")).encode())
 
 
-def remember(session: SparkSession, uri: str, table: SilverTable, properties: Mapping[str, str]) -> None:
+def remember(kind: Kind | None, uri: str, table: SilverTable, properties: Mapping[str, str]) -> None:
     """Remember a table that a statement has just created as the pattern of its kind."""
-    kind = _kind(session, table, properties)
     if kind is None or kind in _patterns:
         return
     first = first_entry(uri)
@@ -169,7 +167,7 @@ def _pattern(
 
 
 _OWN: Final = frozenset({"id", "createdTime", "txnId", "timestamp", "commitInfo"})
-"""What differs between any two tables, or informs people alone."""
+"""Names of the values that differ between any two tables, or inform people alone."""
 
 
 def _comparable(value: Any) -> Any:
@@ -187,7 +185,7 @@ def _comparable(value: Any) -> Any:
     }
 
 
-def _kind(session: SparkSession, table: SilverTable, properties: Mapping[str, str]) -> _Kind | None:
+def kind_of(session: SparkSession, table: SilverTable, properties: Mapping[str, str]) -> Kind | None:
     """Return the kind of a new table; None where a statement creates every table."""
     access = access_of(session)
     if not access.runs_locally or MAPPING in properties:
@@ -205,7 +203,7 @@ def _kind(session: SparkSession, table: SilverTable, properties: Mapping[str, st
         if name.startswith("delta.")
     }
     defaults = {item for item in all_settings(session).items() if item[0].startswith(_DEFAULTS)}
-    return _Kind(
+    return Kind(
         access.name,
         frozenset(interpreted),
         frozenset(defaults),

@@ -90,11 +90,12 @@ class Writer:
         first, *later = ddl.create(
             self.lake.sql(self.layer, table.name), table, checkpoints=place.checkpoint_interval
         )
+        copies = self.lake.folder is not None and not later
+        kind = empty_tables.kind_of(session, table, properties) if copies else None
         self.check(table.name)
-        if self.lake.folder is None or later or not empty_tables.copied(session, uri, table, properties):
+        if not empty_tables.copied(kind, uri, table, properties):
             self.run(session, table.name, first)
-            if self.lake.folder is not None and not later:
-                empty_tables.remember(session, uri, table, properties)
+            empty_tables.remember(kind, uri, table, properties)
         return later
 
     def merge(self, session: SparkSession, name: str, upsert: Upsert, mark: Mark, *, column: str) -> None:

@@ -22,6 +22,7 @@ from deltasmelt.silver.schema.clustering import (
 )
 from deltasmelt.silver.schema.comments import description_of
 from deltasmelt.silver.schema.fields import (
+    FIELD_NAME,
     comment_of,
     definition,
     field_of,
@@ -44,7 +45,6 @@ NTZ: Final = "TIMESTAMP_NTZ"
 NTZ_FEATURE: Final = "delta.feature.timestampNtz"
 _ODD: Final = re.compile(r"[ ,;{}()\n\t=]")
 """Characters that Delta rejects in the name of an unmapped column."""
-_FIELD: Final = re.compile(r"`((?:[^`]|``)*)`")
 _MAPPED_ALONE: Final = ("RENAME COLUMN ", "DROP COLUMN ")
 _RETYPED: Final = re.compile(r"ALTER COLUMN `(?:[^`]|``)*` TYPE ")
 
@@ -52,7 +52,9 @@ _RETYPED: Final = re.compile(r"ALTER COLUMN `(?:[^`]|``)*` TYPE ")
 def wants_mapping(columns: Iterable[SilverColumn]) -> bool:
     """Check whether a column, or a field inside a column, has a name that only mapped columns can have."""
     return any(
-        _ODD.search(name) for column in columns for name in (column.name, *_FIELD.findall(column.spark_type))
+        _ODD.search(name)
+        for column in columns
+        for name in (column.name, *FIELD_NAME.findall(column.spark_type))
     )
 
 

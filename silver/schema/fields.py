@@ -37,7 +37,7 @@ _TYPES: Final = {
 _JSON_TYPES: Final = {ddl: plain for plain, ddl in _TYPES.items()}
 _WORDS: Final = "|".join([*_JSON_TYPES, "ARRAY", "MAP", "STRUCT", r"DECIMAL(?=\()"])
 _TYPE: Final = re.compile(rf"({_WORDS})\b(?:\((\d+), ?(\d+)\))?")
-_NAME: Final = re.compile(r"`((?:[^`]|``)*)`")
+FIELD_NAME: Final = re.compile(r"`((?:[^`]|``)*)`")
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def _json_at(ddl: str, start: int) -> tuple[str | dict[str, Any], int]:
     elif kind == "STRUCT":
         fields, separator = [], "<"
         while not ddl.startswith(">", end):
-            name = _NAME.match(ddl, _after(separator, ddl, end))
+            name = FIELD_NAME.match(ddl, _after(separator, ddl, end))
             if name is None:
                 raise ValueError(f"not the name of a field: {ddl[end:]}")
             plain, end = _json_at(ddl, _after(": ", ddl, name.end()))
