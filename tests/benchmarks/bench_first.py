@@ -22,7 +22,7 @@ from tests.benchmarks.measuring import machine, ratio, say
 from tests.living import processes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
 _SAMPLE: Final = Path(__file__).parents[1] / "samples" / "trading.sql"
 _IDLE: Final = "run, idle"
@@ -45,7 +45,7 @@ UPDATE order_detail SET quantity = quantity + 1
   WHERE (order_id, product_id) IN (SELECT order_id, product_id FROM order_detail ORDER BY 1, 2 LIMIT 22)
 """
 _POLL_SECONDS: Final = 0.1
-_SMELT: Final = (sys.executable, "-m", "deltasmelt")
+SMELT: Final = (sys.executable, "-m", "deltasmelt")
 
 
 def main() -> int:
@@ -77,7 +77,7 @@ def main() -> int:
             start = spent_by([sys.executable, "-c", _BARE], _START)
             with psycopg.connect(server.dsn(), autocommit=True) as connection:
                 connection.execute(_CHANGES)
-            few = spent_by([*_SMELT, "run", str(file), "--until-caught-up"], _FEW)
+            few = spent_by([*SMELT, "run", str(file), "--until-caught-up"], _FEW)
             walls.append(few / start)
         few_held = ratio("a job of 44 changes beside Spark's start", walls, at_most=_FEW_BESIDE_START)
     return 0 if all(first) and few_held else 1
@@ -87,11 +87,24 @@ def measure(command: str, arguments: Sequence[str], *, name: str | None = None) 
     """Measure one command under its own or another name; return whether its bar holds."""
     title = name or command
     bar = _BARS.get(title)
-    return spent_by([*_SMELT, command, *arguments], title, bar) <= (math.inf if bar is None else bar)
+    return spent_by([*SMELT, command, *arguments], title, bar) <= (math.inf if bar is None else bar)
 
 
 def spent_by(line: Sequence[str], shown: str, bar: float | None = None) -> float:
-    """Run a command line, print its cost, and return its seconds.
+    """Run a command line, print its cost, and return its seconds; raises as `watched`."""
+    wall, cpu = watched(line, shown)
+    say(f"{shown:<16} {wall:>7.1f} {cpu:>7.1f} {'' if bar is None else f'{bar:>4.0f}'}")
+    return wall
+
+
+def watched(
+    line: Sequence[str], shown: str, look: Callable[[Iterable[int]], None] = lambda _: None
+) -> tuple[float, float]:
+    """Run a command line; return its seconds, and the CPU seconds of all its processes.
+
+    Args:
+        shown: name of the command line in an error.
+        look: called repeatedly with the ids of all processes so far.
 
     Raises:
         RuntimeError: the command line failed.
@@ -102,13 +115,13 @@ def spent_by(line: Sequence[str], shown: str, bar: float | None = None) -> float
         process = subprocess.Popen(line, stdout=text, stderr=subprocess.STDOUT)
         while process.poll() is None:
             watch(process.pid, spent)
+            look(spent)
             time.sleep(_POLL_SECONDS)
         wall = time.monotonic() - start
         text.seek(0)
         if process.returncode:
             raise RuntimeError(f"{shown} failed: {text.read()}")
-    say(f"{shown:<16} {wall:>7.1f} {sum(spent.values()):>7.1f} {'' if bar is None else f'{bar:>4.0f}'}")
-    return wall
+    return wall, sum(spent.values())
 
 
 def watch(pid: int, spent: dict[int, float]) -> None:

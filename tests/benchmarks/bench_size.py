@@ -13,10 +13,8 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import subprocess
 import sys
 import tempfile
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
@@ -26,18 +24,17 @@ from typing import TYPE_CHECKING, Final
 import psycopg
 
 from deltasmelt.pipelines.demo.embedded_postgres import EmbeddedServer
-from tests.benchmarks.bench_first import watch
+from tests.benchmarks.bench_first import SMELT, watched
 from tests.benchmarks.measuring import machine, say
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 _SIZES: Final = (1_000_000, 10_000_000, 100_000_000)
 _STAGES: Final = ("bronze", "silver", "gold")
 _MEMORY_BAR: Final = 4096
 _GROWTH_BAR: Final = 11.0
 _LINEAR_FROM: Final = 10_000_000
-_POLL_SECONDS: Final = 0.5
 _TABLE: Final = """
 CREATE TABLE orders (id bigint PRIMARY KEY, customer_id int NOT NULL, status text NOT NULL,
   total numeric(12, 2), created_at timestamptz NOT NULL, shipped_at timestamptz, note text)
@@ -140,27 +137,16 @@ def load(dsn: str, rows: int) -> None:
 
 
 def run(stage: str, pipeline: Path) -> Cost:
-    """Run a stage's command until it has caught up.
+    """Run a stage's command until it has caught up; raises as `watched`."""
+    folder, peak, scratch = pipeline.parent, 0.0, 0
 
-    Raises:
-        RuntimeError: the command failed.
-    """
-    spent: dict[int, float] = {}
-    peak, scratch = 0.0, 0
-    line = [sys.executable, "-m", "deltasmelt", stage, str(pipeline), "--until-caught-up"]
-    with tempfile.TemporaryFile("w+", encoding="utf-8") as text:
-        start = time.monotonic()
-        process = subprocess.Popen(line, stdout=text, stderr=subprocess.STDOUT)
-        while process.poll() is None:
-            watch(process.pid, spent)
-            peak = max(peak, sum(map(resident, spent)))
-            scratch = max(scratch, size_of(pipeline.parent / "scratch"))
-            time.sleep(_POLL_SECONDS)
-        wall = time.monotonic() - start
-        text.seek(0)
-        if process.returncode:
-            raise RuntimeError(f"{stage} failed: {text.read()}")
-    return Cost(wall, sum(spent.values()), peak, size_of(pipeline.parent / "lake" / stage), scratch)
+    def look(pids: Iterable[int]) -> None:
+        nonlocal peak, scratch
+        peak = max(peak, sum(map(resident, pids)))
+        scratch = max(scratch, size_of(folder / "scratch"))
+
+    wall, cpu = watched([*SMELT, stage, str(pipeline), "--until-caught-up"], stage, look)
+    return Cost(wall, cpu, peak, size_of(folder / "lake" / stage), scratch)
 
 
 def resident(pid: int) -> float:
